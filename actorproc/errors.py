@@ -1,0 +1,266 @@
+"""Every error of actorproc, split by whose turn it is.
+
+::
+
+    ActorprocError
+    ├── UsageError            the caller: change the call or the code
+    │   ├── InvalidId               an id outside the allowed pattern
+    │   ├── InvalidStatus           execute() returned something that is no Status
+    │   ├── UnknownType             no class or loader is registered under this name
+    │   ├── DuplicateType           another class or loader has this name already
+    │   ├── DuplicateProcedure      this id exists with another type or another initial state
+    │   ├── UnknownProcedure        no procedure has this id
+    │   ├── StateNotEncodable       a field cannot be stored so that it comes back as it was
+    │   ├── StateTooLarge           a state or an output exceeds the configured limit
+    │   ├── KeyPoisoned             a key was poisoned by a failed procedure
+    │   ├── ManagerBusy             a configured limit refuses new work for now
+    │   ├── ManagerStopped          the manager was not started, or has been stopped
+    │   └── NotAllowed              the verb does not fit the state of the procedure
+    ├── ProcedureFailed       the procedure: it ended FAILED or ROLLEDBACK
+    │   └── ProcedureAborted        it was aborted on request
+    ├── StepFailure           why a step failed (the `cause` of a ProcedureFailed)
+    │   ├── WorkerCrashed           the step killed its worker too often
+    │   ├── StepTimeout             the step ran past its wall time
+    │   ├── WaitTimeout             an awaited event did not come in time
+    │   ├── DeadlineExceeded        the procedure's deadline passed
+    │   ├── DeadlockDetected        a cycle of lock waiting chose this tree as victim
+    │   └── RemoteError             an exception of user code, carried as text
+    ├── EngineError           the environment: disk, permissions, another owner
+    │   ├── StoreInUse              another manager owns this directory
+    │   ├── StoreFormat             the store was written by a newer or foreign format
+    │   ├── StoreDamaged            a record's checksum does not match
+    │   ├── StorageUnavailable      the disk refuses writes; nothing acknowledged is lost
+    │   ├── OutcomeUnknown          a commit failed and could not be verified in time
+    │   └── WorkerBootFailed        worker processes cannot start
+    └── InternalError         us: a bug in actorproc, please report it
+
+`RetryLater` is no error of the engine: a step raises it to be tried again later.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ActorprocError",
+    "DeadlineExceeded",
+    "DeadlockDetected",
+    "DuplicateProcedure",
+    "DuplicateType",
+    "EngineError",
+    "InternalError",
+    "InvalidId",
+    "InvalidStatus",
+    "KeyPoisoned",
+    "ManagerBusy",
+    "ManagerStopped",
+    "NotAllowed",
+    "OutcomeUnknown",
+    "ProcedureAborted",
+    "ProcedureFailed",
+    "RemoteError",
+    "RetryLater",
+    "StateNotEncodable",
+    "StateTooLarge",
+    "StepFailure",
+    "StepTimeout",
+    "StorageUnavailable",
+    "StoreDamaged",
+    "StoreFormat",
+    "StoreInUse",
+    "UnknownProcedure",
+    "UnknownType",
+    "UsageError",
+    "WaitTimeout",
+    "WorkerBootFailed",
+    "WorkerCrashed",
+]
+
+
+class ActorprocError(Exception):
+    """Base of every error raised by actorproc."""
+
+
+class UsageError(ActorprocError):
+    """The caller's turn: the message says what to change."""
+
+
+class InvalidId(UsageError, ValueError):
+    """A procedure id does not match ``[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}``."""
+
+
+class InvalidStatus(UsageError, TypeError):
+    """A step returned something that is not a `Status`; never retried."""
+
+
+class UnknownType(UsageError, LookupError):
+    """No class and no loader is registered under this type name."""
+
+
+class DuplicateType(UsageError):
+    """Another class, or another loader, is registered under this type name."""
+
+
+class DuplicateProcedure(UsageError):
+    """This id exists with another type or another initial state."""
+
+
+class UnknownProcedure(UsageError, LookupError):
+    """No procedure in this store has this id."""
+
+
+class StateNotEncodable(UsageError, TypeError):
+    """A state, output or payload holds a value that could not be given back as it was."""
+
+
+class StateTooLarge(UsageError, ValueError):
+    """A state or an output is larger than the configured limit, in bytes."""
+
+
+class KeyPoisoned(UsageError):
+    """A key this procedure needs was poisoned; the message names by whom and how to clear it."""
+
+
+class ManagerBusy(UsageError):
+    """A limit on queued or running procedures refuses new ones for now."""
+
+
+class ManagerStopped(UsageError):
+    """The manager is not running (not started yet, stopping, or stopped)."""
+
+
+class NotAllowed(UsageError):
+    """The operator verb does not fit the state of the procedure."""
+
+
+class StepFailure(ActorprocError):
+    """Why a step failed; `ProcedureFailed.cause` is one of these.
+
+    ``traceback_text`` is the remote traceback, or the crash report, as text ("" when there is none).
+    """
+
+    def __init__(self, message: str, traceback_text: str = "") -> None:
+        super().__init__(message)
+        self.traceback_text = traceback_text
+
+
+class RemoteError(StepFailure):
+    """An exception of user code in a worker process, carried as text.
+
+    ``type_name`` is the qualified name of the exception's class.
+    """
+
+    def __init__(self, message: str, traceback_text: str = "", type_name: str = "") -> None:
+        super().__init__(message, traceback_text)
+        self.type_name = type_name
+
+
+class WorkerCrashed(StepFailure):
+    """The step killed its worker process as often as `Limits.crashes` allows."""
+
+
+class StepTimeout(StepFailure):
+    """The step ran longer than `Limits.wall_time` seconds and was killed."""
+
+
+class WaitTimeout(StepFailure):
+    """The event a procedure waited for did not come in time; never retried."""
+
+
+class DeadlineExceeded(StepFailure):
+    """The procedure's deadline passed before it finished."""
+
+
+class DeadlockDetected(StepFailure):
+    """This tree was the youngest in a cycle of lock waiting."""
+
+
+class ProcedureFailed(ActorprocError):
+    """The procedure ended `FAILED` or `ROLLEDBACK`.
+
+    ``id``, ``state`` ("FAILED" or "ROLLEDBACK") and ``step`` say where; ``cause`` is a `StepFailure`;
+    ``traceback_text`` is the remote traceback.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        id: str = "",  # noqa: A002 - the public name of the thing
+        state: str = "",
+        step: int = 0,
+        cause: StepFailure | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.id = id
+        self.state = state
+        self.step = step
+        self.cause = cause
+
+    @property
+    def traceback_text(self) -> str:
+        """The remote traceback or crash report, "" when there is none."""
+        return self.cause.traceback_text if self.cause is not None else ""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        remote = self.traceback_text.rstrip()
+        return f"{text}\n\n{remote}" if remote else text
+
+
+class ProcedureAborted(ProcedureFailed):
+    """The procedure ended because somebody asked it to abort."""
+
+
+class EngineError(ActorprocError):
+    """The environment's turn: disk, permissions, another owner, a worker that cannot start."""
+
+
+class StoreInUse(EngineError):
+    """Another manager owns this directory; ``pid`` is its process id (0 when unknown)."""
+
+    def __init__(self, message: str, pid: int = 0) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+class StoreFormat(EngineError):
+    """The store was written by a newer format of actorproc, or is no actorproc store."""
+
+
+class StoreDamaged(EngineError):
+    """A record fails its checksum or cannot be decoded, or the file is cut short.
+
+    ``table``, ``key`` and ``reason`` say which record and why ("" when it is the whole file).
+    """
+
+    def __init__(self, message: str, *, table: str = "", key: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.table = table
+        self.key = key
+        self.reason = reason
+
+
+class StorageUnavailable(EngineError):
+    """The store refuses writes at the moment (disk full, I/O error); nothing acknowledged is lost."""
+
+
+class OutcomeUnknown(EngineError):
+    """A commit failed and its outcome could not be read back; ask again by id."""
+
+
+class WorkerBootFailed(EngineError):
+    """Worker processes cannot start: bad interpreter, failing preload, or a broken environment."""
+
+
+class InternalError(ActorprocError):
+    """A bug in actorproc; please report it with the message."""
+
+
+class RetryLater(Exception):  # noqa: N818 - reads as an order, which it is
+    """Raised by a step to be tried again: ``after`` seconds from now, or by the policy's backoff.
+
+    Counts as an error of the retry budget (`RetryPolicy.max_attempts`).
+    """
+
+    def __init__(self, message: str = "", *, after: float | None = None) -> None:
+        super().__init__(message or "asked to be retried later")
+        self.after = after

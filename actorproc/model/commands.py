@@ -1,0 +1,100 @@
+"""What shall be done once the writes of the same decision are on disk. Imperative, frozen."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actorproc.errors import ActorprocError
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import Write
+
+__all__ = [
+    "AnswerWorker",
+    "AskAbort",
+    "Command",
+    "Decision",
+    "KillWorker",
+    "Reply",
+    "Resolve",
+    "RunStep",
+    "TakeBack",
+]
+
+
+class RunStep(msgspec.Struct, frozen=True):
+    """Hand a step to a worker. The shell adds the state, read from the store, when `warm` is false."""
+
+    token: StepToken
+    type_name: str
+    warm: bool
+    """The worker ran the step before this one and still holds the live object."""
+    root: str
+    parent: str | None
+    replayed: bool
+    """This step was handed out before and may have half run."""
+    aborting: bool
+    deadline: float | None
+    children_step: int
+    """Step whose children's outcomes this step sees; 0: none."""
+    unit: str | None = None
+    """Mode ROLLBACK: the undo unit to undo."""
+    record: int = 0
+    """Number of the step record that holds the state."""
+    event: bytes | None = None
+    """Payload of the event waited for."""
+    wall_time: float | None = None
+    grace: float = 1.0
+
+
+class TakeBack(msgspec.Struct, frozen=True):
+    """Ask a worker to give back prefetched steps it has not begun."""
+
+    worker: WorkerId
+    tokens: tuple[StepToken, ...]
+
+
+class AskAbort(msgspec.Struct, frozen=True):
+    """Tell the running step that an abort was asked (`ctx.aborting`)."""
+
+    token: StepToken
+
+
+class KillWorker(msgspec.Struct, frozen=True):
+    """Kill this worker because of the step in it."""
+
+    worker: WorkerId
+    token: StepToken
+    reason: str
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Resolve a waiting caller: with ids, a bool, or an error."""
+
+    reply: int
+    value: tuple[str, ...] | bool | None = None
+    error: ActorprocError | None = None
+
+
+class AnswerWorker(msgspec.Struct, frozen=True):
+    """Answer a request a running step made (`remember`)."""
+
+    token: StepToken
+    request: int
+
+
+class Resolve(msgspec.Struct, frozen=True):
+    """A procedure reached a terminal state: resolve its handles and watchers."""
+
+    id: str
+    state: ProcedureState
+
+
+Command = RunStep | TakeBack | AskAbort | KillWorker | Reply | AnswerWorker | Resolve
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What one event led to. Commands go out only after all writes are durable (as raft's Ready)."""
+
+    writes: list[Write]
+    commands: list[Command]

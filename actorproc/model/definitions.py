@@ -1,0 +1,39 @@
+"""What host and worker tell each other about classes and about children."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actorproc.model.policies import TypeMeta
+
+__all__ = ["Definition", "OutcomeRow"]
+
+
+class Definition(msgspec.Struct, frozen=True, array_like=True):
+    """Where a worker finds a procedure class.
+
+    `module` and `qualname` when it is importable; else `pickled` (cloudpickle, by value). `loader` means
+    the object is a loader function ``f(data) -> Procedure`` and not a class. `revision` grows when a class
+    of ``__main__`` is registered again under its name.
+    """
+
+    meta: TypeMeta
+    module: str | None = None
+    qualname: str | None = None
+    pickled: bytes | None = None
+    loader: bool = False
+    revision: int = 1
+    signing_key: bytes | None = None
+    """Key of the signed pickle codec, for the classes that opted in; never stored, never logged."""
+
+
+class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):
+    """One child's outcome. `output` is None when it is too long to send unasked: ask for "output"."""
+
+    id: str
+    type_name: str
+    state: str
+    output: bytes | None
+    codec: str
+    error: str | None
+    error_traceback: str = ""

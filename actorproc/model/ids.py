@@ -1,0 +1,72 @@
+"""Names of procedures, workers and handed-out steps."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from enum import IntEnum
+
+import msgspec
+
+from actorproc.errors import InvalidId
+
+__all__ = ["Mode", "StepToken", "WorkerId", "check_id", "child_id", "new_id"]
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+class WorkerId(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """One life of one worker slot; a respawn in the same slot has the next incarnation."""
+
+    slot: int
+    incarnation: int
+
+
+class Mode(IntEnum):
+    """Which method of the procedure a handed-out step calls."""
+
+    EXECUTE = 0
+    ROLLBACK = 1
+    ASK_ABORT = 2
+    """Ask the procedure's `abort` whether it may be aborted now."""
+    ON_TIMEOUT = 3
+    """Call `on_timeout` after an event did not come in time."""
+
+
+class StepToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The fence of one handed-out step: a result whose token is not current is dropped and counted."""
+
+    epoch: int
+    worker: WorkerId
+    procedure: str
+    step: int
+    attempt: int
+    mode: Mode = Mode.EXECUTE
+
+
+def check_id(id: object) -> str:  # noqa: A002 - the public name of the argument
+    """Return ``id`` unchanged when it is a valid procedure id, else raise `InvalidId`."""
+    if isinstance(id, str) and _ID.fullmatch(id):
+        return id
+    shown = repr(id)
+    msg = (
+        f"procedure id {shown if len(shown) <= 60 else shown[:60] + '…'} is not valid: use 1 to 128 letters, "
+        "digits or any of . _ : @ -, starting with a letter or digit"
+    )
+    raise InvalidId(msg)
+
+
+def new_id() -> str:
+    """A new UUIDv7 (RFC 9562): ids made later sort after ids made earlier, to the millisecond."""
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def child_id(parent: str, step: int, index: int) -> str:
+    """The default id of a child: a fixed-length hash, so a replayed step names the same children."""
+    return hashlib.blake2b(f"{parent}\0{step}\0{index}".encode(), digest_size=16).hexdigest()

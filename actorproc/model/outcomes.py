@@ -1,0 +1,91 @@
+"""How a handed-out step ended, as a worker reports it. User values are bytes here, always."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from actorproc.model.policies import LockKey
+from actorproc.model.records import ErrorInfo, NewProcedure, Wait
+
+__all__ = ["Advanced", "Answered", "Failed", "Finished", "Outcome", "Poisoned", "Refused", "Slept", "Suspended", "Waited"]
+
+
+class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    state: bytes = b""
+    """The state after the step (what `dump` gave)."""
+    unit: str | None = None
+    """Undo label of the next step; None: nothing to undo. "" is the whole procedure."""
+    no_return: bool = False
+    """The next step was declared the point of no return."""
+    poisons: tuple[str, ...] | None = None
+    """`poison_keys()` after the step; None: unchanged."""
+    steps: int = 1
+    """Steps run under this token: more than one when earlier ones said `persist=False`."""
+    elapsed: float = 0.0
+    """Seconds the step ran in the worker (monotonic)."""
+
+
+class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv"):
+    """`Status.executing`, and any rollback step that wants another one."""
+
+    persist: bool = True
+    yield_: bool = False
+    after: float = 0.0
+    acquire: tuple[LockKey, ...] = ()
+
+
+class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus"):
+    """`Status.suspended`; children are stored with the parent in one transaction."""
+
+    children: tuple[NewProcedure, ...]
+    wait: Wait = "all"
+    max_parallel: int | None = None
+    on_parent_end: Literal["abort", "leave"] = "abort"
+
+
+class Slept(_Base, frozen=True, array_like=True, kw_only=True, tag="slp"):
+    seconds: float
+
+
+class Waited(_Base, frozen=True, array_like=True, kw_only=True, tag="wai"):
+    event: str
+    timeout: float | None = None
+
+
+class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin"):
+    """`Status.done`; in rollback mode: this undo unit is undone (`state` is the state after it)."""
+
+    output: bytes = b""
+
+
+class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err"):
+    """The step raised. `retryable` was judged in the worker by the class's policy."""
+
+    error: ErrorInfo
+    retryable: bool = False
+    after: float | None = None
+    """`RetryLater(after=…)`: seconds, instead of the policy's backoff."""
+
+
+class Poisoned(_Base, frozen=True, array_like=True, kw_only=True, tag="poi"):
+    """`Status.poisoned`: ends the procedure without undoing it; the keys stay poisoned."""
+
+    keys: tuple[str, ...]
+    error: ErrorInfo
+
+
+class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref"):
+    """The class could not be loaded or refused the state: park the procedure."""
+
+    reason: str
+
+
+class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans"):
+    """The answer of `abort(ctx)` (mode ASK_ABORT)."""
+
+    allowed: bool
+
+
+Outcome = Advanced | Suspended | Slept | Waited | Finished | Failed | Poisoned | Refused | Answered

@@ -1,0 +1,276 @@
+"""Rows that survive. Each is one msgpack array: new fields go to the end, with a default."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from actorproc.model.policies import LockKey, LockMode, LockScope, OnChildFailure
+from actorproc.model.states import ProcedureState
+
+__all__ = [
+    "ChildRecord",
+    "ErrorInfo",
+    "ErrorKind",
+    "EventRecord",
+    "LockRecord",
+    "NewProcedure",
+    "NoteRecord",
+    "PoisonRecord",
+    "ProcedureRecord",
+    "StepKind",
+    "StepRecord",
+    "UndoRecord",
+    "Wait",
+]
+
+ErrorKind = Literal[
+    "error",  # an exception of user code
+    "invalid-status",
+    "crash",
+    "timeout",
+    "wait-timeout",
+    "deadline",
+    "deadlock",
+    "aborted",
+    "child",  # a child failed and took its parent along
+    "cancelled",  # stopped because its tree failed
+    "poisoned",
+    "usage",  # the engine refused what the step asked for
+]
+Wait = Literal["all", "any", "each"]
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A failure as text: nothing here needs a class of the user to be shown."""
+
+    kind: ErrorKind
+    type_name: str
+    """Qualified name of the exception's class."""
+    message: str
+    traceback: str = ""
+    procedure: str = ""
+    """The procedure in which it happened."""
+    step: int = 0
+
+
+class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A procedure as its submitter, or its parent's step, describes it."""
+
+    id: str
+    fresh: bool = False
+    """The id was made by us (UUIDv7, or a child's hash), so nobody can have used it before."""
+    type_name: str
+    version: int = 1
+    state: bytes
+    codec: str = "data"
+    digest: bytes
+    """Digest of the initial state: the same id with the same digest is the same submit."""
+    locks: tuple[LockKey, ...] = ()
+    poisons: tuple[str, ...] = ()
+    unit: str | None = None
+    """Label of the undo unit of the first step; None: nothing to undo. "" is the whole procedure."""
+    owner: str | None = None
+    priority: int = 0
+    due_at: float | None = None
+    """Epoch seconds before which it does not start."""
+    deadline: float | None = None
+    tags: tuple[str, ...] = ()
+    no_return: bool = False
+    """Its first step was declared the point of no return."""
+
+
+class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True):
+    """The head of a procedure: everything the engine decides on. Mutable; the core alone changes it."""
+
+    id: str
+    type_name: str
+    version: int
+    root: str
+    parent: str | None
+    seq: int
+    """Place in submit order, unique in the store; also the age of a lock request."""
+    state: ProcedureState = ProcedureState.RUNNABLE
+    depth: int = 0
+    run: int = 1
+
+    # Where it is: record `step` holds the state from which step `step` runs.
+    step: int = 1
+    records: int = 1
+    """Highest number in the step log (rollback and closing records go on counting)."""
+    rolling: bool = False
+    """It takes no forward step any more: its failure scope is being undone."""
+    unit: str | None = None
+    """Undo label of the step `step`; pushed when that step is first handed out."""
+    last_unit: str | None = None
+    """Label of the unit it pushed last."""
+    undone: int = 0
+    """Rollback steps recorded so far."""
+
+    # Durable counters (three of them: see DESIGN "Who gets blamed").
+    attempt: int = 0
+    """Times the current step was handed out."""
+    errors: int = 0
+    crashes: int = 0
+    first_error_at: float | None = None
+
+    # Class traits fixed at submit, so that recovery can decide before the class is known.
+    rollback_supported: bool = False
+    on_child_failure: OnChildFailure = "fail"
+    undo_children: bool = True
+    lock_scope: LockScope = "procedure"
+
+    # What it waits for.
+    due_at: float | None = None
+    """Epoch seconds: end of a delay, backoff, sleep, or of an event's time limit."""
+    deadline: float | None = None
+    event: str | None = None
+    awaiting: int = 0
+    """Step whose children's outcomes the current step sees (0: none)."""
+    pending: int = 0
+    """Children of step `awaiting` that have not finished: the latch of the parent."""
+    children: int = 0
+    """Children created so far, over all steps."""
+    succeeded: int = 0
+    failed: int = 0
+    wait: Wait = "all"
+    max_parallel: int | None = None
+    started: int = 0
+    """With `max_parallel`: children of step `awaiting` released to run."""
+    on_parent_end: Literal["abort", "leave"] = "abort"
+
+    # Locks.
+    locks: tuple[LockKey, ...] = ()
+    """Declared keys, plus keys acquired by later steps."""
+    locked: bool = True
+    """All of `locks` are granted (true when there are none)."""
+    ticket: int = 0
+    """Place in the first-come first-served order of lock requests."""
+    poisons: tuple[str, ...] = ()
+
+    # Failure.
+    failing: bool = False
+    """It is the top of a failure scope that is being stopped and undone."""
+    error: ErrorInfo | None = None
+    aborting: bool = False
+    no_return: bool = False
+    """On a root: a step past the point of no return was handed out."""
+    unit_no_return: bool = False
+    """The step `step` was declared the point of no return."""
+    undo_next: int = 1
+    """On a root: sequence of the next undo unit."""
+    parked: str | None = None
+    """Why it cannot run until its class is (re-)registered."""
+
+    # For people.
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
+    priority: int = 0
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    finished_at: float | None = None
+    digest: bytes = b""
+
+    # Appended fields.
+    undoing: int = 0
+    """Sequence of the undo unit being undone; its attempts are counted from there. 0: none."""
+    payload: bytes | None = None
+    """Payload of the event that woke the current step."""
+    width: int = 0
+    """Children of step `awaiting`, finished ones included."""
+
+
+class StepKind(IntEnum):
+    """The suffix of a record in the RFC's path view of the step log."""
+
+    STEP = 0
+    COMMIT = 1
+    ROLLBACK = 2
+
+
+class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One line of the step log: ``/procedures/{id}/000001.step``.
+
+    A ``.step`` record n holds the state from which step n runs; ``.commit`` closes with the output;
+    ``.rollback`` holds the state after one undo step, or closes with the error.
+    """
+
+    procedure: str
+    number: int
+    kind: StepKind
+    at: float
+    state: bytes = b""
+    """What `dump` gave."""
+    codec: str = "data"
+    version: int = 1
+    outcome: str = ""
+    """What the step before said: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
+    label: str | None = None
+    """The undo unit a rollback record belongs to, or the unit label of the step."""
+    attempts: int = 0
+    """Attempts the finished step took."""
+    slot: int = -1
+    incarnation: int = 0
+    error: ErrorInfo | None = None
+    output: bytes = b""
+    """Of a ``.commit``: the encoded output."""
+
+
+class UndoRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One undo unit. `seq` is root-wide; units are popped newest first."""
+
+    root: str
+    seq: int
+    procedure: str
+    label: str
+    step: int
+
+
+class ChildRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The link from a parent's suspended step to one child; `index` is the order given by the step."""
+
+    parent: str
+    step: int
+    index: int
+    child: str
+
+
+class LockRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One granted key. `holder` moves from a finished child to its parent; the tree owns it until its root ends."""
+
+    path: str
+    mode: LockMode
+    holder: str
+    root: str
+    since: float
+
+
+class PoisonRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A key that only an operator clears."""
+
+    path: str
+    by: str
+    root: str
+    at: float
+    reason: str
+
+
+class EventRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A buffered signal for a procedure id or an event name."""
+
+    target: str
+    seq: int
+    payload: bytes
+    dedup: str | None
+    at: float
+
+
+class NoteRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A write-ahead note made by `Context.remember`."""
+
+    procedure: str
+    step: int
+    key: str
+    value: bytes

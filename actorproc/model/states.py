@@ -1,0 +1,41 @@
+"""States and phases of a procedure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["TERMINAL", "Phase", "ProcedureState"]
+
+
+class ProcedureState(StrEnum):
+    """The seven states of HBase ProcedureV2 and IoTDB, as stored."""
+
+    INITIALIZING = "INITIALIZING"
+    """Not durable yet; never seen in the store."""
+    RUNNABLE = "RUNNABLE"
+    """Has something to do now: queued, running, waiting for a lock, backing off, or rolling back."""
+    WAITING = "WAITING"
+    """Suspended on children or on an event, without a time limit."""
+    WAITING_TIMEOUT = "WAITING_TIMEOUT"
+    """Sleeping, or waiting for an event with a time limit."""
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    ROLLEDBACK = "ROLLEDBACK"
+
+
+TERMINAL = frozenset({ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureState.ROLLEDBACK})
+
+
+class Phase(StrEnum):
+    """What a procedure is doing right now; derived, never stored."""
+
+    QUEUED = "queued"
+    LOCKED_OUT = "locked-out"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUSPENDED = "suspended"
+    SLEEPING = "sleeping"
+    WAITING = "waiting"
+    ROLLING_BACK = "rolling-back"
+    PARKED = "parked"
+    DONE = "done"

@@ -1,0 +1,264 @@
+"""Messages on a worker's channel, both directions, and their bytes.
+
+A frame is a 4-byte big-endian length and a msgpack array of messages; a frame longer than the agreed
+maximum is a protocol error. Nothing is ever unpickled by the host; the worker unpickles only what
+`Define` and `Prepare` bring, which come from its own host.
+
+Rules: each `Ended` leaves before the next step begins. A worker runs its queue in the order of arrival.
+Requests (`Ask`) carry a number of the worker's own; `Answer` repeats it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from actorproc.errors import ActorprocError
+from actorproc.model.definitions import Definition, OutcomeRow
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.outcomes import Outcome
+
+__all__ = [
+    "DEFAULT_MAX_FRAME",
+    "HEADER",
+    "AbortAsked",
+    "Answer",
+    "Ask",
+    "BootFailed",
+    "Define",
+    "Definition",
+    "Ended",
+    "FrameBuffer",
+    "FrameError",
+    "FromWorker",
+    "Heartbeat",
+    "Hello",
+    "LogLine",
+    "NeedState",
+    "OutcomeRow",
+    "Prepare",
+    "Ready",
+    "Returned",
+    "Run",
+    "Stop",
+    "TakeBackSteps",
+    "ToWorker",
+    "decode_from_worker",
+    "decode_to_worker",
+    "encode_frame",
+]
+
+HEADER = struct.Struct(">I")
+DEFAULT_MAX_FRAME = 64 * 1024 * 1024
+
+
+class FrameError(ActorprocError):
+    """The bytes on a worker's channel are not a frame of this protocol."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True):
+    pass
+
+
+# ---------------------------------------------------------------- host to worker
+class Prepare(_Message, frozen=True, array_like=True, tag="prepare"):
+    """First message: what to make ready while the worker has no name; a warm spare gets it long before its `Hello`."""
+
+    sys_path: tuple[str, ...]
+    preload: tuple[str, ...] = ()
+    """Modules imported now."""
+    environment: bytes | None = None
+    """cloudpickled factory of `ctx.env`, called once."""
+    max_frame: int = DEFAULT_MAX_FRAME
+    warm_limit: int = 1024
+    """Live procedure objects kept between steps (an LRU)."""
+    log_level: int = 20
+
+
+class Hello(_Message, frozen=True, array_like=True, tag="hello"):
+    """Second message: who the worker is from now on. Answered with `Ready` once the preparation is done."""
+
+    epoch: int
+    worker: WorkerId
+
+
+class Define(_Message, frozen=True, array_like=True, tag="define"):
+    """A procedure type, sent before the first step that needs it."""
+
+    definition: Definition
+
+
+class Run(_Message, frozen=True, array_like=True, tag="run"):
+    """Run one step."""
+
+    token: StepToken
+    type_name: str
+    root: str
+    parent: str | None
+    state: bytes | None
+    """None: go on with the live object (`NeedState` when it is gone)."""
+    codec: str
+    version: int
+    """Version of the class that wrote the state."""
+    replayed: bool = False
+    aborting: bool = False
+    deadline: float | None = None
+    children_step: int = 0
+    unit: str | None = None
+    event: bytes | None = None
+
+
+class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback"):
+    tokens: tuple[StepToken, ...]
+
+
+class AbortAsked(_Message, frozen=True, array_like=True, tag="abort"):
+    token: StepToken
+
+
+class Answer(_Message, frozen=True, array_like=True, tag="answer"):
+    """Answer to an `Ask`: `value` is the raw answer (msgpack), `error` a text when it was refused."""
+
+    request: int
+    value: bytes | None = None
+    error: str | None = None
+
+
+class Stop(_Message, frozen=True, array_like=True, tag="stop"):
+    """Finish the running step, answer it, leave with exit code 0."""
+
+
+# ---------------------------------------------------------------- worker to host
+class Ready(_Message, frozen=True, array_like=True, tag="ready"):
+    pid: int
+    python: str
+
+
+class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed"):
+    reason: str
+    traceback: str
+
+
+class Ended(_Message, frozen=True, array_like=True, tag="ended"):
+    """A step's answer. `definitions` brings types of children that this worker has not announced yet."""
+
+    token: StepToken
+    outcome: Outcome
+    definitions: tuple[Definition, ...] = ()
+
+
+class Returned(_Message, frozen=True, array_like=True, tag="returned"):
+    token: StepToken
+
+
+class NeedState(_Message, frozen=True, array_like=True, tag="needstate"):
+    """The live object of a warm `Run` is gone; the step has not begun. Send it again with its state."""
+
+    token: StepToken
+
+
+class Ask(_Message, frozen=True, array_like=True, tag="ask"):
+    """A request of the running step.
+
+    kind "remember" (key, value): durable before the answer. "recall" (key): value of an earlier note or nil.
+    "query" (key=procedure id): `ProcedureInfo` as JSON-able dict. "children" (step): list of `OutcomeRow`.
+    "output" (key=procedure id): encoded output.
+    """
+
+    request: int
+    token: StepToken
+    kind: str
+    key: str = ""
+    value: bytes = b""
+    step: int = 0
+
+
+class Heartbeat(_Message, frozen=True, array_like=True, tag="beat"):
+    token: StepToken
+    progress: float | None
+    message: str | None
+
+
+class LogLine(_Message, frozen=True, array_like=True, tag="log"):
+    token: StepToken | None
+    level: int
+    name: str
+    text: str
+
+
+ToWorker = Prepare | Hello | Define | Run | TakeBackSteps | AbortAsked | Answer | Stop
+FromWorker = Ready | BootFailed | Ended | Returned | NeedState | Ask | Heartbeat | LogLine
+
+_encode = msgspec.msgpack.Encoder().encode
+_from_worker = msgspec.msgpack.Decoder(list[FromWorker])
+_to_worker = msgspec.msgpack.Decoder(list[ToWorker])
+
+
+def encode_frame(messages: Sequence[ToWorker] | Sequence[FromWorker], max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
+    """One frame holding these messages; raises `FrameError` when it is longer than `max_frame` bytes."""
+    body = _encode(messages)
+    if len(body) > max_frame:
+        msg = f"a frame of {len(body)} bytes exceeds the maximum of {max_frame}"
+        raise FrameError(msg)
+    return HEADER.pack(len(body)) + body
+
+
+def decode_from_worker(body: bytes | bytearray | memoryview) -> list[FromWorker]:
+    """The messages of one frame body, host side."""
+    try:
+        return _from_worker.decode(body)
+    except msgspec.DecodeError as error:
+        msg = f"a worker sent {len(body)} bytes that are no frame: {error}"
+        raise FrameError(msg) from None
+
+
+def decode_to_worker(body: bytes | bytearray | memoryview) -> list[ToWorker]:
+    """The messages of one frame body, worker side."""
+    try:
+        return _to_worker.decode(body)
+    except msgspec.DecodeError as error:
+        msg = f"the host sent {len(body)} bytes that are no frame: {error}"
+        raise FrameError(msg) from None
+
+
+class FrameBuffer:
+    """Cuts a byte stream into frame bodies; a partial frame at the end of the stream is dropped by its owner."""
+
+    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
+        self._max_frame = max_frame
+        self._buffer = bytearray()
+        self._wanted = HEADER.size
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Add received bytes; yield the frame bodies that are complete. Consume it to the end.
+
+        Raises `FrameError` at a bad length, after the good frames before it.
+        """
+        data = chunk  # the usual case: whole frames in one read
+        if self._buffer:
+            self._buffer += chunk
+            if len(self._buffer) < self._wanted:
+                return  # a long frame arrives in many reads; look at it once
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        start = 0
+        self._wanted = HEADER.size
+        while len(data) - start >= HEADER.size:
+            (length,) = HEADER.unpack_from(data, start)
+            if length > self._max_frame:
+                msg = f"a frame announces {length} bytes; the maximum is {self._max_frame}"
+                raise FrameError(msg)
+            end = start + HEADER.size + length
+            if len(data) < end:
+                self._wanted = HEADER.size + length
+                break
+            yield data[start + HEADER.size : end]
+            start = end
+        self._buffer += data[start:]
+
+    @property
+    def is_partial(self) -> bool:
+        """Bytes of an unfinished frame are waiting."""
+        return bool(self._buffer)
