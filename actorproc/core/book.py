@@ -1,0 +1,142 @@
+"""Everything the core holds in memory, and the one place where a decision is written down.
+
+Memory is a cache of the store: whoever changes a head calls `touch`, and `close` turns all touched heads
+into writes. `restore(store + pending writes)` must give the same memory again.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+from actorproc.core.lock_table import LockTable
+from actorproc.core.ready import ReadyQueue
+from actorproc.core.staff import Staff
+from actorproc.core.timers import Timers
+from actorproc.core.tree import Tree
+from actorproc.model.commands import Command, Decision
+from actorproc.model.ids import WorkerId
+from actorproc.model.policies import TypeMeta
+from actorproc.model.records import EventRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.states import TERMINAL
+from actorproc.model.writes import PutProcedure, Was, Write
+
+__all__ = ["Book"]
+
+
+class Book:
+    """Resident trees, queues, locks, timers, workers; plus the decision being made."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.now = 0.0
+        self.batch = 1
+        self.next_seq = 1
+        self.next_ticket = 1
+        self.dispatching = True
+        self.procs: dict[str, ProcedureRecord] = {}
+        self.trees: dict[str, Tree] = {}
+        self.types: dict[str, TypeMeta] = {}
+        self.parked: dict[str, dict[str, None]] = {}
+        """Resident procedures by type that cannot run until the type is registered."""
+        self.ready = ReadyQueue()
+        self.timers = Timers()
+        self.locks = LockTable()
+        self.poisons: dict[str, PoisonRecord] = {}
+        self.staff = Staff()
+        self.warm: dict[str, WorkerId] = {}
+        """Which worker holds the live object of a procedure."""
+        self.listeners: dict[str, dict[str, str]] = {}
+        """Event name to the procedures that wait for it (with their roots), oldest first."""
+        self.buffered: dict[str, list[EventRecord]] = {}
+        self.unsettled: dict[str, None] = {}
+        """Roots of trees changed since they were last looked at for leaving memory."""
+        self.stale_results = 0
+        # What is left to do before the decision is complete.
+        self.scopes_to_advance: dict[str, None] = {}
+        """Tops of failure scopes to look at again."""
+        self.victims: dict[str, list[str]] = {}
+        """Roots to fail for a cycle of lock waiting, with the cycle."""
+        self.asking: dict[str, None] = {}
+        """Procedures to be asked whether they may be aborted."""
+        self.writes: list[Write] = []
+        self.commands: list[Command] = []
+        self._touched: dict[str, ProcedureRecord] = {}
+        self._stored: dict[str, Was] = {}
+
+    # ------------------------------------------------------------------ residents
+    def admit(self, record: ProcedureRecord, *, stored: bool) -> Tree:
+        """Make a head resident; `stored` says that the store has it as it is."""
+        tree = self.trees.get(record.root)
+        if tree is None:
+            tree = self.trees[record.root] = Tree(record.root)
+            self.unsettled[record.root] = None
+        self.procs[record.id] = record
+        tree.add(record)
+        if stored:
+            self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
+        return tree
+
+    def dismiss(self, tree: Tree) -> None:
+        """Let a cold or finished tree leave memory."""
+        for procedure in tree.members:
+            del self.procs[procedure]
+            self._stored.pop(procedure, None)
+            self.warm.pop(procedure, None)
+        del self.trees[tree.root]
+
+    def tree_of(self, record: ProcedureRecord) -> Tree:
+        """The tree of a resident procedure."""
+        return self.trees[record.root]
+
+    def meta(self, record: ProcedureRecord) -> TypeMeta | None:
+        """What is known of the procedure's class, None while it is not registered."""
+        return self.types.get(record.type_name)
+
+    # ------------------------------------------------------------------ the decision
+    def touch(self, record: ProcedureRecord) -> None:
+        """The head changed: it will be written with this decision."""
+        self._touched[record.id] = record
+
+    def write(self, write: Write) -> None:
+        """Add a write to the decision."""
+        self.writes.append(write)
+
+    def command(self, command: Command) -> None:
+        """Add a command, to be carried out once the writes are durable."""
+        self.commands.append(command)
+
+    def close(self) -> Decision:
+        """The decision made since the last call."""
+        for procedure, record in self._touched.items():
+            record.updated_at = self.now
+            was = self._stored.get(procedure)
+            self.writes.append(PutProcedure(copy(record), was))
+            if (
+                was is None
+                or was.state is not record.state
+                or was.due_at != record.due_at
+                or was.finished_at != record.finished_at
+            ):
+                self._stored[procedure] = Was(record.state, record.due_at, record.finished_at)
+            self.trees[record.root].batch = self.batch
+            self.unsettled[record.root] = None
+        self._touched.clear()
+        decision = Decision(self.writes, self.commands)
+        self.writes = []
+        self.commands = []
+        return decision
+
+    def settle(self, batch: int) -> None:
+        """Let trees leave memory that are cold or finished and were last changed in a batch that is stored."""
+        for root in list(self.unsettled):
+            tree = self.trees.get(root)
+            if tree is None:
+                del self.unsettled[root]
+            elif tree.batch <= batch:
+                del self.unsettled[root]
+                if tree.is_finished or tree.is_cold:
+                    self.dismiss(tree)
+
+    def open_members(self, tree: Tree) -> list[ProcedureRecord]:
+        """Members of a tree that have not finished."""
+        return [record for record in tree.members.values() if record.state not in TERMINAL]

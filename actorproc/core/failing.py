@@ -1,0 +1,223 @@
+"""Failure scopes: stop everything below the top, then undo its units newest first, one at a time.
+
+A failure takes its ancestors along up to the nearest one with ``on_child_failure = "resume"``; the branch
+below that one is the *scope*, and its highest procedure the *top*. Members that wait stop at once, members
+inside a worker end their step first. Then the undo units of the scope are popped newest first; a unit is
+given up only after its rollback was recorded. When none is left the members end, descendants first.
+"""
+
+from __future__ import annotations
+
+from actorproc.core import locking
+from actorproc.core.book import Book
+from actorproc.core.ending import close_unsuccessfully, forget_listening
+from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.queueing import wake
+from actorproc.core.tree import Tree
+from actorproc.model.policies import LockMode
+from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord, UndoRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.writes import DeleteUndo, PutPoison
+
+__all__ = ["aborted_error", "advance", "drop_unit", "fail", "fail_victims", "give_up", "poison"]
+
+
+def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
+    """A procedure failed for good: stop its scope and begin to undo it.
+
+    Within a scope that is failing already only the member's own error is noted.
+    """
+    tree = book.tree_of(record)
+    if record.error is None or not record.rolling:
+        record.error = error
+    book.touch(record)
+    top = _top_of(book, record)
+    if not top.failing:
+        _begin(book, tree, top, record, error)
+    book.scopes_to_advance[top.id] = None
+
+
+def aborted_error(record: ProcedureRecord) -> ErrorInfo:
+    """What an aborted procedure fails with."""
+    return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
+
+
+def fail_victims(book: Book) -> None:
+    """Fail the trees chosen to break cycles of lock waiting."""
+    while book.victims:
+        root, cycle = book.victims.popitem()
+        record = book.procs[root]
+        waiters = [name for name in cycle if book.procs[name].root == root] or [root]
+        if record.state in TERMINAL or not any(book.locks.is_waiting(name) for name in cycle):
+            continue
+        names = " -> ".join([*cycle, cycle[0]])
+        message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
+        error = ErrorInfo("deadlock", "DeadlockDetected", message, procedure=waiters[0], step=book.procs[waiters[0]].step)
+        fail(book, book.procs[waiters[0]], error)
+
+
+def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
+    top = record
+    while top.parent is not None:
+        if top.failing:
+            return top
+        parent = book.procs[top.parent]
+        if parent.on_child_failure == "resume" and not parent.rolling:
+            return top
+        top = parent
+    return top
+
+
+def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
+    top.failing = True
+    if top is not culprit:
+        message = f"{culprit.id} ({culprit.type_name}) failed in step {error.step}: {error.message}"
+        top.error = ErrorInfo("child", error.type_name, message, error.traceback, error.procedure, error.step)
+    book.touch(top)
+    members = tree.below(top.id)
+    inside = {member.id for member in members}
+    for inner in [name for name in tree.scopes if name in inside]:
+        # A wider failure takes over the undoing that went on below it.
+        tree.scopes.discard(inner)
+        book.procs[inner].failing = False
+        book.touch(book.procs[inner])
+        book.scopes_to_advance.pop(inner, None)
+    top.failing = True
+    tree.scopes.add(top.id)
+    for member in members:
+        if member.state not in TERMINAL:
+            _stop(book, tree, member)
+        elif member.undoing and member.id not in tree.running:
+            _set_aside(book, member)
+
+
+def _stop(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+    member.rolling = True
+    if member.error is None:
+        member.error = ErrorInfo("cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step)
+    tree.held.pop(member.id, None)
+    if member.id in tree.running:
+        book.touch(member)
+        return
+    forget_listening(book, member)
+    _set_aside(book, member)
+    if member.state is not ProcedureState.RUNNABLE:
+        move(member, Trigger.STOPPED)
+
+
+def _set_aside(book: Book, member: ProcedureRecord) -> None:
+    """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
+    member.due_at = None
+    member.undoing = 0
+    book.ready.discard(member.id)
+    book.asking.pop(member.id, None)
+    locking.withdraw(book, member)
+    book.touch(member)
+
+
+def advance(book: Book, top_id: str) -> None:
+    """Take the next thing to do of a failing scope: wait for running steps, undo a unit, or finish it."""
+    top = book.procs.get(top_id)
+    if top is None or not top.failing:
+        return
+    tree = book.tree_of(top)
+    if any(tree.is_below(name, top_id) for name in tree.running):
+        return
+    for name in tree.waiting:
+        if book.procs[name].undoing and tree.is_below(name, top_id):
+            return
+    while (unit := _newest(tree, top_id)) is not None:
+        member = book.procs[unit.procedure]
+        if not _is_left_alone(book, member, top_id):
+            _undo(book, member, unit)
+            return
+        drop_unit(book, tree, unit)
+    _finish(book, tree, top)
+
+
+def _newest(tree: Tree, top_id: str) -> UndoRecord | None:
+    for unit in reversed(tree.units.values()):
+        if tree.is_below(unit.procedure, top_id):
+            return unit
+    return None
+
+
+def _is_left_alone(book: Book, member: ProcedureRecord, top_id: str) -> bool:
+    """Whether a unit is dropped without running: a poisoned member, or a finished one its parent compensates."""
+    if member.error is not None and member.error.kind == "poisoned":
+        return True
+    place = member
+    while place.id != top_id and place.parent is not None:
+        parent = book.procs[place.parent]
+        if place.state is ProcedureState.SUCCESS and not parent.undo_children:
+            return True
+        place = parent
+    return False
+
+
+def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
+    if member.undoing != unit.seq:
+        member.undoing = unit.seq
+        member.attempt = member.errors = member.crashes = 0
+        member.first_error_at = None
+        member.due_at = None
+        if member.lock_scope == "step" and member.locks:
+            # Ahead of newcomers: the ticket is as old as the procedure.
+            member.locked = bool(book.locks.keys_of(member.id))
+        book.touch(member)
+    wake(book, member)
+
+
+def drop_unit(book: Book, tree: Tree, unit: UndoRecord) -> None:
+    """A unit is undone, or was not to be: remove it; a finished member without units left becomes ROLLEDBACK."""
+    book.write(DeleteUndo(unit.root, unit.seq))
+    member = book.procs[unit.procedure]
+    was_undone = member.undoing == unit.seq
+    if was_undone:
+        member.undoing = 0
+        book.touch(member)
+    if tree.pop(unit) and was_undone and member.state is ProcedureState.SUCCESS:
+        close_unsuccessfully(book, member, Trigger.UNDONE)
+
+
+def _finish(book: Book, tree: Tree, top: ProcedureRecord) -> None:
+    """Nothing is left to undo: end the members, descendants before their parents, the top last."""
+    for member in reversed(tree.below(top.id)):
+        if member.state not in TERMINAL:
+            close_unsuccessfully(book, member, _verdict(member))
+
+
+def _verdict(member: ProcedureRecord) -> Trigger:
+    was_executed = member.step > 1 or member.attempt > 0 or member.last_unit is not None
+    is_poisoned = member.error is not None and member.error.kind == "poisoned"
+    if is_poisoned or (was_executed and not member.rollback_supported):
+        return Trigger.GAVE_UP
+    return Trigger.UNDONE
+
+
+def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
+    """A supported rollback is exhausted: the scope ends FAILED and its write locks become poison keys."""
+    tree = book.tree_of(member)
+    top_id = next(name for name in tree.lineage(member.id) if name in tree.scopes)
+    member.error = error
+    for inside in reversed(tree.below(top_id)):
+        for path, mode in list(book.locks.keys_of(inside.id).items()):
+            if mode == LockMode.WRITE:
+                poison(book, path, member, f"rollback of {member.id} gave up: {error.message}")
+        if inside is member and inside.state is ProcedureState.SUCCESS:
+            close_unsuccessfully(book, inside, Trigger.GAVE_UP)
+    for inside in reversed(tree.below(top_id)):
+        if inside.state not in TERMINAL:
+            close_unsuccessfully(book, inside, Trigger.GAVE_UP)
+
+
+def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
+    """Poison a key; who waits for it already fails."""
+    record = PoisonRecord(path, by.id, by.root, book.now, reason)
+    book.poisons[path] = record
+    book.write(PutPoison(record))
+    for waiter in list(book.locks.waiting().values()):
+        if waiter.tree != by.root and locking.covers_poison(book, waiter.keys, waiter.tree) is not None:
+            record_waiting = book.procs[waiter.procedure]
+            message = f"lock key {path!r} was poisoned by {by.id}: {reason}; clear it once the object is known to be sound"
+            fail(book, record_waiting, ErrorInfo("usage", "KeyPoisoned", message, procedure=waiter.procedure, step=record_waiting.step))

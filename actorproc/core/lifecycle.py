@@ -1,0 +1,82 @@
+"""The lifecycle of a procedure as a table; tests and the documentation's diagram are drawn from it.
+
+Two rules: everything that may change `ProcedureRecord.state` is listed here, and `move` is the only
+function that changes it. An illegal move raises and leaves the record as it was.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from actorproc.errors import InternalError
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import ProcedureState as S
+
+__all__ = ["TRANSITIONS", "Trigger", "draw_mermaid", "move"]
+
+
+class Trigger(StrEnum):
+    """Why a state changes."""
+
+    SUBMITTED = "submitted"
+    SUSPENDED = "suspended"
+    SLEPT = "slept"
+    WAITED = "waited"
+    WAITED_LIMITED = "waited with a limit"
+    CHILDREN_DONE = "children done"
+    SIGNALLED = "signalled"
+    DUE = "due"
+    STOPPED = "stopped"
+    """Its failure scope is being undone: it waits for nothing any more."""
+    FINISHED = "finished"
+    UNDONE = "undone"
+    GAVE_UP = "gave up"
+    """Failed without rollback support, or its rollback was exhausted."""
+
+
+TRANSITIONS: dict[S, dict[Trigger, S]] = {
+    S.INITIALIZING: {Trigger.SUBMITTED: S.RUNNABLE},
+    S.RUNNABLE: {
+        Trigger.SUSPENDED: S.WAITING,
+        Trigger.SLEPT: S.WAITING_TIMEOUT,
+        Trigger.WAITED: S.WAITING,
+        Trigger.WAITED_LIMITED: S.WAITING_TIMEOUT,
+        Trigger.STOPPED: S.RUNNABLE,
+        Trigger.FINISHED: S.SUCCESS,
+        Trigger.UNDONE: S.ROLLEDBACK,
+        Trigger.GAVE_UP: S.FAILED,
+    },
+    S.WAITING: {
+        Trigger.CHILDREN_DONE: S.RUNNABLE,
+        Trigger.SIGNALLED: S.RUNNABLE,
+        Trigger.STOPPED: S.RUNNABLE,
+    },
+    S.WAITING_TIMEOUT: {
+        Trigger.DUE: S.RUNNABLE,
+        Trigger.SIGNALLED: S.RUNNABLE,
+        Trigger.STOPPED: S.RUNNABLE,
+    },
+    # A finished child is undone, or cannot be undone, when its tree fails. A finished root never moves.
+    S.SUCCESS: {Trigger.UNDONE: S.ROLLEDBACK, Trigger.GAVE_UP: S.FAILED},
+    S.FAILED: {},
+    S.ROLLEDBACK: {},
+}
+
+
+def move(record: ProcedureRecord, trigger: Trigger) -> None:
+    """Change the state of `record` as the table says; `InternalError` when it does not say."""
+    try:
+        record.state = TRANSITIONS[record.state][trigger]
+    except KeyError:
+        msg = f"procedure {record.id} in state {record.state} was {trigger.value}: no such transition"
+        raise InternalError(msg) from None
+
+
+def draw_mermaid() -> str:
+    """The table as a Mermaid state diagram, for the documentation."""
+    lines = ["stateDiagram-v2", "    [*] --> INITIALIZING"]
+    for source, row in TRANSITIONS.items():
+        lines.extend(f"    {source.value} --> {target.value}: {trigger.value}" for trigger, target in row.items())
+        if not row or source is S.SUCCESS:
+            lines.append(f"    {source.value} --> [*]")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,359 @@
+"""Hierarchical read/write locks, granted all at once, first come first served.
+
+Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on every ancestor node
+(multi-granularity locking). Modes are bits: IS, IX (intentions), S (read), X (write).
+
+* A request is granted when no *stranger* holds a conflicting mode on any node it needs. The requester's
+  own ancestors are no strangers (Moss's nested transactions), and a finished child's locks move to its
+  parent, so what a tree once took stays with the tree and is open to its relatives only.
+* A newcomer waits behind every earlier waiter it conflicts with, so writers do not starve. Two
+  exceptions: keys an ancestor covers already are granted whoever waits, and *privileged* requests (their
+  tree holds locks) go before the others, because making them wait for newcomers would only lengthen the queue.
+* Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
+  long queue costs nothing while it cannot move.
+
+The table knows procedures and trees as strings. It grants and queues; it wakes nobody: `drain` says who was granted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from actorproc.model.policies import LockKey, LockMode
+
+__all__ = ["LockTable", "Request", "needs_of"]
+
+IS, IX, S, X = 1, 2, 4, 8
+_AGAINST = {IS: X, IX: S | X, S: IX | X, X: IS | IX | S | X}
+CONFLICTS = [0] * 16
+for _mask in range(16):
+    for _bit, _against in _AGAINST.items():
+        if _mask & _bit:
+            CONFLICTS[_mask] |= _against
+_BITS = (IS, IX, S, X)
+
+
+def needs_of(keys: Iterable[LockKey]) -> dict[str, int]:
+    """Mode bits per node, intentions on ancestors included."""
+    needs: dict[str, int] = {}
+    for key in keys:
+        own, intention = (X, IX) if key.mode is LockMode.WRITE else (S, IS)
+        needs[key.path] = needs.get(key.path, 0) | own
+        for ancestor in _ancestors(key.path):
+            needs[ancestor] = needs.get(ancestor, 0) | intention
+    return needs
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    end = path.rfind("/")
+    while end > 0:
+        path = path[:end]
+        yield path
+        end = path.rfind("/")
+
+
+class Request:
+    """One procedure's wish for all its keys."""
+
+    __slots__ = ("keys", "lineage", "needs", "privileged", "procedure", "ticket", "tree")
+
+    def __init__(
+        self, procedure: str, tree: str, keys: tuple[LockKey, ...], lineage: frozenset[str], ticket: int, privileged: bool
+    ) -> None:
+        self.procedure = procedure
+        self.tree = tree
+        self.keys = keys
+        self.lineage = lineage
+        """The procedure and its ancestors: their locks are no obstacle."""
+        self.ticket = ticket
+        self.privileged = privileged
+        self.needs = needs_of(keys)
+
+
+class _Counts:
+    """How many holders or waiters have each mode; `mask` is the union."""
+
+    __slots__ = ("_counts", "mask")
+
+    def __init__(self) -> None:
+        self._counts = [0, 0, 0, 0]
+        self.mask = 0
+
+    def add(self, mask: int) -> None:
+        for place, bit in enumerate(_BITS):
+            if mask & bit:
+                self._counts[place] += 1
+        self.mask |= mask
+
+    def remove(self, mask: int) -> bool:
+        """Whether a mode vanished."""
+        before = self.mask
+        for place, bit in enumerate(_BITS):
+            if mask & bit:
+                self._counts[place] -= 1
+                if not self._counts[place]:
+                    self.mask &= ~bit
+        return self.mask != before
+
+
+class _Node:
+    __slots__ = ("held", "holders", "ordinary", "ordinary_waiting", "privileged", "privileged_waiting")
+
+    def __init__(self) -> None:
+        self.holders: dict[str, int] = {}
+        self.held = _Counts()
+        self.privileged: list[tuple[int, str]] = []
+        self.privileged_waiting = _Counts()
+        self.ordinary: OrderedDict[str, int] = OrderedDict()
+        self.ordinary_waiting = _Counts()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.holders or self.privileged or self.ordinary)
+
+
+class LockTable:
+    """Grants, queues and releases locks; see the module's theory."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._keys: dict[str, dict[str, LockMode]] = {}
+        self._masks: dict[str, dict[str, int]] = {}
+        self._waiting: dict[str, Request] = {}
+        self._granted: list[str] = []
+
+    # ------------------------------------------------------------------ asking
+    def request(self, request: Request) -> bool:
+        """Grant at once (True) or queue (False)."""
+        if self._is_free(request) and not self._must_queue(request):
+            self._grant(request)
+            return True
+        self._enqueue(request)
+        return False
+
+    def hold(self, procedure: str, path: str, mode: LockMode) -> None:
+        """Put a lock in place unasked: a grant read back from the store, or one that moved to a parent."""
+        self._add(procedure, (LockKey(path, mode),))
+
+    def withdraw(self, procedure: str) -> None:
+        """Give up waiting. Idempotent."""
+        request = self._waiting.get(procedure)
+        if request is not None:
+            self._dequeue(request)
+            self._rescan(request.needs)
+
+    def promote(self, procedure: str) -> None:
+        """The waiter's tree holds locks now: it goes before those whose trees hold none."""
+        request = self._waiting.get(procedure)
+        if request is not None and not request.privileged:
+            self._dequeue(request)
+            request.privileged = True
+            if self._is_free(request) and not self._must_queue(request):
+                self._grant(request)
+                self._granted.append(procedure)
+            else:
+                self._enqueue(request)
+
+    # ------------------------------------------------------------------ giving up
+    def release(self, procedure: str) -> list[str]:
+        """Give up all keys of a holder; return the paths that were held. Idempotent."""
+        keys = self._keys.pop(procedure, None)
+        if not keys:
+            return []
+        freed = []
+        for path, mask in self._masks.pop(procedure).items():
+            node = self._nodes[path]
+            del node.holders[procedure]
+            # An ordinary waiter's tree holds nothing, so it can move only when a mode vanished. A privileged one
+            # may be a relative of the remaining holders.
+            if node.held.remove(mask) or node.privileged:
+                freed.append(path)
+            self._drop_if_empty(path, node)
+        self._rescan(freed)
+        return list(keys)
+
+    def drain(self) -> list[str]:
+        """Procedures granted by releases, withdrawals and promotions since the last call, in order."""
+        granted, self._granted = self._granted, []
+        return granted
+
+    # ------------------------------------------------------------------ looking
+    def keys_of(self, procedure: str) -> dict[str, LockMode]:
+        """The keys a procedure holds."""
+        return self._keys.get(procedure, {})
+
+    def is_waiting(self, procedure: str) -> bool:
+        """Whether a request is queued."""
+        return procedure in self._waiting
+
+    def waiting(self) -> dict[str, Request]:
+        """All queued requests by procedure."""
+        return self._waiting
+
+    def holders(self) -> dict[str, dict[str, LockMode]]:
+        """All held keys by procedure."""
+        return self._keys
+
+    def blockers(self, procedure: str) -> list[str]:
+        """Whom a queued request waits for: conflicting strangers, then earlier privileged waiters."""
+        request = self._waiting[procedure]
+        found: dict[str, None] = {}
+        for path, mask in request.needs.items():
+            node = self._nodes.get(path)
+            if node is None:
+                continue
+            conflicts = CONFLICTS[mask]
+            if node.held.mask & conflicts:
+                found.update(
+                    dict.fromkeys(h for h, held in node.holders.items() if held & conflicts and h not in request.lineage)
+                )
+            if node.privileged_waiting.mask & conflicts and not self._is_covered(request, path):
+                for ticket, other in node.privileged:
+                    if ticket >= request.ticket and request.privileged:
+                        break
+                    if other != procedure and self._waiting[other].needs[path] & conflicts:
+                        found[other] = None
+        return list(found)
+
+    # ------------------------------------------------------------------ inside
+    def _is_free(self, request: Request) -> bool:
+        for path, mask in request.needs.items():
+            node = self._nodes.get(path)
+            if node is None:
+                continue
+            conflicts = CONFLICTS[mask]
+            if node.held.mask & conflicts and any(
+                held & conflicts and holder not in request.lineage for holder, held in node.holders.items()
+            ):
+                return False
+        return True
+
+    def _must_queue(self, request: Request) -> bool:
+        """Whether a waiter that came before conflicts with it on a node no ancestor covers."""
+        for path, mask in request.needs.items():
+            node = self._nodes.get(path)
+            if node is None:
+                continue
+            ahead = node.privileged_waiting.mask
+            if not request.privileged:
+                ahead |= node.ordinary_waiting.mask
+            if ahead & CONFLICTS[mask] and not self._is_covered(request, path):
+                return True
+        return False
+
+    def _is_covered(self, request: Request, path: str) -> bool:
+        """Whether the requester or an ancestor holds at least what is asked on this node or above it."""
+        asked = request.needs[path]
+        for place in (path, *_ancestors(path)):
+            node = self._nodes.get(place)
+            if node is None:
+                continue
+            for holder in request.lineage:
+                held = node.holders.get(holder, 0)
+                if held & X or (held & S and not asked & (IX | X)) or (place == path and held & asked == asked):
+                    return True
+        return False
+
+    def _grant(self, request: Request) -> None:
+        self._add(request.procedure, request.keys)
+
+    def _add(self, procedure: str, added: Iterable[LockKey]) -> None:
+        keys = self._keys.setdefault(procedure, {})
+        masks = self._masks.setdefault(procedure, {})
+        for key in added:
+            if keys.get(key.path, 0) < key.mode:
+                keys[key.path] = key.mode
+        for path, mask in needs_of(added).items():
+            before = masks.get(path, 0)
+            if before | mask != before:
+                node = self._node(path)
+                if before:
+                    node.held.remove(before)
+                masks[path] = node.holders[procedure] = before | mask
+                node.held.add(before | mask)
+
+    def _node(self, path: str) -> _Node:
+        node = self._nodes.get(path)
+        if node is None:
+            node = self._nodes[path] = _Node()
+        return node
+
+    def _drop_if_empty(self, path: str, node: _Node) -> None:
+        if node.is_empty:
+            del self._nodes[path]
+
+    def _enqueue(self, request: Request) -> None:
+        self._waiting[request.procedure] = request
+        for path, mask in request.needs.items():
+            node = self._node(path)
+            if request.privileged:
+                node.privileged.append((request.ticket, request.procedure))
+                node.privileged.sort()
+                node.privileged_waiting.add(mask)
+            else:
+                node.ordinary[request.procedure] = request.ticket
+                node.ordinary_waiting.add(mask)
+
+    def _dequeue(self, request: Request) -> None:
+        del self._waiting[request.procedure]
+        for path, mask in request.needs.items():
+            node = self._nodes[path]
+            if request.privileged:
+                node.privileged.remove((request.ticket, request.procedure))
+                node.privileged_waiting.remove(mask)
+            else:
+                del node.ordinary[request.procedure]
+                node.ordinary_waiting.remove(mask)
+            self._drop_if_empty(path, node)
+
+    def _rescan(self, paths: Iterable[str]) -> None:
+        """Grant what became possible on these nodes, privileged first, oldest first."""
+        for path in list(paths):
+            node = self._nodes.get(path)
+            if node is None:
+                continue
+            passed = 0
+            for procedure in [name for _, name in node.privileged] + self._ordinary_head(path, node):
+                request = self._waiting.get(procedure)
+                if request is None or path not in request.needs:
+                    continue
+                mask = request.needs[path]
+                is_overtaking = passed & CONFLICTS[mask] and not self._is_covered(request, path)
+                if not is_overtaking and self._is_free(request) and not self._is_overtaking_elsewhere(request):
+                    self._dequeue(request)
+                    self._grant(request)
+                    self._granted.append(procedure)
+                else:
+                    passed |= mask
+
+    def _ordinary_head(self, path: str, node: _Node) -> list[str]:
+        """The oldest ordinary waiters, up to the first that excludes all behind it."""
+        head = []
+        for procedure in node.ordinary:
+            head.append(procedure)
+            if self._waiting[procedure].needs[path] & X:
+                break
+        return head
+
+    def _is_overtaking_elsewhere(self, request: Request) -> bool:
+        """Whether an earlier waiter on any of its nodes conflicts with it."""
+        for path, mask in request.needs.items():
+            conflicts = CONFLICTS[mask]
+            node = self._nodes[path]
+            ahead = node.privileged_waiting.mask | (0 if request.privileged else node.ordinary_waiting.mask)
+            if not ahead & conflicts or self._is_covered(request, path):
+                continue
+            for ticket, other in node.privileged:
+                if request.privileged and ticket >= request.ticket:
+                    break
+                if other != request.procedure and self._waiting[other].needs[path] & conflicts:
+                    return True
+            if request.privileged:
+                continue
+            for other in node.ordinary:
+                if other == request.procedure:
+                    break
+                if self._waiting[other].needs[path] & conflicts:
+                    return True
+        return False

@@ -1,0 +1,130 @@
+"""Asking for, inheriting and giving up locks, with their records; cycles of waiting become victims."""
+
+from __future__ import annotations
+
+from actorproc.core.book import Book
+from actorproc.core.deadlock import find_cycle
+from actorproc.core.lock_table import Request
+from actorproc.core.tree import Tree
+from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.writes import DeleteLock, PutLock
+
+__all__ = ["ask", "covers_poison", "inherit", "note_grants", "release", "withdraw"]
+
+
+def ask(book: Book, record: ProcedureRecord) -> bool:
+    """Ask for all keys of a procedure; True when it holds them now.
+
+    A procedure that waits already keeps its place.
+    """
+    if book.locks.is_waiting(record.id):
+        return False
+    tree = book.tree_of(record)
+    request = Request(
+        record.id,
+        record.root,
+        record.locks,
+        frozenset(tree.lineage(record.id)),
+        record.ticket,
+        privileged=_holds_locks(book, tree),
+    )
+    if book.locks.request(request):
+        _write_grant(book, record)
+        return True
+    tree.waiting.add(record.id)
+    _look_for_cycle(book, record)
+    return False
+
+
+def note_grants(book: Book) -> list[ProcedureRecord]:
+    """Write down what releases made possible; return the procedures that go on."""
+    granted = []
+    while names := book.locks.drain():
+        for name in names:
+            record = book.procs[name]
+            book.tree_of(record).waiting.discard(name)
+            _write_grant(book, record)
+            granted.append(record)
+    return granted
+
+
+def release(book: Book, record: ProcedureRecord) -> None:
+    """Give up every key a procedure holds. Idempotent."""
+    for path in book.locks.release(record.id):
+        book.write(DeleteLock(path, record.id))
+
+
+def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None:
+    """A finished child's keys pass to its parent: relatives may take them, strangers wait (Moss 1985)."""
+    held = dict(book.locks.keys_of(child.id))
+    if not held:
+        return
+    for path, mode in held.items():
+        book.locks.hold(parent.id, path, mode)
+        strongest = book.locks.keys_of(parent.id)[path]
+        book.write(PutLock(LockRecord(path, strongest, parent.id, parent.root, book.now)))
+    release(book, child)
+
+
+def withdraw(book: Book, record: ProcedureRecord) -> None:
+    """Stop waiting for locks. Idempotent."""
+    book.locks.withdraw(record.id)
+    book.tree_of(record).waiting.discard(record.id)
+
+
+def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | None:
+    """The poisoned key that refuses these keys to a tree, None when there is none.
+
+    A poison key conflicts like a write lock of its owner, never with the owner's own tree.
+    """
+    for path, poison in book.poisons.items():
+        if poison.root == root:
+            continue
+        for key in keys:
+            if key.path == path or key.path.startswith(path + "/") or path.startswith(key.path + "/"):
+                return path
+    return None
+
+
+def _holds_locks(book: Book, tree: Tree) -> bool:
+    held = book.locks.holders()
+    if len(tree.members) <= len(held):
+        return any(member in held for member in tree.members)
+    return any(holder in tree.members for holder in held)
+
+
+def _write_grant(book: Book, record: ProcedureRecord) -> None:
+    tree = book.tree_of(record)
+    held = book.locks.keys_of(record.id)
+    for path in {key.path for key in record.locks}:
+        book.write(PutLock(LockRecord(path, LockMode(held[path]), record.id, record.root, book.now)))
+    record.locked = True
+    book.touch(record)
+    # The tree holds locks now, so its other waiters go before those of trees that hold none; and whoever
+    # waits for the keys just granted may have closed a cycle.
+    for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
+        book.locks.promote(name)
+    for name in tree.waiting:
+        if book.locks.is_waiting(name):
+            _look_for_cycle(book, book.procs[name])
+
+
+def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
+    if not book.locks.waiting()[record.id].privileged:
+        return
+    cycle = find_cycle(
+        record.id,
+        book.locks,
+        tree_of=lambda name: book.procs[name].root,
+        lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
+        waiting_in=lambda root: book.trees[root].waiting,
+    )
+    if not cycle:
+        return
+    roots = {book.procs[name].root for name in cycle}
+    if any(root in book.victims for root in roots):
+        return
+    able = [root for root in roots if not book.procs[root].no_return and not book.procs[root].failing] or list(roots)
+    victim = max(able, key=lambda root: book.procs[root].seq)
+    book.victims[victim] = cycle

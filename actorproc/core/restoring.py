@@ -1,0 +1,120 @@
+"""Memory from the store: start-up and recovery are the same code, and so is the way back after a failed commit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from actorproc.core.book import Book
+from actorproc.core.queueing import wake
+from actorproc.core.staff import InHand
+from actorproc.core.tree import Tree
+from actorproc.model.events import WorkerReady
+from actorproc.model.ids import StepToken
+from actorproc.model.records import ProcedureRecord, UndoRecord
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = ["load_tree", "rebuild", "resume", "take_up"]
+
+
+def rebuild(snapshot: Snapshot, now: float, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]]) -> Book:
+    """A book equal to the one that wrote this snapshot, before anything new is decided."""
+    book = Book(snapshot.epoch)
+    book.now = now
+    book.next_seq = snapshot.next_seq
+    book.next_ticket = snapshot.next_ticket
+    for poison in snapshot.poisons:
+        book.poisons[poison.path] = poison
+    for event in snapshot.events:
+        book.buffered.setdefault(event.target, []).append(event)
+    for record in snapshot.procedures:
+        if record.id == record.root or record.root in book.trees:
+            book.admit(record, stored=True)
+    for unit in snapshot.units:
+        if unit.root in book.trees:
+            book.trees[unit.root].push(unit)
+    for lock in snapshot.locks:
+        book.locks.hold(lock.holder, lock.path, lock.mode)
+    for ready, tokens in workers:
+        _rehire(book, ready, tokens, now)
+    for tree in book.trees.values():
+        _rebuild_tree(book, tree)
+    return book
+
+
+def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
+    """Bring a cold or finished tree back into memory. A resident one is left alone."""
+    if not members or members[0].root in book.trees:
+        return
+    tree: Tree | None = None
+    for record in members:
+        tree = book.admit(record, stored=True)
+    assert tree is not None
+    for unit in units:
+        tree.push(unit)
+
+
+def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
+    """A worker that lived on while memory was lost, with the steps it still has in hand."""
+    book.staff.add(ready.worker, now)
+    worker = book.staff.workers[ready.worker.slot]
+    for token in tokens:
+        record = book.procs.get(token.procedure)
+        if record is not None:
+            book.staff.give(worker, InHand(token, record.type_name), now)
+            book.trees[record.root].running.add(record.id)
+
+
+def _rebuild_tree(book: Book, tree: Tree) -> None:
+    for record in tree.members.values():
+        if record.state in TERMINAL:
+            continue
+        if record.failing:
+            tree.scopes.add(record.id)
+        if record.deadline is not None:
+            book.timers.add(record.deadline, record.id, record.root)
+        if record.due_at is not None:
+            book.timers.add(record.due_at, record.id, record.root)
+        if record.event is not None and record.state is not ProcedureState.RUNNABLE:
+            book.listeners.setdefault(record.event, {})[record.id] = record.root
+        if record.state is ProcedureState.WAITING and record.max_parallel and not record.rolling:
+            _hold_back(tree, record)
+
+
+def _hold_back(tree: Tree, parent: ProcedureRecord) -> None:
+    """Children beyond those released by `max_parallel`: the last ones of the awaited step, in order."""
+    children = [member for member in tree.members.values() if member.parent == parent.id]
+    awaited = children[len(children) - parent.width :]
+    held = [child.id for child in awaited[parent.started :] if child.state not in TERMINAL]
+    if held:
+        tree.held[parent.id] = deque(held)
+
+
+def resume(book: Book) -> None:
+    """Queue what was queued: lock waiters in their old order, then everything runnable.
+
+    What is due at a time waits for the next tick, even when that time has passed.
+    """
+    runnable = [
+        record
+        for tree in book.trees.values()
+        for record in tree.members.values()
+        if record.due_at is None
+        and (record.undoing or (record.state is ProcedureState.RUNNABLE and not record.rolling))
+    ]
+    for record in sorted((record for record in runnable if not record.locked), key=lambda record: record.ticket):
+        wake(book, record)
+    for record in runnable:
+        if record.locked:
+            wake(book, record)
+
+
+def take_up(book: Book) -> None:
+    """Go on with what was under way: failing scopes, and abort requests that were not answered."""
+    for tree in book.trees.values():
+        for top in tree.scopes:
+            book.scopes_to_advance[top] = None
+        for record in tree.members.values():
+            if record.aborting and not record.rolling and record.state not in TERMINAL:
+                book.asking[record.id] = None

@@ -1,0 +1,409 @@
+"""What a worker's answer leads to: the next step, a wait, an end, a retry, or a failure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from actorproc.core import locking, retries
+from actorproc.core.book import Book
+from actorproc.core.ending import end, forget_listening, update_poisons
+from actorproc.core.failing import aborted_error, drop_unit, fail, give_up, poison
+from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.queueing import park, wake
+from actorproc.core.staff import InHand
+from actorproc.core.submitting import MAX_DEPTH, admit, refusal
+from actorproc.core.verbs import begin_abort, take_buffered
+from actorproc.model.events import StepEnded, StepReturned
+from actorproc.model.ids import Mode
+from actorproc.model.outcomes import (
+    Advanced,
+    Answered,
+    Failed,
+    Finished,
+    Outcome,
+    Poisoned,
+    Refused,
+    Slept,
+    Suspended,
+    Waited,
+)
+from actorproc.model.policies import Backoff
+from actorproc.model.records import ChildRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.writes import PutChild, PutStep
+
+__all__ = ["MAX_STUCK_PAUSE", "after_step", "on_ended", "on_returned", "on_step_error"]
+
+MAX_STUCK_PAUSE = 60.0
+"""Seconds between attempts, at most, of a fatal failure after the point of no return."""
+_OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
+
+
+def on_ended(book: Book, event: StepEnded) -> None:
+    """Take a worker's answer; one whose token is not current is dropped and counted."""
+    token, outcome = event.token, event.outcome
+    item = book.staff.current(token)
+    if item is None:
+        book.stale_results += 1
+        return
+    record = book.procs[token.procedure]
+    book.staff.take(token.procedure, book.now, outcome.elapsed)
+    book.tree_of(record).running.discard(record.id)
+    if isinstance(outcome, Failed | Refused):
+        book.warm.pop(record.id, None)
+    else:
+        book.warm[record.id] = token.worker
+    if isinstance(outcome, Refused):
+        record.parked = outcome.reason
+        book.touch(record)
+        park(book, record)
+    elif token.mode is Mode.ROLLBACK:
+        _after_rollback(book, record, item, outcome)
+    elif token.mode is Mode.ASK_ABORT:
+        _after_asking(book, record, outcome)
+    else:
+        _after_execution(book, record, item, outcome)
+    if record.rolling or token.mode is Mode.ROLLBACK:
+        _look_at_scope(book, record)
+
+
+def on_returned(book: Book, event: StepReturned) -> None:
+    """A prefetched step came back unbegun: it may go to another worker, under the same attempt."""
+    item = book.staff.current(event.token)
+    if item is None:
+        book.stale_results += 1
+        return
+    record = book.procs[event.token.procedure]
+    book.staff.take(record.id, book.now)
+    book.tree_of(record).running.discard(record.id)
+    if event.token.mode is Mode.ASK_ABORT:
+        book.asking[record.id] = None
+    else:
+        record.attempt -= 1
+        book.touch(record)
+        wake(book, record)
+    if record.rolling or event.token.mode is Mode.ROLLBACK:
+        _look_at_scope(book, record)
+
+
+def _look_at_scope(book: Book, record: ProcedureRecord) -> None:
+    tree = book.tree_of(record)
+    for name in tree.lineage(record.id):
+        if name in tree.scopes:
+            book.scopes_to_advance[name] = None
+            return
+
+
+# ---------------------------------------------------------------------- forward
+def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+    if isinstance(outcome, Failed):
+        on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
+    elif isinstance(outcome, Poisoned):
+        _commit_step(book, record, item, outcome, "poisoned", outcome.error)
+        for path in outcome.keys:
+            poison(book, path, record, outcome.error.message)
+        fail(book, record, outcome.error)
+    elif isinstance(outcome, Finished):
+        _finish(book, record, item, outcome)
+    elif isinstance(outcome, Answered):
+        _refuse(book, record, "an answer to abort() came where a step's outcome was due")
+    else:
+        _commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
+        if record.rolling:
+            _stop_late(book, record)
+            if isinstance(outcome, Suspended):
+                _make_children(book, record, outcome)
+        else:
+            _go_on(book, record, outcome)
+            after_step(book, record)
+
+
+def _commit_step(
+    book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
+) -> None:
+    """Write the record from which the next step runs, and give the next step fresh counters."""
+    attempts = record.attempt
+    record.step += outcome.steps
+    record.records = record.step
+    book.write(
+        PutStep(
+            StepRecord(
+                procedure=record.id,
+                number=record.step,
+                kind=StepKind.STEP,
+                at=book.now,
+                state=outcome.state,
+                version=book.types[record.type_name].version,
+                outcome=name,
+                label=outcome.unit,
+                attempts=attempts,
+                slot=item.token.worker.slot,
+                incarnation=item.token.worker.incarnation,
+                error=error,
+            )
+        )
+    )
+    record.version = book.types[record.type_name].version
+    record.unit = outcome.unit
+    record.unit_no_return = outcome.no_return
+    record.attempt = record.errors = record.crashes = 0
+    record.first_error_at = None
+    record.awaiting = 0
+    record.payload = None
+    if not record.rolling:
+        record.error = None
+    forget_listening(book, record)
+    if outcome.poisons is not None and outcome.poisons != record.poisons:
+        update_poisons(book, record, outcome.poisons)
+    if record.lock_scope == "step" and record.locks:
+        locking.release(book, record)
+        record.locked = False
+    book.touch(record)
+
+
+def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+    if isinstance(outcome, Advanced):
+        if outcome.acquire:
+            record.locks = (*record.locks, *outcome.acquire)
+            record.locked = False
+            record.ticket = book.next_ticket
+            book.next_ticket += 1
+        if outcome.after > 0:
+            _sleep(book, record, outcome.after, Trigger.SLEPT)
+        else:
+            wake(book, record, to_the_back=outcome.yield_)
+    elif isinstance(outcome, Slept):
+        _sleep(book, record, outcome.seconds, Trigger.SLEPT)
+    elif isinstance(outcome, Waited):
+        _wait(book, record, outcome)
+    elif isinstance(outcome, Suspended):
+        _suspend(book, record, outcome)
+
+
+def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
+    record.due_at = book.now + seconds
+    book.timers.add(record.due_at, record.id, record.root)
+    move(record, trigger)
+
+
+def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
+    payload = take_buffered(book, record, outcome.event)
+    if payload is not None:
+        record.payload = payload
+        wake(book, record)
+        return
+    record.event = outcome.event
+    book.listeners.setdefault(outcome.event, {})[record.id] = record.root
+    if outcome.timeout is None:
+        move(record, Trigger.WAITED)
+    else:
+        _sleep(book, record, outcome.timeout, Trigger.WAITED_LIMITED)
+
+
+def _suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
+    if outcome.wait != "all" or outcome.on_parent_end != "abort":
+        _refuse(book, record, f"suspended(wait={outcome.wait!r}, on_parent_end={outcome.on_parent_end!r}) is not supported: wait for all")
+        return
+    children = _make_children(book, record, outcome)
+    if children is None:
+        return
+    record.awaiting = record.step - 1
+    record.wait, record.max_parallel, record.on_parent_end = outcome.wait, outcome.max_parallel, outcome.on_parent_end
+    record.pending = record.width = len(children)
+    if not children:
+        wake(book, record)
+        return
+    move(record, Trigger.SUSPENDED)
+    limit = outcome.max_parallel or len(children)
+    record.started = min(limit, len(children))
+    if len(children) > limit:
+        book.tree_of(record).held[record.id] = deque(child.id for child in children[limit:])
+    for child in children[:limit]:
+        wake(book, child)
+
+
+def _make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord] | None:
+    """Create the children of a step, all or none; None when the parent failed over it."""
+    step = record.step - 1
+    if record.depth + 1 > MAX_DEPTH and outcome.children:
+        _refuse(book, record, f"sub-procedures are nested deeper than {MAX_DEPTH}")
+        return None
+    seen = set()
+    for new in outcome.children:
+        if new.id in seen or new.id in book.procs:
+            _refuse(book, record, f"child id {new.id} is in use already; every child needs an id of its own")
+            return None
+        seen.add(new.id)
+        error = refusal(book, new, record.root)
+        if error is not None:
+            _refuse(book, record, f"child {new.id}: {error}")
+            return None
+    children = []
+    for index, new in enumerate(outcome.children):
+        child = admit(book, new, record)
+        book.write(PutChild(ChildRecord(record.id, step, index, child.id)))
+        child.rolling = record.rolling
+        children.append(child)
+    record.children += len(children)
+    return children
+
+
+def _refuse(book: Book, record: ProcedureRecord, message: str) -> None:
+    """The engine cannot do what the step asked for; the step itself is recorded."""
+    fail(book, record, ErrorInfo("usage", "UsageError", message, procedure=record.id, step=record.step - 1))
+
+
+def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+    if record.rolling:
+        # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
+        _commit_step(book, record, item, outcome, "done", None)
+        _stop_late(book, record)
+        return
+    attempts = record.attempt
+    record.step += outcome.steps
+    record.records = record.step
+    record.attempt = record.errors = record.crashes = 0
+    record.error = None
+    # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
+    book.write(
+        PutStep(
+            StepRecord(
+                procedure=record.id,
+                number=record.records,
+                kind=StepKind.COMMIT,
+                at=book.now,
+                state=outcome.state,
+                output=outcome.output,
+                version=book.types[record.type_name].version,
+                outcome="done",
+                attempts=attempts,
+                slot=item.token.worker.slot,
+                incarnation=item.token.worker.incarnation,
+            )
+        )
+    )
+    end(book, record, Trigger.FINISHED)
+
+
+def _stop_late(book: Book, record: ProcedureRecord) -> None:
+    """A step of a failing scope ended: the member waits for nothing any more."""
+    record.due_at = None
+    book.ready.discard(record.id)
+    book.touch(record)
+
+
+def after_step(book: Book, record: ProcedureRecord) -> None:
+    """A step ended well: an abort asked meanwhile, and a deadline that passed, come due now."""
+    if record.rolling or record.finished_at is not None:
+        return
+    if record.aborting:
+        begin_abort(book, record)
+
+
+# ---------------------------------------------------------------------- errors
+def on_step_error(
+    book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
+) -> None:
+    """A forward step failed: try it again by the class's policy, or fail the procedure."""
+    policy = book.types[record.type_name].retry
+    record.errors += 1
+    if record.first_error_at is None:
+        record.first_error_at = book.now
+    if not record.rolling or record.error is None:
+        record.error = error
+    book.touch(record)
+    if record.rolling:
+        _stop_late(book, record)
+        return
+    if record.lock_scope == "step" and record.locks:
+        locking.release(book, record)
+        record.locked = False
+    is_spent = retries.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
+    if record.aborting and not book.types[record.type_name].asks_abort:
+        fail(book, record, aborted_error(record))
+    elif retryable and not is_spent:
+        _retry(book, record, policy, after)
+    elif book.procs[record.root].no_return:
+        pause = min(retries.delay(policy, procedure=record.id, step=record.step, errors=record.errors), MAX_STUCK_PAUSE)
+        _retry(book, record, policy, pause)
+    else:
+        fail(book, record, error)
+
+
+def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
+    if after is None:
+        after = retries.delay(policy, procedure=record.id, step=record.step, errors=record.errors)
+    record.due_at = book.now + after
+    wake(book, record)
+    if record.aborting:
+        book.asking[record.id] = None
+
+
+# ---------------------------------------------------------------------- rollback
+def _after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+    tree = book.tree_of(record)
+    if isinstance(outcome, Finished | Advanced):
+        unit = tree.units[record.undoing]
+        record.records += 1
+        record.undone += 1
+        book.write(
+            PutStep(
+                StepRecord(
+                    procedure=record.id,
+                    number=record.records,
+                    kind=StepKind.ROLLBACK,
+                    at=book.now,
+                    state=outcome.state,
+                    version=book.types[record.type_name].version,
+                    outcome="undone" if isinstance(outcome, Finished) else "undoing",
+                    label=unit.label,
+                    attempts=record.attempt,
+                    slot=item.token.worker.slot,
+                    incarnation=item.token.worker.incarnation,
+                )
+            )
+        )
+        record.attempt = record.errors = record.crashes = 0
+        record.first_error_at = None
+        book.touch(record)
+        if record.lock_scope == "step" and record.locks:
+            locking.release(book, record)
+            record.locked = False
+        if isinstance(outcome, Finished):
+            drop_unit(book, tree, unit)
+        else:
+            record.due_at = book.now + outcome.after if outcome.after > 0 else None
+            wake(book, record)
+    else:
+        error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
+        on_rollback_error(book, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
+
+
+def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
+    """A rollback step failed: again with backoff, or give the whole scope up."""
+    policy = book.types[record.type_name].rollback_retry
+    record.errors += 1
+    if record.first_error_at is None:
+        record.first_error_at = book.now
+    book.touch(record)
+    if not retryable or retries.is_exhausted(
+        policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now
+    ):
+        give_up(book, record, error)
+        return
+    record.due_at = book.now + retries.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
+    wake(book, record)
+
+
+def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:
+    message = f"rollback() answered {type(outcome).__name__.lower()}; it may return None, done or executing"
+    return ErrorInfo("invalid-status", "InvalidStatus", message, procedure=record.id, step=record.records)
+
+
+# ---------------------------------------------------------------------- asked to abort
+def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+    if record.rolling:
+        return
+    if isinstance(outcome, Answered) and not outcome.allowed:
+        wake(book, record)
+    else:
+        fail(book, record, aborted_error(record))

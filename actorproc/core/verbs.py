@@ -1,0 +1,175 @@
+"""What people and running steps ask for: abort, signals, write-ahead notes, and what time brings."""
+
+from __future__ import annotations
+
+from actorproc.core.book import Book
+from actorproc.core.ending import forget_listening
+from actorproc.core.failing import aborted_error, fail
+from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.queueing import wake
+from actorproc.errors import NotAllowed, UnknownProcedure
+from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply
+from actorproc.model.events import AbortRequested, NoteMade, Signalled
+from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.writes import DeleteEvent, PutEvent, PutNote
+
+__all__ = ["MAX_BUFFERED", "begin_abort", "note", "on_due", "request_abort", "signal", "take_buffered"]
+
+MAX_BUFFERED = 1000
+"""Signals kept for one target that nobody waits for yet."""
+
+
+# ---------------------------------------------------------------------- abort
+def request_abort(book: Book, event: AbortRequested) -> None:
+    """Ask a procedure to abort; the request is durable and False means it has ended already."""
+    record = book.procs.get(event.id)
+    if record is None:
+        book.command(Reply(event.reply, error=UnknownProcedure(f"no procedure has the id {event.id!r}")))
+        return
+    if record.state in TERMINAL:
+        book.command(Reply(event.reply, value=False))
+        return
+    record.aborting = True
+    book.touch(record)
+    worker = book.staff.in_hand.get(record.id)
+    if not record.rolling:
+        if worker is None:
+            begin_abort(book, record, force=event.force)
+        else:
+            item = worker.queue[record.id]
+            if event.force:
+                item.forced = "aborted"
+                book.command(KillWorker(worker.id, item.token, "aborted by force"))
+            else:
+                book.command(AskAbort(item.token))
+    book.command(Reply(event.reply, value=True))
+
+
+def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> None:
+    """Ask a procedure that is in no worker's hands; a class without `abort` is not asked."""
+    meta = book.meta(record)
+    was_executed = record.step > 1 or record.attempt > 0
+    if force or not was_executed or meta is None or not meta.asks_abort:
+        fail(book, record, aborted_error(record))
+    else:
+        book.asking[record.id] = None
+
+
+# ---------------------------------------------------------------------- signals
+def signal(book: Book, event: Signalled) -> None:
+    """Deliver a signal to a procedure or an event name; it is kept when nobody waits yet. An id wins over a name."""
+    record = book.procs.get(event.target)
+    if record is not None and record.state in TERMINAL:
+        book.command(Reply(event.reply, value=False))
+        return
+    if event.dedup is not None and any(known.dedup == event.dedup for known in book.buffered.get(event.target, ())):
+        book.command(Reply(event.reply, value=True))
+        return
+    if record is None:
+        record = next((book.procs[name] for name in book.listeners.get(event.target, ())), None)
+    if record is not None and record.event is not None and record.state is not ProcedureState.RUNNABLE:
+        _deliver(book, record, event.payload)
+    else:
+        error = _keep(book, event)
+        if error is not None:
+            book.command(Reply(event.reply, error=error))
+            return
+    book.command(Reply(event.reply, value=True))
+
+
+def _deliver(book: Book, record: ProcedureRecord, payload: bytes) -> None:
+    forget_listening(book, record)
+    record.payload = payload
+    record.due_at = None
+    move(record, Trigger.SIGNALLED)
+    book.touch(record)
+    wake(book, record)
+
+
+def _keep(book: Book, event: Signalled) -> NotAllowed | None:
+    kept = book.buffered.setdefault(event.target, [])
+    if len(kept) >= MAX_BUFFERED:
+        return NotAllowed(f"{MAX_BUFFERED} signals for {event.target!r} are waiting already; nobody has taken one")
+    seq = kept[-1].seq + 1 if kept else 1
+    row = EventRecord(event.target, seq, event.payload, event.dedup, book.now)
+    kept.append(row)
+    book.write(PutEvent(row))
+    return None
+
+
+def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | None:
+    """The oldest signal kept for a procedure or for the event it begins to wait for."""
+    for target in (record.id, event):
+        kept = book.buffered.get(target)
+        if kept:
+            row = kept.pop(0)
+            if not kept:
+                del book.buffered[target]
+            book.write(DeleteEvent(target, row.seq))
+            return row.payload
+    return None
+
+
+# ---------------------------------------------------------------------- notes
+def note(book: Book, event: NoteMade) -> None:
+    """Store a write-ahead note of a running step; the step goes on when it is durable."""
+    if book.staff.current(event.token) is None:
+        book.stale_results += 1
+        return
+    book.write(PutNote(NoteRecord(event.token.procedure, event.token.step, event.key, event.value)))
+    book.command(AnswerWorker(event.token, event.request))
+
+
+# ---------------------------------------------------------------------- time
+def on_due(book: Book, record: ProcedureRecord) -> None:
+    """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
+    if record.state in TERMINAL and not record.undoing:
+        return
+    if record.deadline is not None and record.deadline <= book.now and not record.rolling and not book.procs[record.root].no_return:
+        _miss_deadline(book, record)
+        return
+    if record.due_at is None or record.due_at > book.now:
+        return
+    if record.state is ProcedureState.WAITING_TIMEOUT:
+        record.due_at = None
+        book.touch(record)
+        _end_wait(book, record)
+    else:
+        wake(book, record)
+
+
+def _miss_deadline(book: Book, record: ProcedureRecord) -> None:
+    worker = book.staff.in_hand.get(record.id)
+    if worker is not None:
+        item = worker.queue[record.id]
+        if item.forced is None:
+            item.forced = "deadline"
+            book.command(KillWorker(worker.id, item.token, "past the procedure's deadline"))
+        return
+    fail(book, record, deadline_error(record))
+
+
+def deadline_error(record: ProcedureRecord) -> ErrorInfo:
+    """What a procedure past its deadline fails with."""
+    return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
+
+
+def _end_wait(book: Book, record: ProcedureRecord) -> None:
+    if record.event is None:
+        move(record, Trigger.DUE)
+        wake(book, record)
+        return
+    meta = book.meta(record)
+    if meta is None or meta.has_on_timeout:
+        # `event` stays set: it says that the next step calls on_timeout().
+        waiting = book.listeners.get(record.event)
+        if waiting is not None:
+            waiting.pop(record.id, None)
+        move(record, Trigger.DUE)
+        wake(book, record)
+        return
+    message = f"no signal for {record.event!r} came in time"
+    error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
+    forget_listening(book, record)
+    fail(book, record, error)
