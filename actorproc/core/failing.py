@@ -14,7 +14,7 @@ from actorproc.core.ending import close_unsuccessfully, forget_listening
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
 from actorproc.core.tree import Tree
-from actorproc.model.policies import LockMode
+from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteUndo, PutPoison
@@ -112,6 +112,11 @@ def _set_aside(book: Book, member: ProcedureRecord) -> None:
     book.ready.discard(member.id)
     book.asking.pop(member.id, None)
     locking.withdraw(book, member)
+    if not member.locked and member.lock_scope == "procedure":
+        # It undoes with the keys it holds; those it was still waiting for are not needed any more.
+        held = book.locks.keys_of(member.id)
+        member.locks = tuple(LockKey(path, mode) for path, mode in held.items())
+        member.locked = True
     book.touch(member)
 
 

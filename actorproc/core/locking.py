@@ -116,9 +116,10 @@ def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
     cycle = find_cycle(
         record.id,
         book.locks,
-        tree_of=lambda name: book.procs[name].root,
+        # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
+        tree_of=lambda name: book.procs[name].root if name in book.procs else "",
         lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
-        waiting_in=lambda root: book.trees[root].waiting,
+        waiting_in=lambda root: [name for name in sorted(book.trees[root].waiting) if book.locks.is_waiting(name)] if root else (),
     )
     if not cycle:
         return

@@ -102,4 +102,9 @@ class Tree:
         """Nothing but a timer, an event or a finished child can move it."""
         if self.running or self.waiting or self.scopes or self.held:
             return False
-        return all(record.state in _COLD for record in self.members.values() if record.state not in TERMINAL)
+        # A member that is to be asked whether it may be aborted must be there to be asked.
+        return all(
+            record.state in _COLD and not record.aborting
+            for record in self.members.values()
+            if record.state not in TERMINAL
+        )

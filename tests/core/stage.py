@@ -1,0 +1,86 @@
+"""A stage for one coordinator: submit, answer what was handed out, look at what was decided."""
+
+from __future__ import annotations
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.commands import Command, Decision, KillWorker, Reply, Resolve, RunStep
+from actorproc.model.events import CrashReport, Event, StepEnded, Submitted, TypeRegistered, WorkerLost, WorkerReady
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.outcomes import Failed, Finished, Outcome
+from actorproc.model.policies import TypeMeta
+from actorproc.model.records import ErrorInfo, NewProcedure
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import Write
+
+__all__ = ["Stage", "boom", "later"]
+
+
+def boom(message: str = "boom", *, retryable: bool = False, after: float | None = None) -> Failed:
+    return Failed(error=ErrorInfo("error", "ValueError", message), retryable=retryable, after=after)
+
+
+def later(message: str = "busy", after: float | None = None) -> Failed:
+    return boom(message, retryable=True, after=after)
+
+
+class Stage:
+    """One coordinator with `workers` ready workers and the type ``T`` (traits as given)."""
+
+    def __init__(self, workers: int = 1, **traits: object) -> None:
+        snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+        self.core, _ = Coordinator.restore(snapshot, 0.0)
+        self.now = 0.0
+        self.writes: list[Write] = []
+        self.commands: list[Command] = []
+        self.inbox: dict[str, RunStep] = {}
+        self.order: list[tuple[str, int, str]] = []
+        self.register("T", **traits)
+        for slot in range(workers):
+            self.handle(WorkerReady(WorkerId(slot, 1)))
+
+    def register(self, name: str, **traits: object) -> None:
+        self.handle(TypeRegistered(TypeMeta(type_name=name, **traits)))  # type: ignore[arg-type]
+
+    def handle(self, event: Event) -> Decision:
+        decision = self.core.handle(event, self.now)
+        self.writes += decision.writes
+        self.commands += decision.commands
+        for command in decision.commands:
+            if isinstance(command, RunStep):
+                self.inbox[command.token.procedure] = command
+                self.order.append((command.token.procedure, command.token.step, command.token.mode.name))
+        return decision
+
+    def new(self, id: str, type_name: str = "T", **fields: object) -> NewProcedure:  # noqa: A002
+        return NewProcedure(id=id, fresh=True, type_name=type_name, state=b"0", digest=b"d", **fields)  # type: ignore[arg-type]
+
+    def submit(self, *procedures: NewProcedure) -> Reply:
+        decision = self.handle(Submitted(procedures, reply=1))
+        return next(command for command in decision.commands if isinstance(command, Reply))
+
+    def answer(self, id: str, outcome: Outcome) -> Decision:  # noqa: A002
+        return self.handle(StepEnded(self.inbox.pop(id).token, outcome))
+
+    def kill(self, slot: int, incarnation: int = 1) -> Decision:
+        report = CrashReport(kind="signal", message="was killed by signal 9 (SIGKILL)", code=-9, signal="SIGKILL")
+        return self.handle(WorkerLost(WorkerId(slot, incarnation), report))
+
+    def state(self, id: str) -> ProcedureState:  # noqa: A002
+        record = self.core.view(id)
+        assert record is not None
+        return record.state
+
+    def undo_all(self) -> list[str]:
+        """Answer every rollback as done; the procedures undone, in order."""
+        undone = []
+        while runs := [run for run in self.inbox.values() if run.token.mode is Mode.ROLLBACK]:
+            undone.append(f"{runs[0].token.procedure}:{runs[0].unit}")
+            self.answer(runs[0].token.procedure, Finished(state=b"u"))
+        return undone
+
+    def resolved(self) -> dict[str, ProcedureState]:
+        return {command.id: command.state for command in self.commands if isinstance(command, Resolve)}
+
+    def kills(self) -> list[KillWorker]:
+        return [command for command in self.commands if isinstance(command, KillWorker)]

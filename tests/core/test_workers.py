@@ -1,0 +1,176 @@
+"""Workers as the core sees them: blame, fencing, prefetch, take-back."""
+
+from __future__ import annotations
+
+from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
+from actorproc.model.commands import RunStep, TakeBack
+from actorproc.model.events import CrashReport, StepEnded, StepReturned, Tick, WorkerLost, WorkerReady
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.policies import Backoff, LockKey
+from actorproc.model.states import ProcedureState
+from tests.core.stage import Stage, boom
+
+
+def _prefetching(count: int) -> Stage:
+    """A stage whose one worker has `count` steps in hand: short steps are known to be short."""
+    stage = Stage(workers=1)
+    stage.submit(stage.new("scout"))
+    for _ in range(40):
+        stage.answer("scout", Advanced(state=b"", elapsed=0.0))
+    stage.answer("scout", Finished(state=b"", elapsed=0.0))
+    stage.submit(*(stage.new(f"p{n}") for n in range(count)))
+    return stage
+
+
+def test_a_dead_workers_first_step_is_charged_and_those_behind_it_are_not() -> None:
+    stage = _prefetching(3)
+    assert len(stage.inbox) == 3
+
+    stage.kill(0)
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    crashes = {name: record.crashes for name in ("p0", "p1", "p2") if (record := stage.core.view(name))}
+    assert crashes == {"p0": 1, "p1": 0, "p2": 0}
+    assert all(stage.inbox[name].replayed for name in crashes)
+    assert not any(stage.inbox[name].warm for name in crashes)
+
+
+def test_a_step_that_kills_its_worker_too_often_fails_with_the_cause_in_words() -> None:
+    stage = Stage(crashes=3)
+    stage.submit(stage.new("p"))
+    for incarnation in (1, 2, 3):
+        stage.kill(0, incarnation)
+        stage.handle(WorkerReady(WorkerId(0, incarnation + 1)))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.error is not None
+    assert record.state is ProcedureState.FAILED
+    assert "SIGKILL" in record.error.message
+    assert "3rd time" in record.error.message
+
+
+def test_locks_outlive_the_worker_that_ran_their_holder() -> None:
+    stage = Stage()
+    stage.submit(stage.new("holder", locks=(LockKey.write("t"),)), stage.new("waits", locks=(LockKey.write("t"),)))
+
+    stage.kill(0)
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    assert [name for name, _, _ in stage.order] == ["holder", "holder"]
+
+
+def test_an_orderly_stop_charges_nobody() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+
+    stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="stopped", message="stopped"), crashed=False))
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert (record.attempt, record.crashes, record.errors) == (2, 0, 0)
+
+
+def test_a_wall_time_kill_is_an_error_not_a_crash() -> None:
+    stage = Stage(retry=Backoff(max_attempts=2, base=1.0))
+    stage.submit(stage.new("p"))
+    token = stage.inbox["p"].token
+
+    stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="timeout", message="ran past 5 s"), blamed=token))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert (record.errors, record.crashes) == (1, 0)
+    assert record.error is not None
+    assert record.error.kind == "timeout"
+
+
+def test_a_late_answer_of_an_older_incarnation_is_dropped() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    old = stage.inbox["p"].token
+    stage.kill(0)
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    decision = stage.handle(StepEnded(old, Finished(state=b"zombie")))
+
+    assert decision.writes == []
+    assert stage.core.stale_results == 1
+
+
+def test_an_unknown_type_of_step_is_prefetched_only_by_an_idle_worker() -> None:
+    stage = Stage(workers=2)
+
+    stage.submit(*(stage.new(f"p{n}") for n in range(5)))
+
+    assert len(stage.inbox) == 2
+
+
+def test_short_steps_are_prefetched_up_to_the_limit() -> None:
+    stage = _prefetching(PREFETCH_LIMIT + 10)
+
+    assert len(stage.inbox) == PREFETCH_LIMIT
+
+
+def test_what_waits_behind_a_silent_worker_is_taken_back_for_an_idle_one() -> None:
+    stage = _prefetching(5)
+    stage.handle(WorkerReady(WorkerId(1, 1)))
+    assert stage.core.next_deadline() == stage.now + STEAL_AFTER
+
+    stage.now += STEAL_AFTER
+    decision = stage.handle(Tick())
+    back = next(command for command in decision.commands if isinstance(command, TakeBack))
+    assert back.worker == WorkerId(0, 1)
+    before = {token.procedure: token.attempt for token in back.tokens}
+    for token in back.tokens:
+        stage.handle(StepReturned(token))
+
+    moved = {name: run for name, run in stage.inbox.items() if run.token.worker == WorkerId(1, 1)}
+    assert set(moved) <= set(before)
+    assert moved
+    assert all(run.token.attempt == before[name] and not run.replayed for name, run in moved.items())
+
+
+def test_a_taken_back_step_whose_worker_dies_first_counts_as_possibly_started() -> None:
+    stage = _prefetching(3)
+    stage.handle(WorkerReady(WorkerId(1, 1)))
+    stage.now += STEAL_AFTER
+    stage.handle(Tick())
+
+    stage.kill(0)
+
+    record = stage.core.view("p2")
+    assert record is not None
+    assert (record.attempt, record.crashes) == (2, 0)
+
+
+def test_rollback_crashes_have_a_count_of_their_own() -> None:
+    stage = Stage(rollback_supported=True, crashes=2)
+    stage.submit(stage.new("p", unit=""))
+    stage.kill(0, 1)
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+    stage.answer("p", boom())
+    assert stage.inbox["p"].token.mode is Mode.ROLLBACK
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.crashes == 0
+
+    for incarnation in (2, 3):
+        stage.kill(0, incarnation)
+        stage.handle(WorkerReady(WorkerId(0, incarnation + 1)))
+
+    assert stage.state("p") is ProcedureState.FAILED
+
+
+def test_nothing_is_handed_out_while_dispatching_is_off() -> None:
+    stage = Stage()
+    stage.core.dispatching = False
+    stage.submit(stage.new("p"))
+    assert stage.inbox == {}
+
+    stage.core.dispatching = True
+    decision = stage.handle(Tick())
+
+    assert [type(command) for command in decision.commands] == [RunStep]
