@@ -235,7 +235,10 @@ class Coordinator:
         book = self._book
         hot = [tree for tree in book.trees.values() if not (tree.is_finished or tree.is_cold)]
         heads = {
-            record.id: _encode(record) for tree in hot for record in tree.members.values() if record.state not in TERMINAL
+            record.id: _encode(record)
+            for tree in hot
+            for record in tree.members.values()
+            if record.state not in TERMINAL
         }
         at_work = {name for name in {*book.ready.members(), *book.staff.in_hand} if name not in book.asking}
         timers = book.timers.entries()

@@ -10,7 +10,8 @@ from actorproc.core.book import Book
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
-from actorproc.core.stepping import on_rollback_error, on_step_error
+from actorproc.core.stepping import on_step_error
+from actorproc.core.undoing import on_rollback_error
 from actorproc.core.verbs import deadline_error
 from actorproc.model.events import WorkerLost, WorkerReady
 from actorproc.model.ids import Mode

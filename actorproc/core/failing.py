@@ -47,13 +47,20 @@ def fail_victims(book: Book) -> None:
     while book.victims:
         root, cycle = book.victims.popitem()
         record = book.procs[root]
-        waiters = [name for name in cycle if book.procs[name].root == root] or [root]
+        ours = [name for name in cycle if book.procs[name].root == root]
+        # A member that is being undone cannot fail once more; another one of the cycle gives way.
+        waiters = [name for name in ours if not book.procs[name].rolling] or ours or [root]
         if record.state in TERMINAL or not any(book.locks.is_waiting(name) for name in cycle):
             continue
         names = " -> ".join([*cycle, cycle[0]])
         message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
-        error = ErrorInfo("deadlock", "DeadlockDetected", message, procedure=waiters[0], step=book.procs[waiters[0]].step)
+        error = ErrorInfo(
+            "deadlock", "DeadlockDetected", message, procedure=waiters[0], step=book.procs[waiters[0]].step
+        )
+        was_failing = book.procs[waiters[0]].rolling
         fail(book, book.procs[waiters[0]], error)
+        if not was_failing:
+            locking.look_for_cycles(book, book.trees[root])
 
 
 def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
@@ -94,11 +101,14 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
 def _stop(book: Book, tree: Tree, member: ProcedureRecord) -> None:
     member.rolling = True
     if member.error is None:
-        member.error = ErrorInfo("cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step)
+        member.error = ErrorInfo(
+            "cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step
+        )
     tree.held.pop(member.id, None)
-    if member.id in tree.running:
+    if member.id in tree.running and member.state is ProcedureState.RUNNABLE:
         book.touch(member)
         return
+    # What waits stops at once, even while a worker is asking its `abort`.
     forget_listening(book, member)
     _set_aside(book, member)
     if member.state is not ProcedureState.RUNNABLE:
@@ -149,7 +159,7 @@ def _newest(tree: Tree, top_id: str) -> UndoRecord | None:
 
 def _is_left_alone(book: Book, member: ProcedureRecord, top_id: str) -> bool:
     """Whether a unit is dropped without running: a poisoned member, or a finished one its parent compensates."""
-    if member.error is not None and member.error.kind == "poisoned":
+    if member.state is ProcedureState.FAILED or (member.error is not None and member.error.kind == "poisoned"):
         return True
     place = member
     while place.id != top_id and place.parent is not None:
@@ -224,5 +234,11 @@ def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
     for waiter in list(book.locks.waiting().values()):
         if waiter.tree != by.root and locking.covers_poison(book, waiter.keys, waiter.tree) is not None:
             record_waiting = book.procs[waiter.procedure]
-            message = f"lock key {path!r} was poisoned by {by.id}: {reason}; clear it once the object is known to be sound"
-            fail(book, record_waiting, ErrorInfo("usage", "KeyPoisoned", message, procedure=waiter.procedure, step=record_waiting.step))
+            message = (
+                f"lock key {path!r} was poisoned by {by.id}: {reason}; clear it once the object is known to be sound"
+            )
+            fail(
+                book,
+                record_waiting,
+                ErrorInfo("usage", "KeyPoisoned", message, procedure=waiter.procedure, step=record_waiting.step),
+            )

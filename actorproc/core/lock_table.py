@@ -56,10 +56,17 @@ def _ancestors(path: str) -> Iterator[str]:
 class Request:
     """One procedure's wish for all its keys."""
 
-    __slots__ = ("keys", "lineage", "needs", "privileged", "procedure", "ticket", "tree")
+    __slots__ = ("ahead", "keys", "lineage", "needs", "privileged", "procedure", "ticket", "tree")
 
     def __init__(
-        self, procedure: str, tree: str, keys: tuple[LockKey, ...], lineage: frozenset[str], ticket: int, privileged: bool
+        self,
+        procedure: str,
+        tree: str,
+        keys: tuple[LockKey, ...],
+        lineage: frozenset[str],
+        ticket: int,
+        privileged: bool,
+        ahead: bool = False,
     ) -> None:
         self.procedure = procedure
         self.tree = tree
@@ -68,6 +75,8 @@ class Request:
         """The procedure and its ancestors: their locks are no obstacle."""
         self.ticket = ticket
         self.privileged = privileged
+        self.ahead = ahead
+        """Waits for holders only, never for waiters: an undo must not queue behind newcomers."""
         self.needs = needs_of(keys)
 
 
@@ -206,9 +215,11 @@ class LockTable:
             conflicts = CONFLICTS[mask]
             if node.held.mask & conflicts:
                 found.update(
-                    dict.fromkeys(h for h, held in node.holders.items() if held & conflicts and h not in request.lineage)
+                    dict.fromkeys(
+                        h for h, held in node.holders.items() if held & conflicts and h not in request.lineage
+                    )
                 )
-            if node.privileged_waiting.mask & conflicts and not self._is_covered(request, path):
+            if node.privileged_waiting.mask & conflicts and not (request.ahead or self._is_covered(request, path)):
                 for ticket, other in node.privileged:
                     if ticket >= request.ticket and request.privileged:
                         break
@@ -231,6 +242,8 @@ class LockTable:
 
     def _must_queue(self, request: Request) -> bool:
         """Whether a waiter that came before conflicts with it on a node no ancestor covers."""
+        if request.ahead:
+            return False
         for path, mask in request.needs.items():
             node = self._nodes.get(path)
             if node is None:
@@ -251,7 +264,7 @@ class LockTable:
                 continue
             for holder in request.lineage:
                 held = node.holders.get(holder, 0)
-                if held & X or (held & S and not asked & (IX | X)) or (place == path and held & asked == asked):
+                if held & X or (held & S and not asked & (IX | X)) or (place == path and (held | IS) & asked == asked and held):
                     return True
         return False
 
@@ -319,7 +332,7 @@ class LockTable:
                 if request is None or path not in request.needs:
                     continue
                 mask = request.needs[path]
-                is_overtaking = passed & CONFLICTS[mask] and not self._is_covered(request, path)
+                is_overtaking = passed & CONFLICTS[mask] and not (request.ahead or self._is_covered(request, path))
                 if not is_overtaking and self._is_free(request) and not self._is_overtaking_elsewhere(request):
                     self._dequeue(request)
                     self._grant(request)
@@ -338,6 +351,8 @@ class LockTable:
 
     def _is_overtaking_elsewhere(self, request: Request) -> bool:
         """Whether an earlier waiter on any of its nodes conflicts with it."""
+        if request.ahead:
+            return False
         for path, mask in request.needs.items():
             conflicts = CONFLICTS[mask]
             node = self._nodes[path]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from actorproc.core.book import Book
 from actorproc.core.deadlock import find_cycle
 from actorproc.core.lock_table import Request
@@ -10,7 +12,7 @@ from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.writes import DeleteLock, PutLock
 
-__all__ = ["ask", "covers_poison", "inherit", "note_grants", "release", "withdraw"]
+__all__ = ["ask", "covers_poison", "end_of_step", "inherit", "look_for_cycles", "note_grants", "release", "withdraw"]
 
 
 def ask(book: Book, record: ProcedureRecord) -> bool:
@@ -25,9 +27,10 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         record.id,
         record.root,
         record.locks,
-        frozenset(tree.lineage(record.id)),
+        frozenset(_kin(tree, record)),
         record.ticket,
         privileged=_holds_locks(book, tree),
+        ahead=bool(record.undoing),
     )
     if book.locks.request(request):
         _write_grant(book, record)
@@ -35,6 +38,13 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
     tree.waiting.add(record.id)
     _look_for_cycle(book, record)
     return False
+
+
+def _kin(tree: Tree, record: ProcedureRecord) -> Iterable[str]:
+    """Whose locks are no obstacle: its ancestors, and while it is undone all of its failure scope, which stands still."""
+    line = tree.lineage(record.id)
+    top = next((name for name in reversed(line) if name in tree.scopes), None) if record.undoing else None
+    return line if top is None else {*line, *(member.id for member in tree.below(top))}
 
 
 def note_grants(book: Book) -> list[ProcedureRecord]:
@@ -53,6 +63,13 @@ def release(book: Book, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
     for path in book.locks.release(record.id):
         book.write(DeleteLock(path, record.id))
+
+
+def end_of_step(book: Book, record: ProcedureRecord) -> None:
+    """A step ended: locks of ``lock_scope = "step"`` are given up, to be asked for again before the next."""
+    if record.lock_scope == "step" and record.locks:
+        release(book, record)
+        record.locked = False
 
 
 def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None:
@@ -97,7 +114,7 @@ def _holds_locks(book: Book, tree: Tree) -> bool:
 def _write_grant(book: Book, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
     held = book.locks.keys_of(record.id)
-    for path in {key.path for key in record.locks}:
+    for path in dict.fromkeys(key.path for key in record.locks):
         book.write(PutLock(LockRecord(path, LockMode(held[path]), record.id, record.root, book.now)))
     record.locked = True
     book.touch(record)
@@ -105,7 +122,12 @@ def _write_grant(book: Book, record: ProcedureRecord) -> None:
     # waits for the keys just granted may have closed a cycle.
     for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
         book.locks.promote(name)
-    for name in tree.waiting:
+    look_for_cycles(book, tree)
+
+
+def look_for_cycles(book: Book, tree: Tree) -> None:
+    """Look at every waiter of a tree: what was granted, or who gave way, may have closed or left a cycle."""
+    for name in sorted(tree.waiting):
         if book.locks.is_waiting(name):
             _look_for_cycle(book, book.procs[name])
 
@@ -119,7 +141,9 @@ def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
         # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
         tree_of=lambda name: book.procs[name].root if name in book.procs else "",
         lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
-        waiting_in=lambda root: [name for name in sorted(book.trees[root].waiting) if book.locks.is_waiting(name)] if root else (),
+        waiting_in=lambda root: (
+            [name for name in sorted(book.trees[root].waiting) if book.locks.is_waiting(name)] if root else ()
+        ),
     )
     if not cycle:
         return

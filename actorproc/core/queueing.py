@@ -97,7 +97,7 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
         book.tree_of(record).push(unit)
         book.write(PutUndo(unit))
         book.touch(root)
-    if record.unit_no_return and not root.no_return:
+    if record.unit_no_return and record.event is None and not root.no_return:
         # The mark is durable before the step runs: from here on failures only retry forward.
         root.no_return = True
         book.touch(root)

@@ -68,6 +68,8 @@ def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: 
 
 def _is_current(record: ProcedureRecord, token: StepToken) -> bool:
     """Whether the stored head still waits for this token: the failed commit may have stored its answer."""
+    if record.due_at is not None or record.parked is not None:
+        return False
     if token.mode is Mode.ROLLBACK:
         return bool(record.undoing) and (record.records + 1, record.attempt) == (token.step, token.attempt)
     is_open = record.state is ProcedureState.RUNNABLE or token.mode is Mode.ASK_ABORT

@@ -106,7 +106,9 @@ class Staff:
                 return worker
         best: Worker | None = None
         for worker in self.workers.values():
-            if self._has_room(worker, type_name) and (best is None or (worker.load, worker.id.slot) < (best.load, best.id.slot)):
+            if self._has_room(worker, type_name) and (
+                best is None or (worker.load, worker.id.slot) < (best.load, best.id.slot)
+            ):
                 best = worker
         return best
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from actorproc.core import locking, retries
+from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
 from actorproc.core.ending import end, forget_listening, update_poisons
-from actorproc.core.failing import aborted_error, drop_unit, fail, give_up, poison
+from actorproc.core.failing import aborted_error, fail, poison
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.staff import InHand
@@ -57,7 +57,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
         book.touch(record)
         park(book, record)
     elif token.mode is Mode.ROLLBACK:
-        _after_rollback(book, record, item, outcome)
+        undoing.after_rollback(book, record, item, outcome)
     elif token.mode is Mode.ASK_ABORT:
         _after_asking(book, record, outcome)
     else:
@@ -154,9 +154,7 @@ def _commit_step(
     forget_listening(book, record)
     if outcome.poisons is not None and outcome.poisons != record.poisons:
         update_poisons(book, record, outcome.poisons)
-    if record.lock_scope == "step" and record.locks:
-        locking.release(book, record)
-        record.locked = False
+    locking.end_of_step(book, record)
     book.touch(record)
 
 
@@ -201,7 +199,8 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
 
 def _suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
     if outcome.wait != "all" or outcome.on_parent_end != "abort":
-        _refuse(book, record, f"suspended(wait={outcome.wait!r}, on_parent_end={outcome.on_parent_end!r}) is not supported: wait for all")
+        asked = f"suspended(wait={outcome.wait!r}, on_parent_end={outcome.on_parent_end!r})"
+        _refuse(book, record, f"{asked} is not supported: a parent waits for all its children")
         return
     children = _make_children(book, record, outcome)
     if children is None:
@@ -314,9 +313,7 @@ def on_step_error(
     if record.rolling:
         _stop_late(book, record)
         return
-    if record.lock_scope == "step" and record.locks:
-        locking.release(book, record)
-        record.locked = False
+    locking.end_of_step(book, record)
     is_spent = retries.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
     if record.aborting and not book.types[record.type_name].asks_abort:
         fail(book, record, aborted_error(record))
@@ -336,67 +333,6 @@ def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | 
     wake(book, record)
     if record.aborting:
         book.asking[record.id] = None
-
-
-# ---------------------------------------------------------------------- rollback
-def _after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
-    tree = book.tree_of(record)
-    if isinstance(outcome, Finished | Advanced):
-        unit = tree.units[record.undoing]
-        record.records += 1
-        record.undone += 1
-        book.write(
-            PutStep(
-                StepRecord(
-                    procedure=record.id,
-                    number=record.records,
-                    kind=StepKind.ROLLBACK,
-                    at=book.now,
-                    state=outcome.state,
-                    version=book.types[record.type_name].version,
-                    outcome="undone" if isinstance(outcome, Finished) else "undoing",
-                    label=unit.label,
-                    attempts=record.attempt,
-                    slot=item.token.worker.slot,
-                    incarnation=item.token.worker.incarnation,
-                )
-            )
-        )
-        record.attempt = record.errors = record.crashes = 0
-        record.first_error_at = None
-        book.touch(record)
-        if record.lock_scope == "step" and record.locks:
-            locking.release(book, record)
-            record.locked = False
-        if isinstance(outcome, Finished):
-            drop_unit(book, tree, unit)
-        else:
-            record.due_at = book.now + outcome.after if outcome.after > 0 else None
-            wake(book, record)
-    else:
-        error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
-        on_rollback_error(book, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
-
-
-def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
-    """A rollback step failed: again with backoff, or give the whole scope up."""
-    policy = book.types[record.type_name].rollback_retry
-    record.errors += 1
-    if record.first_error_at is None:
-        record.first_error_at = book.now
-    book.touch(record)
-    if not retryable or retries.is_exhausted(
-        policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now
-    ):
-        give_up(book, record, error)
-        return
-    record.due_at = book.now + retries.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
-    wake(book, record)
-
-
-def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:
-    message = f"rollback() answered {type(outcome).__name__.lower()}; it may return None, done or executing"
-    return ErrorInfo("invalid-status", "InvalidStatus", message, procedure=record.id, step=record.records)
 
 
 # ---------------------------------------------------------------------- asked to abort

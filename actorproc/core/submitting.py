@@ -58,7 +58,9 @@ def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | N
 
 def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> ActorprocError | None:
     if type_name != new.type_name:
-        return DuplicateProcedure(f"procedure {new.id} exists as {type_name}; it cannot be submitted as {new.type_name}")
+        return DuplicateProcedure(
+            f"procedure {new.id} exists as {type_name}; it cannot be submitted as {new.type_name}"
+        )
     if version == new.version and digest != new.digest:
         return DuplicateProcedure(
             f"procedure {new.id} ({type_name}) exists with another initial state; use another id, or the same state"
@@ -79,6 +81,7 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         state=ProcedureState.INITIALIZING,
         depth=parent.depth + 1 if parent is not None else 0,
         unit=new.unit,
+        unit_no_return=new.no_return,
         rollback_supported=meta.rollback_supported,
         on_child_failure=meta.on_child_failure,
         undo_children=meta.undo_children,

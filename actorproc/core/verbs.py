@@ -126,7 +126,8 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
     """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
     if record.state in TERMINAL and not record.undoing:
         return
-    if record.deadline is not None and record.deadline <= book.now and not record.rolling and not book.procs[record.root].no_return:
+    is_late = record.deadline is not None and record.deadline <= book.now
+    if is_late and not record.rolling and not record.undoing and not book.procs[record.root].no_return:
         _miss_deadline(book, record)
         return
     if record.due_at is None or record.due_at > book.now:

@@ -9,7 +9,18 @@ import msgspec
 from actorproc.model.policies import LockKey
 from actorproc.model.records import ErrorInfo, NewProcedure, Wait
 
-__all__ = ["Advanced", "Answered", "Failed", "Finished", "Outcome", "Poisoned", "Refused", "Slept", "Suspended", "Waited"]
+__all__ = [
+    "Advanced",
+    "Answered",
+    "Failed",
+    "Finished",
+    "Outcome",
+    "Poisoned",
+    "Refused",
+    "Slept",
+    "Suspended",
+    "Waited",
+]
 
 
 class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -66,7 +66,6 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 class Prepare(_Message, frozen=True, array_like=True, tag="prepare"):
     """First message: what to make ready while the worker has no name; a warm spare gets it long before its `Hello`."""
 
-    sys_path: tuple[str, ...]
     preload: tuple[str, ...] = ()
     """Modules imported now."""
     environment: bytes | None = None

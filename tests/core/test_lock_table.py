@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from actorproc.core.lock_table import CONFLICTS, LockTable, Request, needs_of
 from actorproc.model.policies import LockKey, LockMode
@@ -11,8 +10,12 @@ from actorproc.model.policies import LockKey, LockMode
 READ, WRITE = LockKey.read, LockKey.write
 
 
-def _request(table: LockTable, name: str, *keys: LockKey, ticket: int, parents: tuple[str, ...] = (), privileged: bool = False) -> bool:
-    return table.request(Request(name, parents[-1] if parents else name, keys, frozenset((name, *parents)), ticket, privileged))
+def _request(
+    table: LockTable, name: str, *keys: LockKey, ticket: int, parents: tuple[str, ...] = (), privileged: bool = False
+) -> bool:
+    return table.request(
+        Request(name, parents[-1] if parents else name, keys, frozenset((name, *parents)), ticket, privileged)
+    )
 
 
 def test_readers_share_and_a_writer_excludes() -> None:

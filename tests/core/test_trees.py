@@ -216,6 +216,15 @@ def test_after_the_point_of_no_return_failures_only_retry_forward() -> None:
     assert stage.state("p") is ProcedureState.RUNNABLE
 
 
+def test_a_first_step_may_be_the_point_of_no_return() -> None:
+    stage = Stage(rollback_supported=True)
+    stage.submit(stage.new("p", unit="", no_return=True))
+
+    stage.answer("p", boom())
+
+    assert stage.state("p") is ProcedureState.RUNNABLE
+
+
 def test_a_finished_childs_lock_stays_with_the_tree_until_the_root_ends() -> None:
     stage = Stage(workers=2)
     stage.submit(stage.new("p"))
@@ -244,7 +253,9 @@ def test_conflicting_siblings_queue() -> None:
 
 def test_a_cycle_of_waiting_fails_the_youngest_tree_and_names_it() -> None:
     stage = Stage(workers=2, rollback_supported=True)
-    stage.submit(stage.new("old", unit="", locks=(LockKey.write("x"),)), stage.new("young", unit="", locks=(LockKey.write("y"),)))
+    stage.submit(
+        stage.new("old", unit="", locks=(LockKey.write("x"),)), stage.new("young", unit="", locks=(LockKey.write("y"),))
+    )
     stage.answer("old", Advanced(state=b"", unit="", acquire=(LockKey.write("y"),)))
 
     stage.answer("young", Advanced(state=b"", unit="", acquire=(LockKey.write("x"),)))

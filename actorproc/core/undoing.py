@@ -1,0 +1,73 @@
+"""What the answer of a rollback step leads to: a recorded undo, another step of it, a retry, or giving up."""
+
+from __future__ import annotations
+
+from actorproc.core import locking, retries
+from actorproc.core.book import Book
+from actorproc.core.failing import drop_unit, give_up
+from actorproc.core.queueing import wake
+from actorproc.core.staff import InHand
+from actorproc.model.outcomes import Advanced, Failed, Finished, Outcome
+from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.writes import PutStep
+
+__all__ = ["after_rollback", "on_rollback_error"]
+
+
+def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+    """Take a worker's answer to a rollback step; the unit is given up only with the record of its undo."""
+    tree = book.tree_of(record)
+    if isinstance(outcome, Finished | Advanced):
+        unit = tree.units[record.undoing]
+        record.records += 1
+        record.undone += 1
+        book.write(
+            PutStep(
+                StepRecord(
+                    procedure=record.id,
+                    number=record.records,
+                    kind=StepKind.ROLLBACK,
+                    at=book.now,
+                    state=outcome.state,
+                    version=book.types[record.type_name].version,
+                    outcome="undone" if isinstance(outcome, Finished) else "undoing",
+                    label=unit.label,
+                    attempts=record.attempt,
+                    slot=item.token.worker.slot,
+                    incarnation=item.token.worker.incarnation,
+                )
+            )
+        )
+        record.attempt = record.errors = record.crashes = 0
+        record.first_error_at = None
+        book.touch(record)
+        locking.end_of_step(book, record)
+        if isinstance(outcome, Finished):
+            drop_unit(book, tree, unit)
+        else:
+            record.due_at = book.now + outcome.after if outcome.after > 0 else None
+            wake(book, record)
+    else:
+        error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
+        on_rollback_error(book, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
+
+
+def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
+    """A rollback step failed: again with backoff, or give the whole scope up."""
+    policy = book.types[record.type_name].rollback_retry
+    record.errors += 1
+    if record.first_error_at is None:
+        record.first_error_at = book.now
+    book.touch(record)
+    if not retryable or retries.is_exhausted(
+        policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now
+    ):
+        give_up(book, record, error)
+        return
+    record.due_at = book.now + retries.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
+    wake(book, record)
+
+
+def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:
+    message = f"rollback() answered {type(outcome).__name__.lower()}; it may return None, done or executing"
+    return ErrorInfo("invalid-status", "InvalidStatus", message, procedure=record.id, step=record.records)

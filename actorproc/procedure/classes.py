@@ -1,0 +1,85 @@
+"""What the engine reads from a procedure class at registration, and what it refuses."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from actorproc.errors import UsageError
+from actorproc.model.policies import TypeMeta
+from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.procedure import Procedure
+
+__all__ = ["check_class", "meta_of", "meta_of_loader"]
+
+_CODECS = ("data", "pickle")
+
+
+def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
+    """The traits of a class, as its procedures carry them."""
+    limits = cls.limits
+    return TypeMeta(
+        type_name=type_name,
+        version=cls.version,
+        retry=cls.retry.backoff,
+        rollback_retry=cls.rollback_retry.backoff,
+        rollback_supported=cls._supports_rollback(),
+        on_child_failure=cls.on_child_failure,
+        undo_children=cls.undo_children,
+        lock_scope=cls.lock_scope,
+        crashes=limits.crashes,
+        wall_time=limits.wall_time,
+        grace=float(limits.grace),
+        asks_abort=cls.abort is not Procedure.abort,
+        has_on_timeout=cls.on_timeout is not Procedure.on_timeout,
+    )
+
+
+def meta_of_loader(type_name: str) -> TypeMeta:
+    """For a loader: what its objects override is not known, so they are always asked."""
+    return TypeMeta(type_name=type_name, asks_abort=True, has_on_timeout=True)
+
+
+def check_class(cls: Any, signing_key: bytes | None) -> None:
+    """Raise `UsageError` saying what is wrong with the class."""
+    problem = _wrong_method(cls) or _wrong_attribute(cls) or _wrong_codec(cls, signing_key)
+    if problem is not None:
+        msg = f"{cls.__qualname__} {problem}"
+        raise UsageError(msg)
+    cls._check_class()
+
+
+def _wrong_method(cls: Any) -> str | None:
+    if cls.execute is Procedure.execute:
+        return "defines no execute()"
+    if inspect.iscoroutinefunction(cls.execute) or inspect.isgeneratorfunction(cls.execute):
+        return "has an execute() that is a coroutine or a generator; steps are plain functions"
+    return None
+
+
+def _wrong_attribute(cls: Any) -> str | None:
+    if not isinstance(cls.type_name, str) or not 0 < len(cls.type_name) <= 255 or not cls.type_name.isprintable():
+        return f"has the type_name {cls.type_name!r}; it must be 1 to 255 printable characters"
+    if type(cls.version) is not int or cls.version < 0:
+        return f"has the version {cls.version!r}; it must be a whole number"
+    if not isinstance(cls.retry, RetryPolicy) or not isinstance(cls.rollback_retry, RetryPolicy):
+        return "has a retry or rollback_retry that is no RetryPolicy"
+    if not isinstance(cls.limits, Limits):
+        return f"has limits = {cls.limits!r}; it must be a Limits"
+    if cls.on_child_failure not in {"fail", "resume"}:
+        return f"has on_child_failure = {cls.on_child_failure!r}; it must be 'fail' or 'resume'"
+    if cls.lock_scope not in {"procedure", "step"}:
+        return f"has lock_scope = {cls.lock_scope!r}; it must be 'procedure' or 'step'"
+    if not isinstance(cls.uses, tuple) or not all(isinstance(used, type) for used in cls.uses):
+        return "has a uses that is no tuple of classes"
+    return None
+
+
+def _wrong_codec(cls: Any, signing_key: bytes | None) -> str | None:
+    if cls.codec not in _CODECS:
+        return f"has codec = {cls.codec!r}; it must be 'data' or 'pickle'"
+    if cls.codec == "pickle" and signing_key is None:
+        return "asks for the codec 'pickle', which needs a signing key; register it with one, or use the codec 'data'"
+    if cls.codec == "pickle" and cls.dump is not Procedure.dump:
+        return "asks for the codec 'pickle' and overrides dump(); do one of the two"
+    return None

@@ -1,0 +1,273 @@
+"""The "data" codec: values to msgpack and back, as exactly what they were.
+
+msgpack knows nil, bool, int of 64 bits, float, str, bytes, arrays and maps; those are written as they are, so a
+state of plain values is one call of msgspec. Every other kind is an extension: a code, and a payload that is
+msgpack again. Sets are sorted by the bytes of their elements, so equal sets have equal bytes. Classes are
+written as "module:qualname" and looked up in the table the codec was made with, never imported.
+
+Not kept: that two places hold the same object (each gets its own), and attributes of an object beside its fields.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from enum import Enum, Flag
+from typing import Any
+
+import msgspec
+
+from actorproc.errors import StateNotEncodable, StateTooLarge
+from actorproc.procedure.fields import build, declared_fields
+from actorproc.procedure.kinds import (
+    DEQUE,
+    DICT,
+    ENUM,
+    FROZENSET,
+    OBJECT,
+    ORDERED,
+    PACK,
+    SET,
+    TUPLE,
+    UNPACK,
+    CannotKeep,
+    Ext,
+    encode,
+    is_text,
+    scalar,
+)
+
+__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData", "class_key"]
+
+MAX_STATE = 16 * 1024 * 1024
+"""Longest encoded value, in bytes."""
+MAX_DEPTH = 100
+"""Deepest nesting of containers."""
+
+_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class UndecodableData(ValueError):
+    """Stored bytes that this codec cannot turn into a value: damaged, or of a class it does not know."""
+
+
+def class_key(cls: type) -> str:
+    """The stored name of a class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+class DataCodec:
+    """Encodes and decodes the values of one procedure class (``owner`` is its name, for messages)."""
+
+    def __init__(self, owner: str = "", classes: Iterable[type] = ()) -> None:
+        self.owner = owner
+        self.classes = tuple(classes)
+        self._by_key: dict[str, type] = {}
+        self._ambiguous: set[str] = set()
+        for cls in self.classes:
+            if self._by_key.setdefault(class_key(cls), cls) is not cls:
+                self._ambiguous.add(class_key(cls))
+        self._fields = {cls: declared_fields(cls) or () for cls in self.classes}
+        self._known = frozenset(self.classes)
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._unpack)
+
+    def encode(self, value: object, where: str = "") -> bytes:
+        """The bytes of ``value``. Raises `StateNotEncodable` naming the place, or `StateTooLarge`."""
+        try:
+            encoded = encode(value) if _is_plain(value, MAX_DEPTH) else encode(self._packed(value, where))
+        except (OverflowError, UnicodeEncodeError):
+            # An int beyond 64 bits, or text with lone surrogates: both need an extension.
+            encoded = encode(self._packed(value, where))
+        if len(encoded) > MAX_STATE:
+            msg = f"{where or self.owner or 'the value'} takes {len(encoded)} bytes; the limit is {MAX_STATE}"
+            raise StateTooLarge(msg)
+        return encoded
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        """The value of these bytes. Raises `UndecodableData`."""
+        try:
+            return self._decoder.decode(data)
+        except UndecodableData:
+            raise
+        except Exception as error:
+            # Constructors of user classes and of the standard library may refuse in any way they like.
+            msg = f"the stored data cannot be decoded: {type(error).__name__}: {error}"
+            raise UndecodableData(msg) from error
+
+    # ------------------------------------------------------------ packing
+    def _packed(self, value: object, where: str) -> Any:
+        packing = _Packing(self)
+        try:
+            return packing.pack(value, MAX_DEPTH)
+        except CannotKeep as error:
+            place = (where or self.owner or "value") + "".join(reversed(error.path))
+            msg = f"{place}: {error.reason}"
+            raise StateNotEncodable(msg) from None
+
+    def key_of(self, cls: type) -> str:
+        """The stored name of a class of the table; raises `CannotKeep` for any other."""
+        if cls not in self._known:
+            raise CannotKeep(
+                f"a value of {cls.__module__}.{cls.__qualname__} cannot be kept; name the class in a type hint of the "
+                "procedure or in its `uses` if it is an enum, a dataclass, an attrs class, a msgspec.Struct or a named "
+                "tuple, else convert the value in dump() and load()"
+            )
+        key = class_key(cls)
+        if key in self._ambiguous:
+            raise CannotKeep(f"two classes are called {key!r}; rename one of them")
+        return key
+
+    # ------------------------------------------------------------ unpacking
+    def _unpack(self, code: int, payload: memoryview) -> Any:
+        unpack = UNPACK.get(code)
+        if unpack is not None:
+            return unpack(payload, self._decoder.decode)
+        if code == ENUM:
+            key, by_name, stored = self._decoder.decode(payload)
+            cls = self._class(key)
+            return cls[stored] if by_name else cls(stored)
+        if code == OBJECT:
+            key, values = self._decoder.decode(payload)
+            cls = self._class(key)
+            unknown = [name for name in values if name not in self._fields[cls]]
+            if unknown:
+                msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
+                raise UndecodableData(msg)
+            return build(cls, values)
+        msg = f"unknown extension code {code}; the data was written by a newer version or by something else"
+        raise UndecodableData(msg)
+
+    def _class(self, key: str) -> Any:
+        found = self._by_key.get(key)
+        if found is None:
+            owner = self.owner or "nobody"
+            msg = f"the stored data names the class {key!r}, which the type hints of {owner} do not reach"
+            raise UndecodableData(msg)
+        return found
+
+
+class _Packing:
+    """One walk over one value. Holds the containers it is inside of, to find cycles."""
+
+    def __init__(self, codec: DataCodec) -> None:
+        self._codec = codec
+        self._inside: set[int] = set()
+
+    def pack(self, value: Any, room: int) -> Any:
+        """A tree that msgspec writes as it is."""
+        kind = type(value)
+        if kind in _SCALARS:
+            return scalar(value)
+        simple = PACK.get(kind)
+        if simple is not None:
+            return simple(value)
+        return self._container(kind, value, room)
+
+    def _container(self, kind: type, value: Any, room: int) -> Any:
+        if room <= 0:
+            raise CannotKeep(f"the value is nested more than {MAX_DEPTH} levels deep")
+        if id(value) in self._inside:
+            raise CannotKeep("the value contains itself")
+        self._inside.add(id(value))
+        try:
+            pack = _CONTAINERS.get(kind)
+            if pack is not None:
+                return pack(self, value, room - 1)
+            if isinstance(value, Enum):
+                return self._enum(kind, value, room - 1)
+            return self._object(kind, value, room - 1)
+        finally:
+            self._inside.discard(id(value))
+
+    def items(self, values: Iterable[Any], room: int) -> list[Any]:
+        """The packed elements, in order."""
+        packed = []
+        for index, item in enumerate(values):
+            try:
+                packed.append(self.pack(item, room))
+            except CannotKeep as error:
+                error.path.append(f"[{index}]")
+                raise
+        return packed
+
+    def sorted_items(self, values: Iterable[Any], room: int) -> list[Any]:
+        """The packed elements of a set, in the order of their bytes."""
+        return sorted(self.items(values, room), key=encode)
+
+    def mapping(self, value: dict[Any, Any], room: int) -> Any:
+        """A map when all keys are text, else an extension holding keys and values in turn."""
+        if all(type(key) is str for key in value) and all(is_text(key) for key in value):
+            return dict(zip(value, self.values(value, room), strict=True))
+        return Ext(DICT, encode(self.pairs(value, room)))
+
+    def pairs(self, value: dict[Any, Any], room: int) -> list[Any]:
+        """Keys and values in turn, in insertion order."""
+        flat: list[Any] = []
+        for key, item in zip(self.items(value, room), self.values(value, room), strict=True):
+            flat += (key, item)
+        return flat
+
+    def values(self, value: dict[Any, Any], room: int) -> list[Any]:
+        """The packed values; a failure names the key."""
+        packed = []
+        for key, item in value.items():
+            try:
+                packed.append(self.pack(item, room))
+            except CannotKeep as error:
+                error.path.append(f"[{key!r:.40}]")
+                raise
+        return packed
+
+    def _enum(self, kind: type, value: Any, room: int) -> Any:
+        key = self._codec.key_of(kind)
+        # A combination of flags has no member of its own; its value says it all.
+        by_name = not isinstance(value, Flag)
+        stored = value.name if by_name else self.pack(value.value, room)
+        return Ext(ENUM, encode([key, by_name, stored]))
+
+    def _object(self, kind: type, value: Any, room: int) -> Any:
+        key = self._codec.key_of(kind)
+        values: dict[str, Any] = {}
+        for name in self._codec._fields[kind]:
+            try:
+                values[name] = self.pack(getattr(value, name), room)
+            except AttributeError:
+                # A field without a value stays without one.
+                continue
+            except CannotKeep as error:
+                error.path.append(f".{name}")
+                raise
+        return Ext(OBJECT, encode([key, values]))
+
+
+def _is_plain(value: Any, room: int) -> bool:
+    """Only None, bool, int, float, str, bytes, lists and dicts with text keys: msgspec gives it back as it was."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or (type(item) not in _SCALARS and not _is_plain(item, room - 1)):
+                return False
+        return room > 0
+    if kind is list:
+        for item in value:
+            if type(item) not in _SCALARS and not (room > 0 and _is_plain(item, room - 1)):
+                return False
+        return room > 0
+    return False
+
+
+_CONTAINERS: dict[type, Callable[[_Packing, Any, int], Any]] = {
+    list: _Packing.items,
+    dict: _Packing.mapping,
+    tuple: lambda walk, value, room: Ext(TUPLE, encode(walk.items(value, room))),
+    set: lambda walk, value, room: Ext(SET, encode(walk.sorted_items(value, room))),
+    frozenset: lambda walk, value, room: Ext(FROZENSET, encode(walk.sorted_items(value, room))),
+    deque: lambda walk, value, room: Ext(DEQUE, encode([value.maxlen, walk.items(value, room)])),
+    OrderedDict: lambda walk, value, room: Ext(ORDERED, encode(walk.pairs(value, room))),
+}
+
+
+PLAIN = DataCodec()
+"""The codec without classes of a user: for payloads, and for values whose class is not at hand."""

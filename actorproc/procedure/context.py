@@ -1,0 +1,269 @@
+"""What a step sees of the world: `Context`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from actorproc.errors import RemoteError, UnknownProcedure
+from actorproc.model.definitions import OutcomeRow
+from actorproc.model.ids import Mode
+from actorproc.model.states import ProcedureState
+from actorproc.procedure.codec import PLAIN, DataCodec
+
+__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep"]
+
+_rows = msgspec.msgpack.Decoder(list[OutcomeRow])
+_SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
+
+
+class StopStep(BaseException):
+    """Thrown into user code by a worker that was told to stop; the one exception that ends no step of itself."""
+
+
+class StepChannel(Protocol):
+    """How a context reaches the engine while its step runs."""
+
+    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
+        """Ask ("remember", "recall", "query", "children", "output"), wait for the answer; raises when refused."""
+        ...
+
+    def heartbeat(self, progress: float | None, message: str | None) -> None:
+        """Send a sign of life; does not wait."""
+        ...
+
+    def log(self, level: int, name: str, text: str) -> None:
+        """Send a line to the host's log; does not wait."""
+        ...
+
+    def aborting(self) -> bool:
+        """An abort was asked."""
+        ...
+
+
+class ChildOutcome:
+    """How one child ended (or stands, with ``wait="any"``): ``id``, ``type_name``, ``state``, ``output``, ``error``.
+
+    ``error`` is a `RemoteError` with the child's message and traceback text, None when it did not fail.
+    """
+
+    __slots__ = ("_fetch", "_output", "_row", "error", "id", "state", "type_name")
+
+    def __init__(self, row: OutcomeRow, fetch: Callable[[OutcomeRow], Any]) -> None:
+        self.id = row.id
+        self.type_name = row.type_name
+        self.state = ProcedureState(row.state)
+        self.error = None if row.error is None else RemoteError(row.error, row.error_traceback)
+        self._row = row
+        self._fetch = fetch
+        self._output: tuple[Any] | None = None
+
+    @property
+    def output(self) -> Any:
+        """What the child gave to ``Status.done``; None unless it succeeded. A long one is fetched when asked for."""
+        if self._output is None:
+            self._output = (self._fetch(self._row) if self.state is ProcedureState.SUCCESS else None,)
+        return self._output[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"ChildOutcome(id={self.id!r}, type_name={self.type_name!r}, state={self.state.value}, error={self.error})"
+        )
+
+
+class _Children(Mapping[str, ChildOutcome]):
+    """Outcomes by id in the order the step gave its children; asked for at the first look."""
+
+    def __init__(self, load: Callable[[], list[ChildOutcome]]) -> None:
+        self._load = load
+        self._found: dict[str, ChildOutcome] | None = None
+
+    def _outcomes(self) -> dict[str, ChildOutcome]:
+        if self._found is None:
+            self._found = {outcome.id: outcome for outcome in self._load()}
+        return self._found
+
+    def __getitem__(self, id: str) -> ChildOutcome:  # noqa: A002 - the public name of the thing
+        return self._outcomes()[id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outcomes())
+
+    def __len__(self) -> int:
+        return len(self._outcomes())
+
+    def __repr__(self) -> str:
+        return f"{list(self._outcomes().values())!r}"
+
+
+class Context:
+    """What a step is told, and what it may ask. Made anew for each attempt; not usable after the step.
+
+    ``step`` counts from 1; ``attempt`` counts how often this step was handed out; ``replayed``: it was started
+    before and may have half run; ``deadline`` is epoch seconds; ``event`` is the payload after a ``Status.wait``;
+    ``env`` is what the manager's ``environment`` factory made in this worker.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_children",
+        "_children_step",
+        "_codec",
+        "_log",
+        "_log_level",
+        "_notes",
+        "_outputs",
+        "attempt",
+        "deadline",
+        "env",
+        "event",
+        "id",
+        "mode",
+        "parent_id",
+        "recovered",
+        "replayed",
+        "root_id",
+        "step",
+        "type_name",
+        "unit",
+    )
+
+    def __init__(
+        self,
+        channel: StepChannel,
+        *,
+        id: str,  # noqa: A002 - the public name of the thing
+        type_name: str,
+        step: int,
+        attempt: int = 1,
+        mode: Mode = Mode.EXECUTE,
+        unit: str | None = None,
+        parent_id: str | None = None,
+        root_id: str | None = None,
+        deadline: float | None = None,
+        replayed: bool = False,
+        recovered: bool = False,
+        children_step: int = 0,
+        env: Any = None,
+        codec: DataCodec = PLAIN,
+        outputs: Callable[[str], DataCodec | None] | None = None,
+        log_level: int = logging.INFO,
+    ) -> None:
+        """``codec`` is the class's own; ``outputs`` finds the codec of a child's type where its class is known."""
+        self.id = id
+        self.parent_id = parent_id
+        self.root_id = id if root_id is None else root_id
+        self.type_name = type_name
+        self.step = step
+        self.attempt = attempt
+        self.mode = mode
+        self.unit = unit
+        self.deadline = deadline
+        self.replayed = replayed
+        self.recovered = recovered
+        self.env = env
+        self.event: Any = None
+        self._channel = channel
+        self._children_step = children_step
+        self._children: _Children | None = None
+        self._codec = codec
+        self._outputs = outputs
+        self._log_level = log_level
+        self._log: logging.Logger | None = None
+        self._notes: dict[str, Any] | None = None
+
+    @property
+    def aborting(self) -> bool:
+        """An abort was asked; a long step may look at this and stop early."""
+        return self._channel.aborting()
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every attempt of this step, and no other: give it to systems that can drop repeats."""
+        suffix = _SUFFIX.get(self.mode)
+        key = f"{self.id}.{self.step}"
+        if suffix is not None:
+            key += f".{suffix}.{self.unit}" if self.unit else f".{suffix}"
+        return key
+
+    @property
+    def children(self) -> Mapping[str, ChildOutcome]:
+        """Outcomes of the children of the last ``Status.suspended``, in its order; the same on a replay."""
+        if self._children is None:
+            self._children = _Children(self._load_children)
+        return self._children
+
+    def remember(self, key: str, make: Callable[[], Any]) -> Any:
+        """The value ``make()`` gave the first time, in whichever attempt; it is durable before this returns.
+
+        So "read the old value, then change it" is safe: a repeated step sees the value from before the change.
+        """
+        notes = self._notes
+        if notes is None:
+            notes = self._notes = {}
+        if key in notes:
+            return notes[key]
+        if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
+            stored = self._channel.request("recall", key, b"", self.step)
+            if stored is not None:
+                notes[key] = self._codec.decode(stored)
+                return notes[key]
+        value = make()
+        encoded = self._codec.encode(value, f"remember({key!r})")
+        self._channel.request("remember", key, encoded, self.step)
+        notes[key] = value
+        return value
+
+    def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
+        """Show how far it is (``progress`` from 0 to 1, ``message`` for people). Silence never kills a step."""
+        self._channel.heartbeat(None if progress is None else float(progress), message)
+
+    def query(self, procedure_id: str) -> dict[str, Any]:
+        """What `ProcedureManager.info` knows of a procedure, as plain data. Raises `UnknownProcedure`."""
+        answer = self._channel.request("query", procedure_id)
+        found = None if answer is None else PLAIN.decode(answer)
+        if not isinstance(found, dict):
+            msg = f"no procedure has the id {procedure_id!r}"
+            raise UnknownProcedure(msg)
+        return found
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger whose lines go to the host's log with this procedure's id and step."""
+        if self._log is None:
+            # Not from getLogger: this one lives as long as the step, and handlers of the process are not for it.
+            self._log = logging.Logger(f"actorproc.procedure.{self.type_name}", self._log_level)  # noqa: LOG001
+            self._log.addHandler(_ToChannel(self._channel))
+        return self._log
+
+    def _load_children(self) -> list[ChildOutcome]:
+        if not self._children_step:
+            return []
+        answer = self._channel.request("children", "", b"", self._children_step)
+        return [] if answer is None else [ChildOutcome(row, self._output_of) for row in _rows.decode(answer)]
+
+    def _output_of(self, row: OutcomeRow) -> Any:
+        output = row.output
+        if output is None:
+            output = self._channel.request("output", row.id)
+        if not output:
+            return None
+        found = None if self._outputs is None else self._outputs(row.type_name)
+        return (found or self._codec).decode(output)
+
+
+class _ToChannel(logging.Handler):
+    """Sends each record's text; its id and step travel with the channel."""
+
+    def __init__(self, channel: StepChannel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._channel.log(record.levelno, record.name, self.format(record))
+        except Exception:  # noqa: BLE001 - as logging does: a bad format must not fail the step
+            self.handleError(record)

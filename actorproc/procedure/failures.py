@@ -1,0 +1,65 @@
+"""Exceptions of user code as text."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from actorproc.errors import InvalidStatus, UsageError
+from actorproc.model.records import ErrorInfo, ErrorKind
+
+__all__ = ["error_info"]
+
+_ENGINE = f"{Path(__file__).parent}{os.sep}"
+_LONGEST = 64 * 1024
+"""Characters of a traceback kept: its beginning and its end say most."""
+
+
+def error_info(error: BaseException | str, *, procedure: str, step: int, kind: ErrorKind | None = None) -> ErrorInfo:
+    """This failure as text. Never raises, whatever the exception's own methods do."""
+    if isinstance(error, str):
+        return ErrorInfo(kind or "error", "", error, "", procedure, step)
+    cls = type(error)
+    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return ErrorInfo(kind or _kind_of(error), name, _message(error), _traceback(error), procedure, step)
+
+
+def _kind_of(error: BaseException) -> ErrorKind:
+    if isinstance(error, InvalidStatus):
+        return "invalid-status"
+    return "usage" if isinstance(error, UsageError) else "error"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _encodable(str(error))
+    except Exception as failure:  # noqa: BLE001 - __str__ is user code
+        return f"<its text is not available: {type(failure).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        lines = traceback.TracebackException(
+            type(error), error, _users_part(error.__traceback__), compact=True
+        ).format()
+        text = _encodable("".join(lines))
+    except Exception as failure:  # noqa: BLE001 - formatting runs __str__ and __repr__ of user code
+        text = f"<the traceback is not available: {type(failure).__name__}>"
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2
+    return f"{text[:half]}\n  … {len(text) - _LONGEST} characters left out …\n{text[-half:]}"
+
+
+def _users_part(frames: TracebackType | None) -> TracebackType | None:
+    """Without the leading frames of the engine."""
+    trimmed = frames
+    while trimmed is not None and trimmed.tb_frame.f_code.co_filename.startswith(_ENGINE):
+        trimmed = trimmed.tb_next
+    return trimmed
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

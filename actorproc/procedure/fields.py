@@ -1,0 +1,95 @@
+"""The declared fields of a class: dataclass, attrs, msgspec.Struct or named tuple."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["build", "declared_fields", "defaults_of", "required_fields"]
+
+
+def declared_fields(cls: type) -> tuple[str, ...] | None:
+    """Names of the declared fields in order, or None when the class declares none in a way known here."""
+    own = getattr(cls, "__procedure_fields__", None)
+    if own is not None:
+        return tuple(own)
+    if dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls))
+    if issubclass(cls, msgspec.Struct):
+        return tuple(cls.__struct_fields__)
+    attributes = getattr(cls, "__attrs_attrs__", None)
+    if attributes is not None:
+        return tuple(attribute.name for attribute in attributes)
+    named = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
+    return named if isinstance(named, tuple) else None
+
+
+def defaults_of(cls: type) -> dict[str, Callable[[], Any]]:
+    """Makers of the default values of the fields that have one."""
+    if dataclasses.is_dataclass(cls):
+        return _dataclass_defaults(cls)
+    if issubclass(cls, msgspec.Struct):
+        return _struct_defaults(cls)
+    attributes = getattr(cls, "__attrs_attrs__", None)
+    return {} if attributes is None else _attrs_defaults(attributes)
+
+
+def required_fields(cls: type) -> tuple[str, ...]:
+    """Names of the fields that an object always has: all but those that its `__init__` does not set."""
+    later: set[str] = set()
+    if dataclasses.is_dataclass(cls):
+        later = {field.name for field in dataclasses.fields(cls) if not field.init}
+    else:
+        later = {attribute.name for attribute in getattr(cls, "__attrs_attrs__", ()) if not attribute.init}
+    return tuple(name for name in declared_fields(cls) or () if name not in later)
+
+
+def build(cls: Any, values: Mapping[str, Any]) -> Any:
+    """An instance with these fields, made without calling `__init__`; frozen and slotted classes too.
+
+    A Struct has no `__init__`, and cannot be made empty: its `__post_init__` runs, as when msgspec decodes one.
+    """
+    if issubclass(cls, tuple | msgspec.Struct):
+        return cls(**values)
+    made = cls.__new__(cls)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _dataclass_defaults(cls: Any) -> dict[str, Callable[[], Any]]:
+    makers: dict[str, Callable[[], Any]] = {}
+    for field in dataclasses.fields(cls):
+        if field.default is not dataclasses.MISSING:
+            makers[field.name] = _constant(field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            makers[field.name] = field.default_factory
+    return makers
+
+
+def _struct_defaults(cls: type[msgspec.Struct]) -> dict[str, Callable[[], Any]]:
+    makers: dict[str, Callable[[], Any]] = {}
+    for field in msgspec.structs.fields(cls):
+        if field.default is not msgspec.NODEFAULT:
+            makers[field.name] = _constant(field.default)
+        elif field.default_factory is not msgspec.NODEFAULT:
+            makers[field.name] = field.default_factory
+    return makers
+
+
+def _attrs_defaults(attributes: Any) -> dict[str, Callable[[], Any]]:
+    makers: dict[str, Callable[[], Any]] = {}
+    for attribute in attributes:
+        default = attribute.default
+        if getattr(default, "takes_self", False) or default.__class__.__name__ == "_Nothing":
+            continue
+        factory = getattr(default, "factory", None)
+        makers[attribute.name] = factory if factory is not None else _constant(default)
+    return makers
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    return lambda: value

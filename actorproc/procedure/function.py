@@ -1,0 +1,183 @@
+"""One-step procedures made from plain functions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from actorproc.model.policies import LockKey
+from actorproc.procedure.context import Context
+from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.procedure import RESERVED, Procedure, default_type_name
+from actorproc.procedure.status import Status
+
+__all__ = ["FunctionProcedure", "ProcedureFunction", "procedure"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class FunctionProcedure(Procedure):
+    """A call that will be made in a worker: its fields are the bound arguments. Made by a `procedure` function."""
+
+    __procedure_fields__: ClassVar[tuple[str, ...]] = ()
+    _function: ClassVar[Callable[..., Any]]
+    _locks: ClassVar[Callable[..., Iterable[LockKey]] | None] = None
+    _takes_ctx: ClassVar[bool] = False
+    _positional: ClassVar[tuple[str, ...]] = ()
+    _keywords: ClassVar[tuple[str, ...]] = ()
+    _rest: ClassVar[str | None] = None
+    _more: ClassVar[str | None] = None
+
+    def execute(self, ctx: Context) -> Status:
+        """Call the function; its value is the output, a `Status` is taken as it is."""
+        first = (ctx,) if self._takes_ctx else ()
+        args, kwargs = self._call()
+        result = type(self)._function(*first, *args, **kwargs)
+        return result if isinstance(result, Status) else Status.done(result)
+
+    def lock_keys(self) -> Iterable[LockKey]:
+        """What ``locks=`` says for these arguments."""
+        locks = type(self)._locks
+        if locks is None:
+            return ()
+        args, kwargs = self._call()
+        return locks(*args, **kwargs)
+
+    @classmethod
+    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+        return (cls._function,)
+
+    def _call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        values = self.__dict__
+        args = tuple(values[name] for name in self._positional)
+        if self._rest is not None:
+            args += tuple(values[self._rest])
+        kwargs = {name: values[name] for name in self._keywords}
+        if self._more is not None:
+            kwargs.update(values[self._more])
+        return args, kwargs
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={self.__dict__.get(name)!r:.60}" for name in self.__procedure_fields__)
+        return f"{type(self).__qualname__}({shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ProcedureFunction(Generic[P, R]):
+    """What `procedure` makes of a function: calling it gives a `Procedure`; ``function`` is the original."""
+
+    def __init__(self, function: Callable[..., R], procedure_class: type[FunctionProcedure], signature: Any) -> None:
+        self.function = function
+        self.procedure_class = procedure_class
+        self._signature = signature
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> FunctionProcedure:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        made = self.procedure_class()
+        made.__dict__.update(bound.arguments)
+        return made
+
+    def __repr__(self) -> str:
+        return f"<procedure {self.procedure_class.type_name}>"
+
+
+class _Decorator:
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> ProcedureFunction[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> ProcedureFunction[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        return _made(function, self._options)
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+
+@overload
+def procedure(function: Callable[Concatenate[Context, P], R], /) -> ProcedureFunction[P, R]: ...
+@overload
+def procedure(function: Callable[P, R], /) -> ProcedureFunction[P, R]: ...
+@overload
+def procedure(
+    *,
+    name: str | None = None,
+    version: int = 1,
+    retry: RetryPolicy | None = None,
+    limits: Limits | None = None,
+    locks: Callable[..., Iterable[LockKey]] | None = None,
+    uses: tuple[type, ...] = (),
+) -> _Decorator: ...
+def procedure(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    retry: RetryPolicy | None = None,
+    limits: Limits | None = None,
+    locks: Callable[..., Iterable[LockKey]] | None = None,
+    uses: tuple[type, ...] = (),
+) -> Any:
+    """Makes one-step procedures of a function: ``manager.run(resize(path, width=640))``.
+
+    Calling the function binds the arguments and runs nothing. A first parameter named ``ctx`` is given the `Context`
+    of the step. ``locks`` is called with the same arguments and returns lock keys; ``name`` is the type name (default:
+    "module.qualname"). A parameter that has a name of `Procedure` ("version", "limits" …) is a TypeError.
+    """
+    options = {"type_name": name, "version": version, "retry": retry, "limits": limits, "_locks": locks, "uses": uses}
+    decorator = _Decorator({key: value for key, value in options.items() if value is not None})
+    return decorator if function is None else decorator(function)
+
+
+def _made(function: Callable[..., Any], options: dict[str, Any]) -> ProcedureFunction[Any, Any]:
+    if not inspect.isfunction(function):
+        msg = f"@procedure decorates a plain function, not {function!r}"
+        raise TypeError(msg)
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        msg = f"{function.__qualname__} is a coroutine or a generator; @procedure takes a plain function"
+        raise TypeError(msg)
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    takes_ctx = bool(parameters) and parameters[0].name == "ctx"
+    parameters = parameters[1:] if takes_ctx else parameters
+    for parameter in parameters:
+        if parameter.name in RESERVED:
+            msg = f"parameter {parameter.name!r} of {function.__qualname__} is a name of Procedure; rename it"
+            raise TypeError(msg)
+    body = {
+        "__module__": function.__module__,
+        "__qualname__": function.__qualname__,
+        "__doc__": function.__doc__,
+        "__procedure_fields__": tuple(parameter.name for parameter in parameters),
+        "_function": staticmethod(function),
+        "_takes_ctx": takes_ctx,
+        "type_name": default_type_name(function),
+        **_calling(parameters),
+        **options,
+    }
+    if "_locks" in options:
+        body["_locks"] = staticmethod(options["_locks"])
+    made = type(function.__name__, (FunctionProcedure,), body)
+    return ProcedureFunction(function, made, signature.replace(parameters=parameters))
+
+
+def _calling(parameters: list[inspect.Parameter]) -> dict[str, Any]:
+    """Which fields are passed how."""
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    rest = [each.name for each in parameters if each.kind is inspect.Parameter.VAR_POSITIONAL]
+    more = [each.name for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD]
+    return {
+        "_positional": tuple(each.name for each in parameters if each.kind in by_position),
+        "_keywords": tuple(each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY),
+        "_rest": rest[0] if rest else None,
+        "_more": more[0] if more else None,
+    }

@@ -1,0 +1,78 @@
+"""The classes a procedure's values may be made of: what its type hints reach.
+
+The stored bytes name classes; only those reached from the hints (and from ``uses``) are ever looked up, so
+what the store says is never imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+from actorproc.procedure.fields import declared_fields
+
+__all__ = ["reachable_classes", "resolved_hints"]
+
+
+def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses: Iterable[Any]) -> tuple[type, ...]:
+    """Enums and classes with declared fields that the hints of ``owner``, ``functions`` and ``uses`` reach.
+
+    Order is that of discovery. A hint that cannot be resolved (a name that exists only for type checkers, or
+    only in a function) is passed over: values of its classes are then refused with `StateNotEncodable`.
+    """
+    found: dict[type, None] = {}
+    pending: list[Any] = [*resolved_hints(owner).values(), *uses]
+    for function in functions:
+        pending.extend(resolved_hints(function).values())
+    while pending:
+        hint: Any = pending.pop(0)
+        if not isinstance(hint, type) or typing.get_origin(hint) is not None:
+            pending.extend(_parts(hint))
+            continue
+        if hint in found or hint is owner:
+            continue
+        if issubclass(hint, Enum):
+            found[hint] = None
+        elif declared_fields(hint) is not None:
+            found[hint] = None
+            pending.extend(resolved_hints(hint).values())
+    return tuple(found)
+
+
+def resolved_hints(subject: Any) -> dict[str, Any]:
+    """The annotations of a class (bases included) or function that can be resolved, by name."""
+    try:
+        return typing.get_type_hints(subject)
+    except Exception:  # noqa: BLE001 - any annotation may fail to evaluate in any way; then one by one
+        return dict(_one_by_one(subject))
+
+
+def _one_by_one(subject: Any) -> Iterator[tuple[str, Any]]:
+    sources = reversed(subject.__mro__) if isinstance(subject, type) else (inspect.unwrap(subject),)
+    for source in sources:
+        scope = dict(vars(sys.modules.get(getattr(source, "__module__", ""), typing)))
+        scope.update(getattr(source, "__globals__", {}))
+        for name, annotation in inspect.get_annotations(source).items():
+            yield from _evaluated(name, annotation, scope)
+
+
+def _evaluated(name: str, annotation: Any, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    # get_type_hints takes anything that has annotations: one at a time, so that one failure costs one name.
+    carrier = types.SimpleNamespace(__annotations__={name: annotation})
+    with contextlib.suppress(Exception):
+        yield name, typing.get_type_hints(carrier, globalns=scope)[name]
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, typing.TypeVar):
+        bound = () if hint.__bound__ is None else (hint.__bound__,)
+        return (*hint.__constraints__, *bound)
+    arguments = tuple(part for part in typing.get_args(hint) if not isinstance(part, str | bytes | int))
+    origin = typing.get_origin(hint)
+    return (*arguments, origin) if isinstance(origin, type) else arguments

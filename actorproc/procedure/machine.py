@@ -1,0 +1,148 @@
+"""Procedures that are state machines over the user's own enum (after IoTDB and HBase)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, ClassVar
+
+from actorproc.errors import InvalidStatus, UsageError
+from actorproc.procedure.context import Context
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.state import StateRefused
+from actorproc.procedure.status import Executing, Status, Suspending
+
+__all__ = ["StateMachineProcedure"]
+
+_END = ""
+
+
+class StateMachineProcedure(Procedure):
+    """Set ``initial_state`` to a member of an enum and override `execute_from_state`.
+
+    The state reached is stored by name. Each state that ran is one undo unit: `rollback_state` is called for them in
+    reverse.
+    """
+
+    # The position has slots, so that __dict__ holds fields and nothing else.
+    __slots__ = ("_children_added", "_cycles", "_reached")
+    initial_state: ClassVar[Enum]
+    _children_added: list[Any]
+    _has_position: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "rollback_supported" not in cls.__dict__:
+            cls.rollback_supported = cls.rollback_state is not StateMachineProcedure.rollback_state
+
+    def execute_from_state(self, ctx: Context, state: Any) -> Enum | Status | None:
+        """Do what ``state`` asks for; return the next state, a `Status` to stay in this one, or None at the end.
+
+        With children added by `add_child`, the next state (or the end) comes when they are finished.
+        """
+        raise NotImplementedError
+
+    def rollback_state(self, ctx: Context, state: Any) -> Status | None:
+        """Undo what was done in ``state``; ``Status.executing()``: call it again. Must be idempotent."""
+        raise NotImplementedError
+
+    def is_rollback_supported(self, state: Any) -> bool:
+        """Whether `rollback_state` has something to undo for this state; default: whether it is overridden."""
+        del state
+        return self._supports_rollback()
+
+    def add_child(self, procedure: Procedure | tuple[str, Procedure]) -> None:
+        """Start this child, a procedure or an ``(id, procedure)`` pair, when the step returns."""
+        self._added().append(procedure)
+
+    @property
+    def cycles(self) -> int:
+        """How many times in a row the state did not change."""
+        return getattr(self, "_cycles", 0)
+
+    @property
+    def current_state(self) -> Any:
+        """The state that runs next; None at the end."""
+        return getattr(self, "_reached", self.initial_state)
+
+    def execute(self, ctx: Context) -> Status:
+        """Run the current state."""
+        state = self.current_state
+        if state is None:
+            return Status.done()
+        self._children_added = []
+        result = self.execute_from_state(ctx, state)
+        children, self._children_added = self._added(), []
+        if isinstance(result, Status):
+            self._cycles = self.cycles + 1
+            return _with_children(result, children)
+        if result is not None and not isinstance(result, type(self.initial_state)):
+            kind = type(self.initial_state).__qualname__
+            name = type(self).__qualname__
+            msg = f"{name}.execute_from_state returns a {kind}, a Status or None, not {result!r:.120}"
+            raise InvalidStatus(msg)
+        self._cycles = self.cycles + 1 if result is state else 0
+        self._reached = result
+        if children:
+            return Status.suspended(children)
+        return Status.done() if result is None else Status.executing()
+
+    @classmethod
+    def _value_classes(cls) -> Iterable[type]:
+        return (*cls.uses, type(getattr(cls, "initial_state", None)))
+
+    @classmethod
+    def _check_class(cls) -> None:
+        if not isinstance(getattr(cls, "initial_state", None), Enum):
+            msg = f"{cls.__qualname__} needs initial_state = a member of an enum"
+            raise UsageError(msg)
+        if cls.execute_from_state is StateMachineProcedure.execute_from_state:
+            msg = f"{cls.__qualname__} defines no execute_from_state()"
+            raise UsageError(msg)
+
+    def _added(self) -> list[Any]:
+        if not hasattr(self, "_children_added"):
+            self._children_added = []
+        return self._children_added
+
+    def _next_unit(self) -> str | None:
+        state = self.current_state
+        if state is None or not self._supports_rollback() or not self.is_rollback_supported(state):
+            return None
+        return str(state.name)
+
+    def _undo(self, ctx: Context, unit: str) -> Status | None:
+        return self.rollback_state(ctx, self._member(unit))
+
+    def _position(self) -> Any:
+        state = self.current_state
+        return [_END if state is None else state.name, self.cycles]
+
+    def _restore(self, position: Any) -> None:
+        name, self._cycles = position
+        self._reached = None if name == _END else self._member(name)
+
+    def _member(self, name: str) -> Any:
+        kind = type(self.initial_state)
+        if name not in kind.__members__:
+            owner = type(self).__qualname__
+            msg = f"{kind.__qualname__} has no state {name!r} any more, and {owner} was stored with it"
+            raise StateRefused(msg)
+        return kind[name]
+
+
+def _with_children(status: Status, children: list[Any]) -> Status:
+    if not children:
+        return status
+    if isinstance(status, Executing):
+        return Status.suspended(children)
+    if isinstance(status, Suspending):
+        given = [child if name is None else (name, child) for name, child in status.children]
+        return Status.suspended(
+            [*given, *children],
+            wait=status.resume,
+            max_parallel=status.max_parallel,
+            on_parent_end=status.on_parent_end,
+        )
+    msg = f"children were added by a step that returned {status!r:.80}; return the next state, None or executing()"
+    raise InvalidStatus(msg)

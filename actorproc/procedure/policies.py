@@ -1,0 +1,147 @@
+"""What a class says about retries and about the resources of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actorproc.errors import InvalidStatus, RetryLater, StateNotEncodable, StateTooLarge, UsageError, WaitTimeout
+from actorproc.model.policies import Backoff
+
+__all__ = ["Limits", "RetryOn", "RetryPolicy"]
+
+RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
+"""Exception classes, or a predicate on the exception raised."""
+
+_NEVER: tuple[type[BaseException], ...] = (InvalidStatus, StateNotEncodable, StateTooLarge, WaitTimeout)
+# Raised by user code to end the interpreter; in a step they are a failure like any other.
+_EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """Which errors of a step are tried again, how often and when.
+
+    The nth retry waits ``base * factor**(n-1)`` seconds, at most ``cap``, spread by ``jitter`` (a fraction).
+    ``max_attempts`` counts the first try too; ``max_elapsed`` (seconds since the first error) ends it earlier.
+    ``retry_on`` and ``never_on`` are exception classes or a predicate; ``never_on`` wins.
+    """
+
+    max_attempts: int = 3
+    base: float = 0.5
+    factor: float = 2.0
+    cap: float = 60.0
+    jitter: float = 0.25
+    max_elapsed: float | None = None
+    retry_on: RetryOn = (RetryLater, ConnectionError, TimeoutError)
+    never_on: RetryOn = ()
+
+    def __post_init__(self) -> None:
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            _refuse("RetryPolicy", "max_attempts", self.max_attempts, "a whole number, at least 1")
+        for name in ("base", "cap"):
+            _check_number("RetryPolicy", name, getattr(self, name), least=0.0)
+        _check_number("RetryPolicy", "factor", self.factor, least=1.0)
+        _check_number("RetryPolicy", "jitter", self.jitter, least=0.0, most=1.0)
+        if self.max_elapsed is not None:
+            _check_number("RetryPolicy", "max_elapsed", self.max_elapsed, least=0.0)
+        for name in ("retry_on", "never_on"):
+            _check_errors(name, getattr(self, name))
+
+    @property
+    def backoff(self) -> Backoff:
+        """The numbers of this policy, as the engine stores them."""
+        return Backoff(
+            max_attempts=self.max_attempts,
+            base=float(self.base),
+            factor=float(self.factor),
+            cap=float(self.cap),
+            jitter=float(self.jitter),
+            max_elapsed=None if self.max_elapsed is None else float(self.max_elapsed),
+        )
+
+    def judge(self, error: BaseException) -> tuple[bool, float | None]:
+        """Whether this error is tried again, and after how many seconds (None: by the backoff)."""
+        if isinstance(error, _NEVER) or _matches(self.never_on, error):
+            return False, None
+        if not _matches(self.retry_on, error):
+            return False, None
+        return True, error.after if isinstance(error, RetryLater) else None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one step may use. Seconds and bytes; None means no limit.
+
+    ``wall_time`` and ``cpu_time`` end the step; ``memory`` is checked between steps and by sampling,
+    ``memory_hard`` by the operating system; ``crashes`` of one step make it fail; ``dedicated`` gives the procedure
+    a worker of its own; ``threads`` steps may run at once in one worker; ``nice`` and ``cpus`` place the process;
+    ``grace`` passes between the request to stop and the kill.
+    """
+
+    wall_time: float | None = None
+    cpu_time: float | None = None
+    memory: int | None = None
+    memory_hard: int | None = None
+    crashes: int = 3
+    dedicated: bool = False
+    threads: int = 1
+    nice: int | None = None
+    cpus: tuple[int, ...] | None = None
+    grace: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("wall_time", "cpu_time"):
+            value = getattr(self, name)
+            if value is not None:
+                _check_number("Limits", name, value, least=0.0, exclusive=True)
+        _check_number("Limits", "grace", self.grace, least=0.0)
+        for name in ("memory", "memory_hard"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                _refuse("Limits", name, value, "a number of bytes, at least 1, or None")
+        for name in ("crashes", "threads"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                _refuse("Limits", name, value, "a whole number, at least 1")
+        if self.nice is not None and (type(self.nice) is not int or not -20 <= self.nice <= 19):
+            _refuse("Limits", "nice", self.nice, "a whole number from -20 to 19, or None")
+        if self.cpus is not None and (not self.cpus or any(type(cpu) is not int or cpu < 0 for cpu in self.cpus)):
+            _refuse("Limits", "cpus", self.cpus, "a tuple of processor numbers, or None")
+
+
+def _matches(rule: RetryOn, error: BaseException) -> bool:
+    if isinstance(rule, type | tuple):
+        classes = rule if isinstance(rule, tuple) else (rule,)
+        return isinstance(error, classes) or (Exception in classes and isinstance(error, _EXITS))
+    try:
+        return bool(rule(error))
+    except Exception:  # noqa: BLE001 - a broken predicate must not hide the error it was asked about
+        return False
+
+
+def _check_errors(name: str, rule: Any) -> None:
+    listed = rule if isinstance(rule, tuple) else (rule,)
+    if all(isinstance(entry, type) and issubclass(entry, BaseException) for entry in listed):
+        return
+    if not isinstance(rule, tuple | type) and callable(rule):
+        return
+    _refuse("RetryPolicy", name, rule, "exception classes, or a function of the exception")
+
+
+def _check_number(
+    owner: str, name: str, value: Any, *, least: float, most: float | None = None, exclusive: bool = False
+) -> None:
+    wanted = f"a finite number {'above' if exclusive else 'of at least'} {least:g}"
+    if most is not None:
+        wanted += f" and at most {most:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        _refuse(owner, name, value, wanted)
+    if value < least or (exclusive and value == least) or (most is not None and value > most):
+        _refuse(owner, name, value, wanted)
+
+
+def _refuse(owner: str, name: str, value: object, wanted: str) -> None:
+    msg = f"{owner}({name}=…) is {wanted}, not {value!r}"
+    raise UsageError(msg)

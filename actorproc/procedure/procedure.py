@@ -1,0 +1,192 @@
+"""The base class of everything that can be submitted."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from actorproc.errors import RetryLater
+from actorproc.model.policies import LockKey, LockScope
+from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.state import format_of
+
+if TYPE_CHECKING:
+    from actorproc.procedure.context import Context
+    from actorproc.procedure.status import Status
+
+__all__ = ["RESERVED", "Procedure", "default_type_name"]
+
+
+class Procedure:
+    """A multi-step operation that either finishes or is undone (Greptime's Procedure, IoTDB's, HBase's ProcedureV2).
+
+    Override `execute`; it is called until it returns ``Status.done``. Each call is a step: when it returns, the
+    state (`dump`) is stored, and after a crash the next call starts from there. A step may run twice, so it must be
+    idempotent. State is the declared fields of a dataclass, attrs class or `msgspec.Struct`, else every attribute
+    whose name does not begin with ``_``.
+    """
+
+    # No __dict__ of its own, so that it mixes with slotted classes and with msgspec.Struct.
+    __slots__ = ()
+
+    type_name: ClassVar[str]
+    """Name in the store and in the registry; default "module.QualName"."""
+    version: ClassVar[int] = 1
+    """Version of the dumped state; raise it together with `migrate`."""
+    retry: ClassVar[RetryPolicy] = RetryPolicy()
+    rollback_retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=10, retry_on=(Exception, RetryLater))
+    rollback_supported: ClassVar[bool]
+    """Whether there is something to undo; default: whether `rollback` is overridden."""
+    limits: ClassVar[Limits] = Limits()
+    on_child_failure: ClassVar[Literal["fail", "resume"]] = "fail"
+    """ "resume" hands failures to the parent in ``ctx.children`` instead of failing it."""
+    undo_children: ClassVar[bool] = True
+    """False leaves finished children to this procedure's own `rollback`."""
+    lock_scope: ClassVar[LockScope] = "procedure"
+    """ "step" gives the locks back between steps."""
+    uses: ClassVar[tuple[type, ...]] = ()
+    """Classes registered with this one: its children's, and those its values are made of beyond the type hints."""
+    codec: ClassVar[str] = "data"
+    """ "pickle" is opt-in: signed, and checked before anything is decoded."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _refuse_shadowing(cls)
+        if "type_name" not in cls.__dict__:
+            cls.type_name = default_type_name(cls)
+        if "rollback_supported" not in cls.__dict__ and cls.rollback is not Procedure.rollback:
+            cls.rollback_supported = True
+
+    def execute(self, ctx: Context) -> Status:
+        """Do the next step and say what comes then. Called again after a crash with the last stored state."""
+        raise NotImplementedError
+
+    def rollback(self, ctx: Context) -> Status | None:
+        """Undo what `execute` did; must be idempotent. None: done; ``Status.executing()``: call it again."""
+        raise NotImplementedError
+
+    def abort(self, ctx: Context) -> bool:
+        """Whether it may be aborted now; asked again after each step while it says no."""
+        del ctx
+        return True
+
+    def dump(self) -> bytes | str:
+        """The state to store."""
+        return format_of(type(self)).dump_fields(self)
+
+    @classmethod
+    def load(cls, data: Any) -> Self:
+        """The object of a stored state: what `dump` returned, or what `migrate` made of it.
+
+        Does not call ``__init__``. Any exception parks the procedure with its text as the reason.
+        """
+        made: Self = format_of(cls).load_fields(data)
+        return made
+
+    @classmethod
+    def migrate(cls, data: Any, from_version: int) -> Any:
+        """Turn the state of an older version into the input of `load`.
+
+        ``data`` is the mapping of fields when `dump` is not overridden, else what `dump` returned then.
+        """
+        msg = f"the state has version {from_version}, the class has version {cls.version} and no migrate()"
+        raise NotImplementedError(msg)
+
+    def lock_keys(self) -> Iterable[LockKey]:
+        """The locks it needs, all granted before its first step."""
+        return ()
+
+    def poison_keys(self) -> Iterable[str]:
+        """Keys it poisons as of now; asked after each step."""
+        return ()
+
+    def before_recover(self, ctx: Context) -> None:
+        """Called before a step that was started before and may have half run."""
+
+    def after_recover(self, ctx: Context) -> None:
+        """Called when such a step has succeeded, before its state is stored."""
+
+    def on_timeout(self, ctx: Context) -> Status | None:
+        """Called when a ``Status.wait`` timed out. None fails the procedure with `WaitTimeout`."""
+        del ctx
+        return None
+
+    def on_completed(self, ctx: Context) -> None:
+        """Clean-up after ``Status.done``, before it is recorded. May run twice; what it raises is only logged."""
+
+    # ------------------------------------------------------------ between the engine and Saga, StateMachineProcedure
+    @classmethod
+    def _supports_rollback(cls) -> bool:
+        return bool(getattr(cls, "rollback_supported", False))
+
+    @classmethod
+    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+        """Functions whose type hints name classes of this procedure's values."""
+        init = cls.__dict__.get("__init__")
+        return (cls.execute,) if init is None else (cls.execute, init)
+
+    @classmethod
+    def _value_classes(cls) -> Iterable[type]:
+        """Classes of this procedure's values beyond those its type hints name."""
+        return cls.uses
+
+    @classmethod
+    def _check_class(cls) -> None:
+        """Raise `UsageError` when the class cannot be run."""
+
+    def _next_unit(self) -> str | None:
+        """Undo label of the next step."""
+        return "" if self._supports_rollback() else None
+
+    def _next_no_return(self) -> bool:
+        """The next step is declared the point of no return."""
+        return False
+
+    def _undo(self, ctx: Context, unit: str) -> Status | None:
+        """Undo one unit."""
+        del unit
+        return self.rollback(ctx)
+
+    def _position(self) -> Any:
+        """Where it is beyond its fields, as plain data; only classes with ``_has_position`` are asked."""
+        return None
+
+    def _restore(self, position: Any) -> None:
+        """Take up a stored position; raises ValueError when the class no longer has it."""
+
+    _has_position: ClassVar[bool] = False
+    _shipped_classes: ClassVar[tuple[type, ...]] = ()
+    """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
+    _reserved: ClassVar[frozenset[str]] = frozenset()
+
+
+RESERVED = frozenset({"type_name", "rollback_supported", *(name for name in Procedure.__dict__ if name[0] != "_")})
+"""Names a field must not have."""
+Procedure._reserved = RESERVED
+
+
+def default_type_name(subject: Any) -> str:
+    """ "module.qualname" of a class or function; for a program run with ``python -m`` the module's own name."""
+    module = subject.__module__
+    if module == "__main__":
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+        module = spec.name if spec is not None else module
+    return f"{module}.{subject.__qualname__}"
+
+
+def _refuse_shadowing(cls: type) -> None:
+    for name, annotation in inspect.get_annotations(cls).items():
+        if name in RESERVED and not _is_class_variable(annotation):
+            msg = (
+                f"{cls.__qualname__}.{name} would be a field, but {name!r} is a name of Procedure; rename the field, "
+                f"or write 'ClassVar' (or no annotation) to set the class attribute"
+            )
+            raise TypeError(msg)
+
+
+def _is_class_variable(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return "ClassVar" in annotation.partition("[")[0]
+    return annotation is ClassVar or getattr(annotation, "__origin__", None) is ClassVar

@@ -1,0 +1,212 @@
+"""Sagas: ordered steps, each with its undo (Garcia-Molina and Salem, 1987)."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, dataclass_transform, overload
+
+from actorproc.errors import UsageError
+from actorproc.procedure.context import Context
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.state import StateRefused
+from actorproc.procedure.status import Sleeping, Status, Suspending, Waiting
+
+__all__ = ["Saga", "Step", "step"]
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_END = ""
+_NEXT = Status.executing()
+
+
+class Step(Generic[S, P, R]):
+    """One step of a `Saga`, made by `step`. On an instance it is the method that was decorated."""
+
+    def __init__(self, function: Callable[Concatenate[S, P], R], *, no_return: bool = False) -> None:
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            msg = f"step {function.__name__!r} is a coroutine or a generator; steps are plain functions"
+            raise TypeError(msg)
+        self.function = function
+        self.name = function.__name__
+        self.no_return = no_return
+        self.undo_function: Callable[[Any, Context], Any] | None = None
+        self.__doc__ = function.__doc__
+
+    def undo(self, function: F) -> F:
+        """Decorates the method ``(self, ctx)`` that undoes this step; returns it as it is.
+
+        It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and
+        must cope with a step that ran half.
+        """
+        if self.undo_function is not None:
+            msg = f"step {self.name!r} has an undo already"
+            raise TypeError(msg)
+        self.undo_function = function
+        return function
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Step[S, P, R]: ...
+    @overload
+    def __get__(self, instance: S, owner: type) -> Callable[P, R]: ...
+    def __get__(self, instance: S | None, owner: type) -> Step[S, P, R] | Callable[P, R]:
+        if instance is None:
+            return self
+        return self.function.__get__(instance, owner)  # type: ignore[no-any-return]
+
+
+@overload
+def step(function: Callable[Concatenate[S, P], R], /) -> Step[S, P, R]: ...
+@overload
+def step(*, no_return: bool = False) -> Callable[[Callable[Concatenate[S, P], R]], Step[S, P, R]]: ...
+def step(function: Any = None, /, *, no_return: bool = False) -> Any:
+    """Decorates a method ``(self, ctx)`` of a `Saga`: one step, run in the order of definition.
+
+    It returns a value (go on; the last step's value is the output) or a `Status`: ``executing`` repeats the step,
+    ``suspended``, ``sleep`` and ``wait`` go on at the next one, ``done`` ends early. ``no_return=True`` declares it the
+    point of no return: from there, failures only retry forward.
+    """
+    if function is not None:
+        return Step(function)
+    return lambda decorated: Step(decorated, no_return=no_return)
+
+
+class _Stage:
+    """One step as one class has it, overrides applied."""
+
+    __slots__ = ("name", "no_return", "run", "undo", "unit")
+
+    def __init__(self, name: str, run: Callable[..., Any], undo: Callable[..., Any] | None, *, no_return: bool) -> None:
+        self.name = name
+        self.run = run
+        self.undo = undo
+        self.no_return = no_return
+        self.unit = None if undo is None else name
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+class Saga(Procedure):
+    """A dataclass procedure made of `step`s in the order of definition, each with an optional undo.
+
+    Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another.
+    On failure the undos of all steps that were started run in reverse, the failing one's included.
+    """
+
+    # The position has a slot, so that __dict__ holds fields and nothing else.
+    __slots__ = ("_at",)
+    _stages: ClassVar[tuple[_Stage, ...]] = ()
+    _has_position: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in inspect.get_annotations(cls):
+            if isinstance(cls.__dict__.get(name), Step):
+                msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
+                raise TypeError(msg)
+        dataclasses.dataclass(cls)
+        cls._stages = _stages_of(cls)
+        if "rollback_supported" not in cls.__dict__:
+            cls.rollback_supported = any(stage.undo is not None for stage in cls._stages)
+
+    def execute(self, ctx: Context) -> Status:
+        """Run the step at the current position."""
+        stages = self._stages
+        at = self._index()
+        if at >= len(stages):
+            return Status.done()
+        result = stages[at].run(self, ctx)
+        if isinstance(result, Status):
+            if isinstance(result, Suspending | Sleeping | Waiting):
+                self._at = at + 1
+            return result
+        self._at = at + 1
+        return Status.done(result) if at + 1 == len(stages) else _NEXT
+
+    @classmethod
+    def _check_class(cls) -> None:
+        if not cls._stages and cls.execute is Saga.execute:
+            msg = f"{cls.__qualname__} has no @step"
+            raise UsageError(msg)
+
+    @classmethod
+    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+        return tuple(stage.run for stage in cls._stages)
+
+    def _index(self) -> int:
+        # An object that was never loaded nor run has no position yet.
+        return getattr(self, "_at", 0)
+
+    def _stage(self) -> _Stage | None:
+        at = self._index()
+        return self._stages[at] if at < len(self._stages) else None
+
+    def _next_unit(self) -> str | None:
+        stage = self._stage()
+        return None if stage is None or not self.rollback_supported else stage.unit
+
+    def _next_no_return(self) -> bool:
+        stage = self._stage()
+        return stage is not None and stage.no_return
+
+    def _undo(self, ctx: Context, unit: str) -> Status | None:
+        for stage in self._stages:
+            if stage.name == unit and stage.undo is not None:
+                undone = stage.undo(self, ctx)
+                # What an undo returns beside a Status is of no use to anybody.
+                return undone if isinstance(undone, Status) else None
+        msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
+        raise StateRefused(msg)
+
+    def _position(self) -> Any:
+        stage = self._stage()
+        return _END if stage is None else stage.name
+
+    def _restore(self, position: Any) -> None:
+        names = [stage.name for stage in self._stages]
+        if position == _END:
+            self._at = len(names)
+        elif position in names:
+            self._at = names.index(position)
+        else:
+            msg = f"{type(self).__qualname__} has no step {position!r} any more, and the procedure stands before it"
+            raise StateRefused(msg)
+
+
+def _stages_of(cls: type) -> tuple[_Stage, ...]:
+    found: dict[str, Step[Any, Any, Any] | None] = {}
+    undos: dict[str, Callable[..., Any]] = {}
+    for base in reversed(cls.__mro__):
+        for name, member in base.__dict__.items():
+            if isinstance(member, Step):
+                found[name] = member
+                if member.undo_function is not None:
+                    undos[name] = member.undo_function
+        for name, undo in undos.items():
+            # A subclass that overrides the undo method by its name means this step's undo.
+            override = base.__dict__.get(undo.__name__)
+            if undo.__name__ != "_" and inspect.isfunction(override) and not _is_undo_of_other(override, found, name):
+                undos[name] = override
+    return tuple(
+        _Stage(name, _override(cls, name, entry), undos.get(name), no_return=entry.no_return)
+        for name, entry in found.items()
+        if entry is not None
+    )
+
+
+def _is_undo_of_other(function: Callable[..., Any], found: dict[str, Step[Any, Any, Any] | None], name: str) -> bool:
+    return any(entry is not None and entry.undo_function is function and key != name for key, entry in found.items())
+
+
+def _override(cls: type, name: str, entry: Step[Any, Any, Any]) -> Callable[..., Any]:
+    """The step's function, or the plain method by which a subclass overrides it."""
+    for base in cls.__mro__:
+        member = base.__dict__.get(name)
+        if isinstance(member, Step):
+            return member.function
+        if inspect.isfunction(member):
+            return member
+    return entry.function

@@ -1,0 +1,182 @@
+"""How a class gets to a worker: by import path when the worker can import it, else by value through cloudpickle.
+
+By value it brings along the classes its type hints reach, because names written in hints cannot be looked up in a
+process where the module they belong to does not exist.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from actorproc.errors import UnknownType, UsageError
+from actorproc.model.definitions import Definition
+from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.type_runtime import TypeRuntime
+
+__all__ = ["definition_of", "pickled_by_value", "resolve"]
+
+# cloudpickle's list of modules to pickle by value is global to the process.
+_by_value_lock = threading.Lock()
+
+
+def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definition:
+    """What a worker needs to `resolve` this type. Raises `UsageError` when the class cannot be pickled."""
+    subject: Any = runtime.loader if runtime.loader is not None else runtime.procedure_class
+    is_loader = runtime.loader is not None
+    number = runtime.revision if revision is None else revision
+    if _is_importable(subject):
+        return Definition(
+            meta=runtime.meta,
+            module=subject.__module__,
+            qualname=subject.__qualname__,
+            loader=is_loader,
+            revision=number,
+            signing_key=runtime.signing_key,
+        )
+    return Definition(
+        meta=runtime.meta,
+        pickled=_by_value(subject, runtime),
+        loader=is_loader,
+        revision=number,
+        signing_key=runtime.signing_key,
+    )
+
+
+def pickled_by_value(subject: Any) -> bytes:
+    """A picklable object, such as the factory of ``ctx.env``, for `cloudpickle.loads` in a worker.
+
+    Raises `UsageError` when it cannot be pickled.
+    """
+    return _pickled(subject, {getattr(subject, "__module__", "") or ""}, f"{subject!r:.80}")
+
+
+def resolve(definition: Definition) -> TypeRuntime:
+    """The runtime of a definition, in a worker. Raises `UnknownType` when the class cannot be had."""
+    type_name = definition.meta.type_name
+    try:
+        subject = _found(definition)
+        if definition.loader:
+            runtime = TypeRuntime.of_loader(type_name, subject)
+        else:
+            runtime = TypeRuntime.of_class(subject, signing_key=definition.signing_key)
+    except Exception as error:
+        # Importing and unpickling run user code: whatever it raises, the type is not to be had here.
+        msg = f"the worker cannot get {type_name!r}: {type(error).__name__}: {error}"
+        raise UnknownType(msg) from error
+    runtime.revision = definition.revision
+    return runtime
+
+
+def _found(definition: Definition) -> Any:
+    if definition.pickled is not None:
+        return _unpickled(definition.pickled)
+    assert definition.module is not None, definition.meta.type_name
+    assert definition.qualname is not None, definition.meta.type_name
+    found = _at_path(importlib.import_module(definition.module), definition.qualname)
+    if found is None:
+        msg = f"module {definition.module!r} has no {definition.qualname!r}"
+        raise LookupError(msg)
+    return found
+
+
+def _at_path(module: ModuleType, qualname: str) -> Any:
+    found: Any = module
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    return found.procedure_class if isinstance(found, ProcedureFunction) else found
+
+
+def _unpickled(pickled: bytes) -> Any:
+    subject, classes, names = cloudpickle.loads(pickled)
+    for member, (module, qualname) in zip((subject, *classes), names, strict=True):
+        # cloudpickle keeps a class's short name only; stored values name their classes in full.
+        if isinstance(member, type) and (member.__module__, member.__qualname__) != (module, qualname):
+            member.__module__, member.__qualname__ = module, qualname
+    if isinstance(subject, type) and issubclass(subject, Procedure):
+        subject._shipped_classes = classes
+    return subject
+
+
+# ---------------------------------------------------------------- by path
+def _is_importable(subject: Any) -> bool:
+    """A fresh interpreter with the same path would find this very object under its name."""
+    name = getattr(subject, "__module__", None)
+    qualname = getattr(subject, "__qualname__", None)
+    if not isinstance(name, str) or not isinstance(qualname, str) or name == "__main__" or "<" in qualname:
+        return False
+    module = sys.modules.get(name)
+    return module is not None and _at_path(module, qualname) is subject and _is_on_path(module)
+
+
+def _is_on_path(module: ModuleType) -> bool:
+    name, _, _ = module.__name__.rpartition(".")
+    parent = sys.modules.get(name) if name else None
+    if name and (parent is None or not _is_on_path(parent)):
+        return False
+    search = None if parent is None else getattr(parent, "__path__", None)
+    spec = None
+    # sys.modules is no proof: a module may have been put there by hand, or loaded from a file outside of the path.
+    for finder in sys.meta_path:
+        find_spec = getattr(finder, "find_spec", None)
+        spec = find_spec(module.__name__, search) if find_spec is not None else None
+        if spec is not None:
+            break
+    if spec is None:
+        return False
+    if spec.origin in {"built-in", "frozen"}:
+        return True
+    if spec.origin is None or not spec.has_location:
+        # A namespace package has no file; its modules are checked one by one.
+        return spec.submodule_search_locations is not None
+    file = getattr(module, "__file__", None)
+    return file is not None and os.path.realpath(file) == os.path.realpath(spec.origin)
+
+
+# ---------------------------------------------------------------- by value
+def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
+    classes = runtime.codec.classes if runtime.procedure_class is not None else ()
+    family = subject.__mro__ if isinstance(subject, type) else (subject,)
+    modules = {getattr(member, "__module__", "") for member in (*family, *classes)}
+    names = tuple(
+        (getattr(member, "__module__", ""), getattr(member, "__qualname__", "")) for member in (subject, *classes)
+    )
+    return _pickled((subject, classes, names), modules, runtime.type_name)
+
+
+def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
+    try:
+        with _unimportable_by_value(modules):
+            pickled: bytes = cloudpickle.dumps(subject)
+    except Exception as error:
+        # __reduce__ of anything the subject reaches is user code.
+        msg = (
+            f"{name} cannot be sent to a worker: {type(error).__name__}: {error}. It refers to something that cannot "
+            "be pickled; make that inside the step, or in the manager's environment=, or put the class in a module"
+        )
+        raise UsageError(msg) from error
+    return pickled
+
+
+@contextmanager
+def _unimportable_by_value(names: set[str]) -> Iterator[None]:
+    with _by_value_lock:
+        before = cloudpickle.list_registry_pickle_by_value()
+        modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__"]
+        added = [module for module in modules if module.__name__ not in before and not _is_on_path(module)]
+        for module in added:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)

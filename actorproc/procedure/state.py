@@ -1,0 +1,109 @@
+"""A procedure's state as one msgpack value, and back.
+
+The value is a map of fields (default `dump`), a bin or a str (what an overridden `dump` returned), or, for classes
+with a position of their own, an array of that position and one of the former. So every state says what it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from actorproc.errors import ActorprocError, StateNotEncodable
+from actorproc.procedure.codec import DataCodec
+from actorproc.procedure.fields import build, declared_fields, defaults_of, required_fields
+from actorproc.procedure.hints import reachable_classes
+
+__all__ = ["StateFormat", "StateRefused", "format_of"]
+
+
+class StateRefused(ActorprocError):
+    """The class does not accept the stored state: its procedure is parked with ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StateFormat:
+    """How the fields of one class are written and read."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+        self.names = declared_fields(cls)
+        self._defaults = defaults_of(cls)
+        self._required = required_fields(cls)
+        self._reads_dict = cls.__dictoffset__ != 0
+        self._reserved = cls._reserved
+        classes = reachable_classes(cls, cls._hinted_functions(), (*cls._value_classes(), *cls._shipped_classes))
+        self.codec = DataCodec(cls.__qualname__, classes)
+
+    def dump_fields(self, procedure: Any) -> bytes:
+        """The fields as a msgpack map. Raises `StateNotEncodable` naming class and field."""
+        values = self.values(procedure)
+        try:
+            return self.codec.encode(values, self.cls.__qualname__)
+        except StateNotEncodable:
+            self._explain(values)
+            raise
+
+    def load_fields(self, data: Any) -> Any:
+        """An object with these fields: the bytes of `dump_fields`, or a mapping of names to values."""
+        values = self.codec.decode(data) if isinstance(data, bytes | memoryview) else data
+        if not isinstance(values, Mapping):
+            msg = f"the state is no mapping of fields but {type(values).__name__}"
+            raise StateRefused(msg)
+        if self.names is None:
+            return build(self.cls, values)
+        unknown = [name for name in values if name not in self.names]
+        if unknown:
+            msg = f"the state has a field {unknown[0]!r} that {self.cls.__qualname__} does not declare; write migrate()"
+            raise StateRefused(msg)
+        missing = {name: make() for name, make in self._defaults.items() if name not in values}
+        for name in self._required:
+            if name not in values and name not in missing:
+                msg = f"the state has no field {name!r}, which {self.cls.__qualname__} needs; write migrate()"
+                raise StateRefused(msg)
+        return build(self.cls, {**values, **missing})
+
+    def values(self, procedure: Any) -> dict[str, Any]:
+        """The fields by name. Raises `StateNotEncodable` for an attribute that would be lost."""
+        attributes: dict[str, Any] = procedure.__dict__ if self._reads_dict else {}
+        names = self.names
+        if names is None:
+            if not self._reserved.isdisjoint(attributes):
+                name = min(self._reserved.intersection(attributes))
+                msg = f"{self.cls.__qualname__}.{name} was set on the object, but {name!r} is reserved; rename it"
+                raise StateNotEncodable(msg)
+            return {name: value for name, value in attributes.items() if name[0] != "_"}
+        try:
+            values = {name: attributes[name] for name in names}
+        except KeyError:
+            values = {name: getattr(procedure, name) for name in names if hasattr(procedure, name)}
+        if len(attributes) > len(names):
+            self._refuse_undeclared(attributes, names)
+        return values
+
+    def _refuse_undeclared(self, attributes: Mapping[str, Any], names: tuple[str, ...]) -> None:
+        for name in attributes:
+            cached = isinstance(getattr(self.cls, name, None), functools.cached_property)
+            if name not in names and not name.startswith("_") and not cached:
+                msg = (
+                    f"{self.cls.__qualname__}.{name} was set but is not a declared field, so it would be lost; "
+                    f"declare it, or begin its name with '_' if it need not be kept"
+                )
+                raise StateNotEncodable(msg)
+
+    def _explain(self, values: dict[str, Any]) -> None:
+        """Encode field by field, so that the message names the field as code does: ``Order.items[3].price``."""
+        for name, value in values.items():
+            self.codec.encode(value, f"{self.cls.__qualname__}.{name}")
+
+
+def format_of(cls: Any) -> StateFormat:
+    """The format of a class; worked out once, kept for the classes used most recently."""
+    return _formats(cls)
+
+
+_formats = functools.lru_cache(maxsize=1024)(StateFormat)

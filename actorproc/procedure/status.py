@@ -1,0 +1,194 @@
+"""What a step says it wants next: the values of `Status`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from actorproc.errors import InvalidStatus
+from actorproc.model.ids import check_id
+from actorproc.model.policies import LockKey
+
+if TYPE_CHECKING:
+    from actorproc.model.records import Wait
+    from actorproc.procedure.procedure import Procedure
+
+__all__ = ["Done", "Executing", "Poisoning", "Sleeping", "Status", "Suspending", "Waiting"]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What `Procedure.execute` returns. Made by the names below, never by calling the class.
+
+    All times are seconds (a float, an int or a `datetime.timedelta`), finite and not negative.
+    Wrong arguments raise `InvalidStatus`, which fails the step and is never retried.
+    """
+
+    @staticmethod
+    def executing(
+        persist: bool = True,
+        yield_: bool = False,
+        after: float | timedelta = 0.0,
+        acquire: Iterable[LockKey] = (),
+        *,
+        no_return: bool = False,
+    ) -> Status:
+        """There is more to do: call `execute` again.
+
+        ``persist=False`` permits the engine to skip the record of this step (it may be repeated after a crash).
+        ``yield_`` lets other procedures go first; ``after`` waits so many seconds; ``acquire`` takes more locks
+        before the next step; ``no_return`` declares the next step the point of no return.
+        """
+        if persist and not yield_ and not after and not acquire and not no_return:
+            return _EXECUTING
+        keys: tuple[Any, ...] = tuple(acquire)
+        for key in keys:
+            if not isinstance(key, LockKey):
+                msg = f"Status.executing(acquire=…) takes LockKey values such as LockKey.write('a/b'), not {key!r}"
+                raise InvalidStatus(msg)
+        return Executing(bool(persist), bool(yield_), _seconds("executing(after=…)", after), keys, bool(no_return))
+
+    @staticmethod
+    def suspended(
+        children: Iterable[Procedure | tuple[str, Procedure]],
+        persist: bool = True,
+        *,
+        wait: Wait = "all",
+        max_parallel: int | None = None,
+        on_parent_end: Literal["abort", "leave"] = "abort",
+    ) -> Status:
+        """Start these children; the next step runs when ``wait`` says so ("all" finished, "any" one, or "each").
+
+        A child is a `Procedure` or an ``(id, Procedure)`` pair; without an id it gets a hash of parent, step and
+        index, so a repeated step names the same children. No children resume at once. At most ``max_parallel``
+        of them run at a time. ``on_parent_end`` says what happens to those still running when the parent ends.
+        ``persist`` has no effect: children are always stored together with their parent's state.
+        """
+        del persist
+        if wait not in {"all", "any", "each"}:
+            msg = f"Status.suspended(wait=…) is 'all', 'any' or 'each', not {wait!r}"
+            raise InvalidStatus(msg)
+        if on_parent_end not in {"abort", "leave"}:
+            msg = f"Status.suspended(on_parent_end=…) is 'abort' or 'leave', not {on_parent_end!r}"
+            raise InvalidStatus(msg)
+        if max_parallel is not None and (type(max_parallel) is not int or max_parallel < 1):
+            msg = f"Status.suspended(max_parallel=…) is a number of children, at least 1, or None, not {max_parallel!r}"
+            raise InvalidStatus(msg)
+        return Suspending(_children(children), wait, max_parallel, on_parent_end)
+
+    @staticmethod
+    def sleep(seconds: float | timedelta) -> Status:
+        """Go on after so many seconds; costs a record, no process."""
+        return Sleeping(_seconds("sleep(…)", seconds))
+
+    @staticmethod
+    def wait(event: str, timeout: float | timedelta | None = None) -> Status:
+        """Go on when this event is signalled (`ctx.event` is its payload), or call `on_timeout` after ``timeout``."""
+        if not isinstance(event, str) or not event or len(event) > 255:
+            msg = f"Status.wait(event) is a name of 1 to 255 characters, not {event!r}"
+            raise InvalidStatus(msg)
+        return Waiting(event, None if timeout is None else _seconds("wait(timeout=…)", timeout))
+
+    @staticmethod
+    def done(output: object = None) -> Status:
+        """The procedure is finished; ``output`` is any value the data codec keeps."""
+        return Done(output)
+
+    @staticmethod
+    def poisoned(keys: Iterable[str | LockKey] | str | LockKey, error: BaseException | str) -> Status:
+        """End without being undone, and leave these keys refused to others until an operator clears them."""
+        listed = (keys,) if isinstance(keys, str | LockKey) else tuple(keys)
+        paths = tuple(key.path if isinstance(key, LockKey) else key for key in listed)
+        for path in paths:
+            if not isinstance(path, str) or not path:
+                msg = f"Status.poisoned(keys, …) takes key paths such as 'catalog/db/table', not {path!r}"
+                raise InvalidStatus(msg)
+        return Poisoning(paths, error)
+
+
+class Executing(Status, frozen=True):
+    """`Status.executing`."""
+
+    persist: bool = True
+    yield_: bool = False
+    after: float = 0.0
+    acquire: tuple[LockKey, ...] = ()
+    no_return: bool = False
+
+
+class Suspending(Status, frozen=True):
+    """`Status.suspended`; a child without an id of its own has None."""
+
+    children: tuple[tuple[str | None, Any], ...]
+    resume: Wait = "all"
+    max_parallel: int | None = None
+    on_parent_end: Literal["abort", "leave"] = "abort"
+
+
+class Sleeping(Status, frozen=True):
+    """`Status.sleep`."""
+
+    seconds: float
+
+
+class Waiting(Status, frozen=True):
+    """`Status.wait`."""
+
+    event: str
+    timeout: float | None = None
+
+
+class Done(Status, frozen=True):
+    """`Status.done`."""
+
+    output: Any = None
+
+
+class Poisoning(Status, frozen=True):
+    """`Status.poisoned`."""
+
+    keys: tuple[str, ...]
+    error: Any
+
+
+_EXECUTING = Executing()
+
+
+def _seconds(where: str, value: float | timedelta) -> float:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        msg = f"Status.{where} takes seconds as a number or a timedelta, not {value!r}"
+        raise InvalidStatus(msg)
+    if not math.isfinite(value) or value < 0:
+        msg = f"Status.{where} takes seconds that are finite and not negative, not {value!r}"
+        raise InvalidStatus(msg)
+    return float(value)
+
+
+def _children(children: Iterable[Procedure | tuple[str, Procedure]]) -> tuple[tuple[str | None, Any], ...]:
+    # Imported here: procedure.py needs this module to be there first.
+    from actorproc.procedure.procedure import Procedure  # noqa: PLC0415
+
+    if isinstance(children, Procedure) or not isinstance(children, Iterable):
+        msg = "Status.suspended takes an iterable of children: write Status.suspended([child])"
+        raise InvalidStatus(msg)
+    found: list[tuple[str | None, Any]] = []
+    named: set[str] = set()
+    entries: Iterable[Any] = children
+    for index, entry in enumerate(entries):
+        child_id, child = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
+        if not isinstance(child, Procedure):
+            msg = f"child {index} of Status.suspended is {child!r:.80}, not a Procedure or an (id, Procedure) pair"
+            raise InvalidStatus(msg)
+        if child_id is not None:
+            check_id(child_id)
+            if child_id in named:
+                msg = f"two children of Status.suspended have the id {child_id!r}"
+                raise InvalidStatus(msg)
+            named.add(child_id)
+        found.append((child_id, child))
+    return tuple(found)

@@ -1,0 +1,373 @@
+"""One procedure class at work: describes new procedures, loads states, runs steps and says how they ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actorproc.errors import InvalidStatus, StateNotEncodable, UsageError, WaitTimeout
+from actorproc.model.ids import Mode, check_id, child_id, new_id
+from actorproc.model.outcomes import (
+    Advanced,
+    Answered,
+    Failed,
+    Finished,
+    Outcome,
+    Poisoned,
+    Refused,
+    Slept,
+    Suspended,
+    Waited,
+)
+from actorproc.model.policies import LockKey
+from actorproc.model.records import NewProcedure
+from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
+from actorproc.procedure.codec import DataCodec, UndecodableData
+from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.failures import error_info
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.signing import sign, verified
+from actorproc.procedure.state import StateRefused, format_of
+from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
+
+__all__ = ["StateRefused", "TypeRuntime"]
+
+Loader = Callable[[Any], Procedure]
+Ended = tuple[Outcome, tuple[type, ...]]
+
+_encode = msgspec.msgpack.Encoder().encode
+_enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
+_decode = msgspec.msgpack.Decoder().decode
+# First bytes: a pair is a position and the rest, a map is dumped fields, else it is what an overridden dump() gave.
+_PAIR = b"\x92"
+_MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+
+
+class TypeRuntime:
+    """What the engine does with one registered class, or with one loader.
+
+    ``meta`` is read from the class once, here. ``revision`` grows when a class replaces another of its name.
+    """
+
+    def __init__(self, type_name: str, cls: type[Procedure] | None, loader: Loader | None, key: bytes | None) -> None:
+        self.type_name = type_name
+        self.procedure_class = cls
+        self.loader = loader
+        self.signing_key = key
+        self.revision = 1
+        self.meta = meta_of_loader(type_name) if cls is None else meta_of(cls, type_name)
+        self.codec = DataCodec(type_name) if cls is None else format_of(cls).codec
+        self._relatives: dict[type, TypeRuntime] = {}
+        if cls is not None:
+            self._read_class(cls)
+
+    def _read_class(self, cls: type[Procedure]) -> None:
+        self._format = format_of(cls)
+        self._state_codec = cls.codec
+        self._dumps_fields = cls.dump is Procedure.dump and cls.codec == "data"
+        self._has_position = cls._has_position
+        self._locks = cls.lock_keys is not Procedure.lock_keys
+        self._poisons = cls.poison_keys is not Procedure.poison_keys
+        self._recovers = (
+            cls.before_recover is not Procedure.before_recover or cls.after_recover is not Procedure.after_recover
+        )
+        self._cleans_up = cls.on_completed is not Procedure.on_completed
+        self._plain_unit = None if self._has_position else ("" if self.meta.rollback_supported else None)
+
+    @classmethod
+    def of_class(cls, procedure_class: Any, *, signing_key: bytes | None = None) -> TypeRuntime:
+        """The runtime of a class. Raises `UsageError` saying what the class lacks."""
+        if not isinstance(procedure_class, type) or not issubclass(procedure_class, Procedure):
+            msg = f"{procedure_class!r} is no class derived from actorproc.Procedure"
+            raise UsageError(msg)
+        check_class(procedure_class, signing_key)
+        return cls(procedure_class.type_name, procedure_class, None, signing_key)
+
+    @classmethod
+    def of_loader(cls, type_name: Any, loader: Any) -> TypeRuntime:
+        """The runtime of a type that is known by its loader alone."""
+        if not isinstance(type_name, str) or not type_name:
+            msg = f"a loader is registered under a type name, not {type_name!r}"
+            raise UsageError(msg)
+        if not callable(loader):
+            msg = f"the loader of {type_name!r} must be a function of the dumped state, not {loader!r}"
+            raise UsageError(msg)
+        return cls(type_name, None, loader, None)
+
+    # ------------------------------------------------------------ procedures to bytes and back
+    def describe(
+        self,
+        procedure: Procedure,
+        *,
+        id: str | None = None,  # noqa: A002 - the public name of the thing
+        fresh: bool = False,
+        owner: str | None = None,
+        priority: int = 0,
+        due_at: float | None = None,
+        deadline: float | None = None,
+        tags: tuple[str, ...] = (),
+    ) -> NewProcedure:
+        """The procedure as it is stored at first. Without an id it gets a new UUIDv7.
+
+        Raises `StateNotEncodable`, `StateTooLarge`, `InvalidId`, and `UsageError` for bad lock or poison keys.
+        """
+        own = self._of(procedure)
+        state = own.dump_state(procedure)
+        codec = own._state_codec
+        return NewProcedure(
+            id=new_id() if id is None else check_id(id),
+            fresh=fresh or id is None,
+            type_name=self.type_name,
+            version=own.meta.version,
+            state=state,
+            codec=codec,
+            digest=hashlib.blake2b(codec.encode() + state, digest_size=16).digest(),
+            locks=own._lock_keys(procedure) if own._locks else (),
+            poisons=own._poison_keys(procedure) if own._poisons else (),
+            unit=procedure._next_unit() if own._has_position else own._plain_unit,
+            no_return=procedure._next_no_return() if own._has_position else False,
+            owner=owner,
+            priority=priority,
+            due_at=due_at,
+            deadline=deadline,
+            tags=tags,
+        )
+
+    def dump_state(self, procedure: Procedure) -> bytes:
+        """The bytes of the state as stored."""
+        payload = self._format.dump_fields(procedure) if self._dumps_fields else self._dump_custom(procedure)
+        if self._has_position:
+            return _encode((procedure._position(), msgspec.Raw(payload)))
+        return payload
+
+    def load(self, state: bytes, codec: str, version: int) -> Procedure:
+        """The procedure of a stored state, through `migrate` and `load` (or the loader). Raises `StateRefused`."""
+        try:
+            return self._load(state, codec, version)
+        except StateRefused:
+            raise
+        except Exception as error:
+            # load, migrate and __setattr__ are user code: whatever they raise is a refusal with that reason.
+            msg = f"{type(error).__name__}: {error}" if not isinstance(error, UndecodableData) else str(error)
+            raise StateRefused(f"{self.type_name} refuses the stored state: {msg}") from error
+
+    def encode_value(self, value: object) -> bytes:
+        """An output or a payload as bytes. Raises `StateNotEncodable` or `StateTooLarge`."""
+        return self.codec.encode(value, f"{self.type_name} output")
+
+    def decode_value(self, data: bytes) -> Any:
+        """The value of `encode_value`; raises `UndecodableData`."""
+        return self.codec.decode(data) if data else None
+
+    decode_output = decode_value
+
+    # ------------------------------------------------------------ steps
+    def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
+        """Run one step; the outcome holds the state after it. The second item: classes of the children it made.
+
+        Never raises what user code raises, `SystemExit` included; only `StopStep` passes.
+        """
+        own = self._of(live)
+        try:
+            if event is not None:
+                ctx.event = own.codec.decode(event)
+            if mode is Mode.EXECUTE:
+                return own._execute(live, ctx)
+            if mode is Mode.ROLLBACK:
+                return own._rollback(live, ctx, unit or ""), ()
+            if mode is Mode.ASK_ABORT:
+                return Answered(allowed=bool(live.abort(ctx))), ()
+            return own._on_timeout(live, ctx)
+        except StopStep:
+            raise
+        except StateRefused as error:
+            return Refused(reason=error.reason), ()
+        except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
+            return own._failed(error, ctx, mode), ()
+
+    def _execute(self, live: Procedure, ctx: Context) -> Ended:
+        if self._recovers and (ctx.replayed or ctx.recovered):
+            live.before_recover(ctx)
+            status = live.execute(ctx)
+            live.after_recover(ctx)
+        else:
+            status = live.execute(ctx)
+        return self._outcome(live, ctx, status)
+
+    def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
+        status = live.on_timeout(ctx)
+        if status is None:
+            error = error_info(
+                WaitTimeout("the event it waited for did not come in time"),
+                procedure=ctx.id,
+                step=ctx.step,
+                kind="wait-timeout",
+            )
+            return Failed(error=error), ()
+        return self._outcome(live, ctx, status)
+
+    def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
+        status = live._undo(ctx, unit)
+        if status is None or isinstance(status, Done):
+            return Finished(state=self.dump_state(live), poisons=self._poisons_after(live))
+        if isinstance(status, Executing):
+            return Advanced(
+                state=self.dump_state(live),
+                unit=unit,
+                poisons=self._poisons_after(live),
+                persist=status.persist,
+                yield_=status.yield_,
+                after=status.after,
+            )
+        msg = f"a rollback returns None, Status.done() or Status.executing(), not {status!r:.120}"
+        raise InvalidStatus(msg)
+
+    def _outcome(self, live: Procedure, ctx: Context, status: object) -> Ended:
+        if isinstance(status, Done) and self._cleans_up:
+            self._clean_up(live, ctx)
+        state = self.dump_state(live)
+        unit, no_return = self._plain_unit, False
+        if self._has_position:
+            unit, no_return = live._next_unit(), live._next_no_return()
+        poisons = self._poisons_after(live)
+        if isinstance(status, Executing):
+            advanced = Advanced(
+                state=state,
+                unit=unit,
+                no_return=no_return or status.no_return,
+                poisons=poisons,
+                persist=status.persist,
+                yield_=status.yield_,
+                after=status.after,
+                acquire=status.acquire,
+            )
+            return advanced, ()
+        if isinstance(status, Done):
+            output = self.codec.encode(status.output, f"{self.type_name} output")
+            return Finished(state=state, poisons=poisons, output=output), ()
+        common: dict[str, Any] = {"state": state, "unit": unit, "no_return": no_return, "poisons": poisons}
+        if isinstance(status, Suspending):
+            return self._suspended(ctx, status, common)
+        if isinstance(status, Sleeping):
+            return Slept(**common, seconds=status.seconds), ()
+        if isinstance(status, Waiting):
+            return Waited(**common, event=status.event, timeout=status.timeout), ()
+        if isinstance(status, Poisoning):
+            error = error_info(status.error, procedure=ctx.id, step=ctx.step, kind="poisoned")
+            return Poisoned(state=state, poisons=poisons, keys=status.keys, error=error), ()
+        msg = (
+            f"{type(live).__qualname__} returned {status!r:.120} where a Status is due; "
+            "end with 'return Status.done(output)' or 'return Status.executing()'"
+        )
+        raise InvalidStatus(msg)
+
+    def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
+        described: list[NewProcedure] = []
+        classes: dict[type, None] = {}
+        for index, (given, child) in enumerate(status.children):
+            runtime = self._of(child)
+            name = child_id(ctx.id, ctx.step, index) if given is None else given
+            described.append(runtime.describe(child, id=name, fresh=given is None))
+            classes[type(child)] = None
+        suspended = Suspended(
+            **common,
+            children=tuple(described),
+            wait=status.resume,
+            max_parallel=status.max_parallel,
+            on_parent_end=status.on_parent_end,
+        )
+        return suspended, tuple(classes)
+
+    def _failed(self, error: BaseException, ctx: Context, mode: Mode) -> Failed:
+        cls = self.procedure_class or Procedure
+        policy = cls.rollback_retry if mode is Mode.ROLLBACK else cls.retry
+        retryable, after = policy.judge(error)
+        info = error_info(error, procedure=ctx.id, step=ctx.step)
+        return Failed(error=info, retryable=retryable, after=after)
+
+    # ------------------------------------------------------------ parts
+    def _of(self, procedure: Procedure) -> TypeRuntime:
+        """The runtime of this object's class: this one, or that of a child or of what a loader made."""
+        cls = type(procedure)
+        if cls is self.procedure_class:
+            return self
+        found = self._relatives.get(cls)
+        if found is None:
+            found = self._relatives[cls] = TypeRuntime.of_class(cls, signing_key=self.signing_key)
+        return found
+
+    def _load(self, state: bytes, codec: str, version: int) -> Procedure:
+        payload = state
+        position = None
+        if state[:1] == _PAIR:
+            position, raw = _enveloped.decode(state)
+            payload = bytes(raw)
+        data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
+        if codec == "pickle":
+            data = verified(data, self.type_name, self.signing_key)
+        elif codec != "data":
+            msg = f"the state was written by the codec {codec!r}, which this version does not know"
+            raise StateRefused(msg)
+        live = self._checked(self._loaded(data, version, is_fields=data is payload))
+        if live._has_position:
+            if position is None:
+                msg = f"the state of {self.type_name} was stored by a class of another kind: it holds no position"
+                raise StateRefused(msg)
+            live._restore(position)
+        elif position is not None:
+            msg = f"the state of {self.type_name} was stored by a class of another kind: it holds a position"
+            raise StateRefused(msg)
+        return live
+
+    def _loaded(self, data: Any, version: int, *, is_fields: bool) -> Any:
+        if self.loader is not None:
+            return self.loader(data)
+        cls = self.procedure_class
+        assert cls is not None, self.type_name
+        if version != cls.version:
+            data = cls.migrate(self.codec.decode(data) if is_fields else data, version)
+        return cls.load(data)
+
+    def _checked(self, loaded: Any) -> Procedure:
+        if isinstance(loaded, Procedure):
+            return loaded
+        msg = f"the loader of {self.type_name} returned {loaded!r:.80}, which is no Procedure"
+        raise StateRefused(msg)
+
+    def _dump_custom(self, procedure: Procedure) -> bytes:
+        if self._state_codec == "pickle":
+            return _encode(sign(self._format.values(procedure), self.type_name, self.signing_key))
+        dumped: object = procedure.dump()
+        if not isinstance(dumped, bytes | str):
+            msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
+            raise StateNotEncodable(msg)
+        return self.codec.encode(dumped, type(procedure).__qualname__)
+
+    def _lock_keys(self, procedure: Procedure) -> tuple[LockKey, ...]:
+        keys: tuple[Any, ...] = tuple(procedure.lock_keys())
+        for key in keys:
+            if not isinstance(key, LockKey):
+                msg = f"{self.type_name}.lock_keys() gives LockKey values such as LockKey.write('a/b'), not {key!r}"
+                raise UsageError(msg)
+        return tuple(dict.fromkeys(keys))
+
+    def _poison_keys(self, procedure: Procedure) -> tuple[str, ...]:
+        keys = procedure.poison_keys()
+        listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
+        for key in listed:
+            if not isinstance(key, str) or not key:
+                msg = f"{self.type_name}.poison_keys() gives key paths such as 'catalog/db/table', not {key!r}"
+                raise UsageError(msg)
+        return tuple(dict.fromkeys(listed))
+
+    def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
+        return self._poison_keys(live) if self._poisons else None
+
+    def _clean_up(self, live: Procedure, ctx: Context) -> None:
+        try:
+            live.on_completed(ctx)
+        except Exception:  # the work is done: a failing clean-up is told, and changes nothing
+            ctx.log.exception("on_completed of %s failed", self.type_name)

@@ -1,0 +1,91 @@
+"""How long after a worker is killed does its step start again?
+
+    python bench/recovery.py [--kills 100]
+
+The step writes the monotonic time at its start to a pipe-like file; the bench kills its worker with SIGKILL
+and takes the time from the kill to the start of the replay. Compared with the start of a bare interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import fresh_directory, report, spread
+
+from actorproc import Limits, Procedure, ProcedureManager, Status
+
+
+@dataclass
+class Hang(Procedure):
+    """Says when it starts, then waits to be killed; ends when told to."""
+
+    journal: str
+    limits = Limits(crashes=1_000_000)
+
+    def execute(self, ctx):
+        with open(self.journal, "a", buffering=1) as file:
+            file.write(f"{os.getpid()} {time.monotonic_ns()}\n")
+        while not os.path.exists(self.journal + ".stop"):
+            time.sleep(0.001)
+        return Status.done()
+
+
+def starts(journal: Path) -> list[tuple[int, int]]:
+    text = journal.read_text() if journal.exists() else ""
+    return [(int(pid), int(at)) for pid, at in (line.split() for line in text.splitlines())]
+
+
+def wait_for_starts(journal: Path, count: int) -> list[tuple[int, int]]:
+    deadline = time.monotonic() + 30
+    while len(found := starts(journal)) < count:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the step did not start for the {count}th time within 30 s")
+        time.sleep(0.0005)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    options = parser.parse_args()
+
+    bare = []
+    for _ in range(10):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        bare.append(time.perf_counter() - start)
+
+    delays = []
+    with fresh_directory() as path, ProcedureManager(path, procedures=[Hang], workers=1) as manager:
+        journal = Path(path) / "journal"
+        handle = manager.submit(Hang(str(journal)))
+        for kills in range(options.kills):
+            pid, _ = wait_for_starts(journal, kills + 1)[-1]
+            time.sleep(0.15)  # let the next spare boot: what is measured is a death, not a storm of them
+            killed_at = time.monotonic_ns()
+            os.kill(pid, signal.SIGKILL)
+            _, started_at = wait_for_starts(journal, kills + 2)[-1]
+            delays.append((started_at - killed_at) / 1e9)
+        Path(str(journal) + ".stop").touch()
+        handle.result(timeout=30)
+    figures = spread(delays)
+    report(
+        "recovery",
+        {"kill_to_restart_s": figures, "bare_interpreter_s": spread(bare), "kills": options.kills},
+        [
+            f"worker killed -> its step starts again   p50 {figures['p50'] * 1e3:6.1f} ms   "
+            f"p99 {figures['p99'] * 1e3:6.1f} ms   ({options.kills} kills)",
+            f"starting a bare interpreter              p50 {spread(bare)['p50'] * 1e3:6.1f} ms",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""How many durable steps per second, and what does one step of a lone procedure cost?
+
+    python bench/steps.py [--procedures 256] [--steps 10] [--workers 2] [--repeat 3]
+
+Compared in the same run with a raw LMDB loop (one synced commit per step) and a bare pipe round trip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+
+from common import fresh_directory, pipe_round_trip_seconds, raw_commits_per_second, report
+
+from actorproc import Procedure, ProcedureManager, Status
+
+
+@dataclass
+class Count(Procedure):
+    """A procedure of `steps` tiny steps."""
+
+    steps: int
+    done: int = 0
+
+    def execute(self, ctx):
+        self.done += 1
+        return Status.done(self.done) if self.done >= self.steps else Status.executing()
+
+
+def flood(procedures: int, steps: int, workers: int) -> float:
+    """Durable steps per second with all procedures in flight at once; submitting is not counted."""
+    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=workers) as manager:
+        for handle in manager.submit_many([Count(3) for _ in range(procedures)]):
+            handle.result(timeout=120)
+        start = time.perf_counter()
+        handles = manager.submit_many([Count(steps) for _ in range(procedures)])
+        for handle in handles:
+            assert handle.result(timeout=120) == steps
+        return procedures * steps / (time.perf_counter() - start)
+
+
+def alone(steps: int) -> float:
+    """Seconds per durable step of one procedure on one worker, nothing else going on."""
+    with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=1) as manager:
+        manager.run(Count(50))
+        start = time.perf_counter()
+        manager.run(Count(steps))
+        return (time.perf_counter() - start) / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--procedures", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+
+    raw = [raw_commits_per_second() for _ in range(options.repeat)]
+    trip = [pipe_round_trip_seconds() for _ in range(options.repeat)]
+    lone = [alone(2000) for _ in range(options.repeat)]
+    many = [flood(options.procedures, options.steps, options.workers) for _ in range(options.repeat)]
+    raw_best, trip_best = max(raw), min(trip)
+    floor = 1 / raw_best + trip_best
+    report(
+        "steps",
+        {
+            "raw_commits_per_s": raw,
+            "pipe_round_trip_s": trip,
+            "steps_per_s": many,
+            "ratio_to_raw": max(many) / raw_best,
+            "alone_s_per_step": lone,
+            "alone_ratio_to_commit_plus_trip": min(lone) / floor,
+            "procedures": options.procedures,
+            "steps": options.steps,
+            "workers": options.workers,
+        },
+        [
+            f"raw LMDB, one synced commit per step      {raw_best:12,.0f} steps/s",
+            f"actorproc, {options.procedures} x {options.steps} steps, {options.workers} workers    "
+            f"{max(many):12,.0f} durable steps/s = {max(many) / raw_best:.1f} x raw",
+            f"one synced commit + one pipe round trip   {floor * 1e6:12,.0f} us",
+            f"actorproc, one procedure alone            {min(lone) * 1e6:12,.0f} us/step = {min(lone) / floor:.2f} x that",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

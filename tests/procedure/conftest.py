@@ -1,0 +1,54 @@
+"""A channel that answers from memory, and contexts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from actorproc.model.ids import Mode
+from actorproc.procedure.context import Context
+
+
+class MemoryChannel:
+    """What a worker's channel does, without a host: notes are kept, prepared answers are given."""
+
+    def __init__(self) -> None:
+        self.notes: dict[tuple[int, str], bytes] = {}
+        self.answers: dict[tuple[str, str], bytes] = {}
+        self.asked: list[str] = []
+        self.beats: list[tuple[float | None, str | None]] = []
+        self.lines: list[tuple[int, str, str]] = []
+        self.abort_asked = False
+
+    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
+        self.asked.append(kind)
+        if kind == "remember":
+            self.notes[step, key] = value
+            return None
+        if kind == "recall":
+            return self.notes.get((step, key))
+        return self.answers.get((kind, key))
+
+    def heartbeat(self, progress: float | None, message: str | None) -> None:
+        self.beats.append((progress, message))
+
+    def log(self, level: int, name: str, text: str) -> None:
+        self.lines.append((level, name, text))
+
+    def aborting(self) -> bool:
+        return self.abort_asked
+
+
+@pytest.fixture
+def channel() -> MemoryChannel:
+    return MemoryChannel()
+
+
+@pytest.fixture
+def context(channel: MemoryChannel) -> Callable[..., Context]:
+    def make(step: int = 1, mode: Mode = Mode.EXECUTE, **options: Any) -> Context:
+        return Context(channel, id="p-1", type_name="Test", step=step, mode=mode, **options)
+
+    return make

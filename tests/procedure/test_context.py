@@ -1,0 +1,118 @@
+"""What a step sees."""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+import msgspec
+import pytest
+
+from actorproc import UnknownProcedure
+from actorproc.errors import RemoteError
+from actorproc.model.definitions import OutcomeRow
+from actorproc.model.ids import Mode
+from actorproc.procedure.codec import DataCodec
+from actorproc.procedure.runtime import encode_value
+
+
+class Color(Enum):
+    RED = 1
+
+
+def test_a_note_is_made_once_and_seen_by_the_replay(context, channel):
+    first = context().remember("old", lambda: (1, 2))
+    second = context(replayed=True).remember("old", lambda: pytest.fail("made twice"))
+
+    assert first == second == (1, 2)
+    assert channel.asked == ["remember", "recall"]
+
+
+def test_a_note_belongs_to_its_step(context):
+    context(step=1).remember("old", lambda: 1)
+
+    assert context(step=2, replayed=True).remember("old", lambda: 2) == 2
+
+
+def test_asking_for_a_note_again_in_one_step_asks_nobody(context, channel):
+    ctx = context()
+    made = [ctx.remember("k", lambda: [1]) for _ in range(2)]
+
+    assert made[0] is made[1]
+    assert channel.asked == ["remember"]
+
+
+def test_none_is_a_value_like_any_other(context):
+    context().remember("k", lambda: None)
+
+    assert context(attempt=2).remember("k", lambda: 1) is None
+
+
+def test_the_idempotency_key_is_the_same_for_every_attempt_of_a_step_and_no_other(context):
+    attempts = {context(attempt=number).idempotency_key for number in range(1, 4)}
+    others = {context(step=2).idempotency_key, context(mode=Mode.ROLLBACK, unit="pay").idempotency_key}
+    others.add(context(mode=Mode.ROLLBACK, unit="ship").idempotency_key)
+
+    assert len(attempts) == 1
+    assert len(attempts | others) == 4
+
+
+def row(name, state="SUCCESS", output=b"\xc0", error=None):
+    return OutcomeRow(name, "T", state, output, "data", error, "trace")
+
+
+def test_children_come_in_order_with_outputs_and_errors(context, channel):
+    rows = [row("b", output=encode_value((1,))), row("a", "FAILED", b"", "broke"), row("c", output=None)]
+    channel.answers["children", ""] = msgspec.msgpack.encode(rows)
+    channel.answers["output", "c"] = encode_value("long")
+
+    children = context(children_step=3).children
+
+    assert list(children) == ["b", "a", "c"]
+    assert children["b"].output == (1,)
+    assert (children["a"].state, children["a"].output, str(children["a"].error)) == ("FAILED", None, "broke")
+    assert isinstance(children["a"].error, RemoteError)
+    assert channel.asked == ["children"]
+    assert children["c"].output == "long"
+    assert children["c"].output == "long"
+    assert channel.asked == ["children", "output"]
+
+
+def test_without_children_nobody_is_asked(context, channel):
+    assert dict(context().children) == {}
+    assert channel.asked == []
+
+
+def test_a_childs_output_is_decoded_by_its_own_class_where_it_is_known(context, channel):
+    codec = DataCodec("T", [Color])
+    channel.answers["children", ""] = msgspec.msgpack.encode([row("a", output=codec.encode(Color.RED))])
+
+    children = context(children_step=1, outputs=lambda name: codec if name == "T" else None).children
+
+    assert children["a"].output is Color.RED
+
+
+def test_query_gives_plain_data_or_unknown_procedure(context, channel):
+    channel.answers["query", "x"] = encode_value({"state": "RUNNABLE"})
+
+    assert context().query("x") == {"state": "RUNNABLE"}
+    with pytest.raises(UnknownProcedure, match="'y'"):
+        context().query("y")
+
+
+def test_signs_of_life_and_log_lines_go_to_the_channel(context, channel):
+    ctx = context()
+    ctx.heartbeat(1, "half")
+    ctx.log.info("paid %d", 3)
+    ctx.log.debug("not shown")
+
+    assert channel.beats == [(1.0, "half")]
+    assert channel.lines == [(logging.INFO, "actorproc.procedure.Test", "paid 3")]
+
+
+def test_aborting_is_asked_each_time(context, channel):
+    ctx = context()
+    before = ctx.aborting
+    channel.abort_asked = True
+
+    assert (before, ctx.aborting) == (False, True)

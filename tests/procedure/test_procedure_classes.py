@@ -1,0 +1,447 @@
+"""What a class declares, and how its state is written and read."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from actorproc import DuplicateType, Limits, LockKey, Procedure, RetryPolicy, StateNotEncodable, Status, UsageError
+from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
+
+
+class Grade(Enum):
+    GOOD = 1
+
+
+@dataclass
+class Inner:
+    grade: Grade
+
+
+@dataclass
+class Declared(Procedure):
+    name: str
+    inner: list[Inner] = field(default_factory=list)
+    ratio: float = 0.5
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+class Plain(Procedure):
+    def __init__(self, size: int, grade: Grade = Grade.GOOD):
+        self.size = size
+        self.grade = grade
+        self._cache = object()
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+class AsStruct(Procedure, msgspec.Struct):
+    name: str
+    grade: Grade = Grade.GOOD
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+class Texts(Procedure):
+    def __init__(self, text):
+        self.text = text
+
+    def execute(self, ctx):
+        return Status.done()
+
+    def dump(self):
+        return self.text
+
+    @classmethod
+    def load(cls, data):
+        return cls(data)
+
+
+def reloaded(procedure: Procedure) -> Any:
+    runtime = TypeRuntime.of_class(type(procedure))
+    new = runtime.describe(procedure)
+    return runtime.load(new.state, new.codec, new.version)
+
+
+@pytest.mark.parametrize("procedure", [Declared("a", [Inner(Grade.GOOD)], 2.0), AsStruct("b")], ids=repr)
+def test_declared_fields_come_back(procedure):
+    assert reloaded(procedure) == procedure
+
+
+def test_a_plain_class_keeps_its_attributes_without_the_private_ones_and_without_init():
+    back = reloaded(Plain(7))
+
+    assert vars(back) == {"size": 7, "grade": Grade.GOOD}
+
+
+def test_an_attrs_class_keeps_its_fields():
+    attrs = pytest.importorskip("attrs")
+
+    @attrs.frozen
+    class WithAttrs(Procedure):
+        name: str
+        sizes: tuple = attrs.field(factory=tuple)
+
+        def execute(self, ctx):
+            return Status.done()
+
+    assert reloaded(WithAttrs("a", (1,))) == WithAttrs("a", (1,))
+
+
+def test_a_slotted_frozen_dataclass_is_a_procedure_too():
+    @dataclass(frozen=True, slots=True)
+    class Narrow(Procedure):
+        name: str
+
+        def execute(self, ctx):
+            return Status.done()
+
+    assert reloaded(Narrow("x")) == Narrow("x")
+
+
+@pytest.mark.parametrize("dumped", [b"\x80raw", "text", "", b"", b"\x92\x01"])
+def test_load_gets_exactly_what_dump_returned(dumped):
+    back = reloaded(Texts(dumped))
+
+    assert type(back.text) is type(dumped)
+    assert back.text == dumped
+
+
+def test_a_dump_that_is_neither_bytes_nor_text_is_refused():
+    with pytest.raises(StateNotEncodable, match="bytes or str"):
+        TypeRuntime.of_class(Texts).describe(Texts({"a": 1}))
+
+
+def test_dump_and_load_may_be_called_by_a_subclass():
+    class Wrapped(Declared):
+        def dump(self):
+            return super().dump()
+
+        @classmethod
+        def load(cls, data):
+            return super().load(data)
+
+    assert reloaded(Wrapped("n")) == Wrapped("n")
+
+
+def test_equal_objects_have_the_same_digest_and_others_not():
+    runtime = TypeRuntime.of_class(Declared)
+
+    one, two, three = (runtime.describe(Declared(name)).digest for name in "aab")
+
+    assert one == two != three
+    assert len(one) == 16
+
+
+def test_a_field_that_cannot_be_kept_is_named():
+    with pytest.raises(StateNotEncodable, match=r"Declared\.inner\[0\]\.grade: .*object"):
+        TypeRuntime.of_class(Declared).describe(Declared("x", [Inner(object())]))
+
+
+def test_an_attribute_that_is_no_field_would_be_lost_and_is_refused():
+    procedure = Declared("x")
+    procedure.extra = 1
+
+    with pytest.raises(StateNotEncodable, match=r"Declared\.extra"):
+        TypeRuntime.of_class(Declared).describe(procedure)
+
+
+def test_private_and_cached_attributes_are_no_state():
+    @dataclass
+    class Cached(Procedure):
+        size: int
+
+        @functools.cached_property
+        def double(self):
+            return 2 * self.size
+
+        def execute(self, ctx):
+            return Status.done()
+
+    procedure = Cached(2)
+    assert procedure.double == 4
+    procedure._note = object()
+
+    assert vars(reloaded(procedure)) == {"size": 2}
+
+
+@pytest.mark.parametrize("name", ["limits", "retry", "version", "execute", "load", "codec", "type_name", "uses"])
+def test_a_field_that_shadows_a_reserved_name_is_a_type_error(name):
+    with pytest.raises(TypeError, match=name):
+        type("Bad", (Procedure,), {"__annotations__": {name: int}})
+
+
+def test_a_class_variable_of_a_reserved_name_is_how_it_is_set():
+    class Fine(Procedure):
+        version: ClassVar[int] = 3
+        limits = Limits(crashes=1)
+
+        def execute(self, ctx):
+            return Status.done()
+
+    meta = TypeRuntime.of_class(Fine).meta
+
+    assert (meta.version, meta.crashes) == (3, 1)
+
+
+def test_an_attribute_of_a_reserved_name_is_refused_at_submit():
+    class Sneaky(Procedure):
+        def __init__(self):
+            self.version = 9
+
+        def execute(self, ctx):
+            return Status.done()
+
+    with pytest.raises(StateNotEncodable, match="version"):
+        TypeRuntime.of_class(Sneaky).describe(Sneaky())
+
+
+def test_the_meta_says_what_the_class_overrides():
+    class Careful(Declared):
+        retry = RetryPolicy(max_attempts=9)
+        on_child_failure = "resume"
+        lock_scope = "step"
+
+        def rollback(self, ctx): ...
+        def abort(self, ctx): ...
+        def on_timeout(self, ctx): ...
+
+    meta, plain = TypeRuntime.of_class(Careful).meta, TypeRuntime.of_class(Declared).meta
+
+    assert (meta.rollback_supported, meta.asks_abort, meta.has_on_timeout) == (True, True, True)
+    assert (meta.retry.max_attempts, meta.on_child_failure, meta.lock_scope) == (9, "resume", "step")
+    assert (plain.rollback_supported, plain.asks_abort, plain.has_on_timeout) == (False, False, False)
+    assert meta.type_name.endswith("Careful")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "execute"),
+        ({"execute": lambda self, ctx: 1, "version": "2"}, "version"),
+        ({"execute": lambda self, ctx: 1, "codec": "json"}, "codec"),
+        ({"execute": lambda self, ctx: 1, "codec": "pickle"}, "signing key"),
+        ({"execute": lambda self, ctx: 1, "type_name": ""}, "type_name"),
+        ({"execute": lambda self, ctx: 1, "retry": 3}, "RetryPolicy"),
+        ({"execute": lambda self, ctx: 1, "limits": {}}, "Limits"),
+        ({"execute": lambda self, ctx: 1, "on_child_failure": "x"}, "on_child_failure"),
+        ({"execute": lambda self, ctx: 1, "lock_scope": "x"}, "lock_scope"),
+        ({"execute": lambda self, ctx: 1, "uses": [int]}, "uses"),
+    ],
+)
+def test_a_class_that_cannot_run_is_refused_at_registration(body, text):
+    with pytest.raises(UsageError, match=text):
+        TypeRuntime.of_class(type("Bad", (Procedure,), body))
+
+
+def test_async_execute_is_refused_at_registration():
+    class Async(Procedure):
+        async def execute(self, ctx): ...
+
+    with pytest.raises(UsageError, match="coroutine"):
+        TypeRuntime.of_class(Async)
+
+
+def test_locks_and_poisons_are_asked_at_submit():
+    class Locking(Declared):
+        def lock_keys(self):
+            yield LockKey.write("a/b")
+            yield LockKey.write("a/b")
+
+        def poison_keys(self):
+            return ["a/c"]
+
+    new = TypeRuntime.of_class(Locking).describe(Locking("x"))
+
+    assert (new.locks, new.poisons) == ((LockKey.write("a/b"),), ("a/c",))
+
+
+def test_a_lock_key_that_is_text_is_refused():
+    class Locking(Declared):
+        def lock_keys(self):
+            return ["a/b"]
+
+    with pytest.raises(UsageError, match="lock_keys"):
+        TypeRuntime.of_class(Locking).describe(Locking("x"))
+
+
+# ---------------------------------------------------------------- versions
+def older_state() -> bytes:
+    return TypeRuntime.of_class(Declared).codec.encode({"title": "old"})
+
+
+def test_migrate_gets_the_decoded_fields_of_an_older_version():
+    class Newer(Declared):
+        version = 2
+
+        @classmethod
+        def migrate(cls, data, from_version):
+            assert from_version == 1
+            return {"name": data["title"]}
+
+    back = TypeRuntime.of_class(Newer).load(older_state(), "data", 1)
+
+    assert (back.name, back.inner, back.ratio) == ("old", [], 0.5)
+
+
+def test_migrate_gets_the_raw_value_of_an_overridden_dump():
+    class NewerTexts(Texts):
+        version = 2
+
+        @classmethod
+        def migrate(cls, data, from_version):
+            return data.upper()
+
+    runtime = TypeRuntime.of_class(NewerTexts)
+
+    assert runtime.load(runtime.dump_state(NewerTexts("abc")), "data", 1).text == "ABC"
+
+
+def test_a_state_of_another_version_without_migrate_is_refused():
+    class Newer(Declared):
+        version = 2
+
+    with pytest.raises(StateRefused, match=r"version 1.*version 2"):
+        TypeRuntime.of_class(Newer).load(older_state(), "data", 1)
+
+
+def test_a_state_with_a_field_the_class_lost_is_refused_with_its_name():
+    with pytest.raises(StateRefused, match="title"):
+        TypeRuntime.of_class(Declared).load(older_state(), "data", 1)
+
+
+@pytest.mark.parametrize("state", [b"", b"\xff", b"\x92", b"\x92\x01\x80", b"\x01", b"\x81\xa1x", b"\xc1"])
+def test_bytes_that_are_no_state_are_refused(state):
+    with pytest.raises(StateRefused):
+        TypeRuntime.of_class(Declared).load(state, "data", 1)
+
+
+# ---------------------------------------------------------------- the registry
+def test_registering_a_class_again_changes_nothing():
+    registry = TypeRegistry()
+
+    assert registry.register(Declared) is registry.register(Declared)
+    assert registry.for_object(Declared("x")) is registry.get(Declared.type_name)
+    assert registry.names() == (Declared.type_name,)
+
+
+def test_a_class_made_in_a_function_replaces_its_earlier_edition():
+    def edition():
+        class Local(Declared): ...
+
+        return Local
+
+    registry = TypeRegistry()
+    first, second = registry.register(edition()), registry.register(edition())
+
+    assert (first.revision, second.revision) == (1, 2)
+    assert registry.get(first.type_name) is second
+
+
+def test_another_class_under_a_taken_name_is_a_duplicate():
+    class Impostor(Declared):
+        type_name = Declared.type_name
+
+    registry = TypeRegistry()
+    registry.register(Declared)
+
+    with pytest.raises(DuplicateType, match="type_name"):
+        registry.register(Impostor)
+
+
+def test_used_procedures_are_registered_along():
+    class Parent(Declared):
+        uses = (AsStruct, Grade)
+
+    registry = TypeRegistry()
+    registry.register(Parent)
+
+    assert registry.get(AsStruct.type_name) is not None
+
+
+def load_with_prefix(data):
+    return Texts(f"loaded {data}")
+
+
+def load_otherwise(data):
+    return Texts(data)
+
+
+def test_a_loader_gets_what_dump_returned():
+    runtime = TypeRegistry().register_loader("texts", load_with_prefix)
+
+    assert runtime.load(TypeRuntime.of_class(Texts).dump_state(Texts("x")), "data", 1).text == "loaded x"
+
+
+def test_another_loader_under_a_taken_name_is_a_duplicate():
+    registry = TypeRegistry()
+    registry.register_loader("texts", load_with_prefix)
+    registry.register_loader("texts", load_with_prefix)
+
+    with pytest.raises(DuplicateType):
+        registry.register_loader("texts", load_otherwise)
+
+
+def test_a_loader_takes_the_place_of_its_class_own_load():
+    registry = TypeRegistry()
+    registry.register(Texts)
+    registry.register_loader(Texts.type_name, load_with_prefix)
+
+    runtime = registry.for_object(Texts("x"))
+    new = runtime.describe(Texts("x"))
+
+    assert runtime.load(new.state, new.codec, 1).text == "loaded x"
+
+
+def test_a_loader_that_returns_no_procedure_refuses_the_state():
+    runtime = TypeRuntime.of_loader("odd", lambda data: data)
+
+    with pytest.raises(StateRefused, match="no Procedure"):
+        runtime.load(TypeRuntime.of_class(Texts).dump_state(Texts("x")), "data", 1)
+
+
+# ---------------------------------------------------------------- the signed pickle codec
+class Pickled(Procedure):
+    codec = "pickle"
+
+    def __init__(self, value):
+        self.value = value
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+class Trap:
+    sprung: ClassVar[list[int]] = []
+
+    def __reduce__(self):
+        return (Trap.sprung.append, (1,))
+
+
+def test_a_pickled_state_comes_back_with_the_right_key():
+    runtime = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
+    new = runtime.describe(Pickled(range(3)))
+
+    assert new.codec == "pickle"
+    assert runtime.load(new.state, "pickle", 1).value == range(3)
+
+
+def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
+    foreign = TypeRegistry(signing_key=b"other").register(Pickled)
+    ours = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
+    planted = foreign.describe(Pickled(Trap())).state
+    good = ours.describe(Pickled(1)).state
+
+    for state in (planted, *(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(2, len(good)))):
+        with pytest.raises(StateRefused):
+            ours.load(state, "pickle", 1)
+    assert Trap.sprung == []

@@ -1,0 +1,213 @@
+"""Classes arrive in a fresh interpreter, by path or by value."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import msgspec
+import pytest
+
+from actorproc import Procedure, Status, UnknownType, UsageError, procedure
+from actorproc.model.definitions import Definition
+from actorproc.procedure.runtime import TypeRegistry, TypeRuntime
+from actorproc.procedure.shipping import definition_of, resolve
+
+RECEIVER = """
+import json, sys
+import msgspec
+from actorproc.model.definitions import Definition
+from actorproc.model.ids import Mode
+from actorproc.procedure.context import Context
+from actorproc.procedure.shipping import resolve
+
+class Channel:
+    def request(self, kind, key="", value=b"", step=0): return None
+    def heartbeat(self, progress, message): pass
+    def log(self, level, name, text): pass
+    def aborting(self): return False
+
+definition, state = msgspec.msgpack.Decoder(tuple[Definition, bytes]).decode(sys.stdin.buffer.read())
+runtime = resolve(definition)
+for number in range(1, 9):
+    live = runtime.load(state, "data", 1)
+    ctx = Context(Channel(), id="p", type_name=runtime.type_name, step=number)
+    outcome, _ = runtime.run(live, ctx, Mode.EXECUTE, None, None)
+    if not hasattr(outcome, "persist"):
+        break
+    state = outcome.state
+assert hasattr(outcome, "output"), outcome
+print(json.dumps([runtime.type_name, runtime.revision, definition.module, repr(runtime.decode_output(outcome.output)),
+                  sorted({"lmdb", "pykka"} & set(sys.modules))]))
+"""
+
+SENDER = """
+import sys
+import msgspec
+from actorproc.procedure.runtime import TypeRegistry
+from actorproc.procedure.shipping import definition_of
+
+def ship(made):
+    runtime = TypeRegistry().for_object(made)
+    sys.stdout.buffer.write(msgspec.msgpack.encode((definition_of(runtime, 3), runtime.describe(made).state)))
+"""
+
+SAGA = """
+from __future__ import annotations
+from dataclasses import dataclass, field
+from enum import Enum
+from actorproc import Saga, Status, step, procedure, StateMachineProcedure
+
+class Kind(Enum):
+    BOOK = 1
+
+@dataclass
+class Item:
+    kind: Kind
+    price: int
+
+PREFIX = "total "
+
+def total(items): return PREFIX + str(sum(item.price for item in items))
+
+class Order(Saga):
+    items: list[Item] = field(default_factory=list)
+    paid: bool = False
+
+    @step
+    def pay(self, ctx): self.paid = True
+    @pay.undo
+    def refund(self, ctx): self.paid = False
+    @step
+    def ship(self, ctx) -> tuple[Kind, str]: return self.items[0].kind, total(self.items)
+
+@procedure
+def double(kind: Kind, number: int = 4):
+    return kind.name, number * 2
+
+class Walk(StateMachineProcedure):
+    initial_state = Kind.BOOK
+    def __init__(self): self.seen = ()
+    def execute_from_state(self, ctx, state):
+        self.seen += (state,)
+        return state if len(self.seen) < 2 else Status.done(self.seen)
+"""
+
+
+def in_fresh_interpreters(source, tmp_path, *, module=None, path=()):
+    """What the receiver printed after one interpreter shipped a procedure to another."""
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(source))
+    command = [sys.executable, "-m", module] if module else [sys.executable, str(file)]
+    sent = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path, timeout=60)
+    assert sent.returncode == 0, sent.stderr.decode()
+    prepared = f"import sys; sys.path[:0] = {[str(entry) for entry in path]!r}\n" + RECEIVER
+    got = subprocess.run(
+        [sys.executable, "-c", prepared], input=sent.stdout, capture_output=True, check=False, timeout=60
+    )
+    assert got.returncode == 0, got.stderr.decode()
+    return msgspec.json.decode(got.stdout)
+
+
+@pytest.mark.parametrize(
+    ("made", "output", "type_name"),
+    [
+        ("Order([Item(Kind.BOOK, 3), Item(Kind.BOOK, 4)])", "(<Kind.BOOK: 1>, 'total 7')", "__main__.Order"),
+        ("double(Kind.BOOK)", "('BOOK', 8)", "__main__.double"),
+        ("Walk()", "(<Kind.BOOK: 1>, <Kind.BOOK: 1>)", "__main__.Walk"),
+    ],
+)
+def test_a_class_of_a_script_runs_in_another_interpreter(tmp_path, made, output, type_name):
+    got = in_fresh_interpreters(f"{SAGA}\n{SENDER}\nship({made})", tmp_path)
+
+    assert got == [type_name, 3, None, output, []]
+
+
+def test_a_class_made_in_a_function_runs_in_another_interpreter(tmp_path):
+    body = textwrap.indent(SAGA.replace("from __future__ import annotations", ""), "    ")
+    source = f"{SENDER}\ndef make():\n{body}\n    return Order([Item(Kind.BOOK, 3)])\nship(make())"
+
+    got = in_fresh_interpreters(source, tmp_path)
+
+    assert got[0] == "__main__.make.<locals>.Order"
+    assert got[3] == "(<Kind.BOOK: 1>, 'total 3')"
+
+
+def test_an_importable_class_and_function_go_by_path(tmp_path):
+    (tmp_path / "shop_for_test.py").write_text(SAGA)
+
+    for made, output in (
+        ("Order([Item(Kind.BOOK, 3)])", "(<Kind.BOOK: 1>, 'total 3')"),
+        ("double(Kind.BOOK)", "('BOOK', 8)"),
+    ):
+        got = in_fresh_interpreters(f"from shop_for_test import *\n{SENDER}\nship({made})", tmp_path, path=[tmp_path])
+        assert got[2:4] == ["shop_for_test", output]
+
+
+def test_a_program_run_as_a_module_has_the_modules_name(tmp_path):
+    package = tmp_path / "package_for_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "program.py").write_text(f"{SAGA}\n{SENDER}\nship(double(Kind.BOOK))")
+
+    got = in_fresh_interpreters("", tmp_path, module="package_for_test.program")
+
+    assert got[0] == "package_for_test.program.double"
+    assert got[2] is None
+
+
+def test_a_module_that_is_on_no_path_goes_by_value(tmp_path):
+    source = f"""
+import types, sys
+made_up = types.ModuleType("made_up")
+sys.modules["made_up"] = made_up
+exec(compile({SAGA!r}, "made_up", "exec"), made_up.__dict__)
+{SENDER}
+ship(made_up.Order([made_up.Item(made_up.Kind.BOOK, 3)]))
+"""
+
+    got = in_fresh_interpreters(source, tmp_path)
+
+    assert got == ["made_up.Order", 3, None, "(<Kind.BOOK: 1>, 'total 3')", []]
+
+
+@procedure
+def importable(x): ...
+
+
+def test_what_cannot_be_pickled_is_a_usage_error_that_says_where_to_put_it():
+    lock = __import__("threading").Lock()
+
+    class Holding(Procedure):
+        def execute(self, ctx):
+            return Status.done(lock.locked())
+
+    with pytest.raises(UsageError, match="environment="):
+        definition_of(TypeRuntime.of_class(Holding))
+
+
+def test_a_definition_that_leads_nowhere_is_an_unknown_type():
+    meta = TypeRuntime.of_class(importable.procedure_class).meta
+
+    for module, qualname in (("no_such_module_here", "X"), ("json", "nothing")):
+        with pytest.raises(UnknownType, match="importable"):
+            resolve(Definition(meta=meta, module=module, qualname=qualname))
+
+
+def test_a_loader_is_shipped_as_a_loader():
+    runtime = TypeRegistry().register_loader("doubled", importable)
+
+    definition = definition_of(runtime)
+
+    assert definition.loader
+    assert resolve(definition).loader is not None
+
+
+def test_pickling_leaves_the_hosts_settings_of_cloudpickle_alone():
+    import cloudpickle
+
+    before = cloudpickle.list_registry_pickle_by_value()
+    definition_of(TypeRuntime.of_class(importable.procedure_class))
+
+    assert cloudpickle.list_registry_pickle_by_value() == before
