@@ -34,7 +34,8 @@ def on_lost(book: Book, event: WorkerLost) -> None:
     for item in items:
         book.tree_of(book.procs[item.token.procedure]).running.discard(item.token.procedure)
     guilty = _guilty(items, event)
-    for item in items:
+    # What a dead worker had in hand goes first again, in its old order.
+    for item in reversed(items):
         record = book.procs[item.token.procedure]
         book.warm.pop(record.id, None)
         if item is guilty:
@@ -59,7 +60,7 @@ def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
     elif item.forced is not None and not record.rolling:
         fail(book, record, _forced_error(record, item))
     else:
-        wake(book, record)
+        wake(book, record, to_the_front=True)
 
 
 def _forced_error(record: ProcedureRecord, item: InHand) -> ErrorInfo:
@@ -93,7 +94,7 @@ def _count_crash(book: Book, record: ProcedureRecord, item: InHand, message: str
     if record.crashes < limit:
         if not record.rolling:
             record.error = error
-        wake(book, record)
+        wake(book, record, to_the_front=True)
     elif item.token.mode is Mode.ROLLBACK:
         on_rollback_error(book, record, error, retryable=False)
     else:

@@ -264,7 +264,10 @@ class LockTable:
                 continue
             for holder in request.lineage:
                 held = node.holders.get(holder, 0)
-                if held & X or (held & S and not asked & (IX | X)) or (place == path and (held | IS) & asked == asked and held):
+                if held & X or (held & S and not asked & (IX | X)):
+                    return True
+                # Every held mode implies the weakest one, so an ancestor's IX covers an IS on the same node.
+                if held and place == path and (held | IS) & asked == asked:
                     return True
         return False
 
@@ -332,7 +335,8 @@ class LockTable:
                 if request is None or path not in request.needs:
                     continue
                 mask = request.needs[path]
-                is_overtaking = passed & CONFLICTS[mask] and not (request.ahead or self._is_covered(request, path))
+                goes_first = request.ahead or self._is_covered(request, path)
+                is_overtaking = passed & CONFLICTS[mask] and not goes_first
                 if not is_overtaking and self._is_free(request) and not self._is_overtaking_elsewhere(request):
                     self._dequeue(request)
                     self._grant(request)

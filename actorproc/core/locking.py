@@ -23,6 +23,11 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
     if book.locks.is_waiting(record.id):
         return False
     tree = book.tree_of(record)
+    if not record.ticket:
+        # Drawn when it asks and not before, so that a restart, which asks in the order of tickets, makes the same queue.
+        record.ticket = book.next_ticket
+        book.next_ticket += 1
+        book.touch(record)
     request = Request(
         record.id,
         record.root,
@@ -41,7 +46,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
 
 
 def _kin(tree: Tree, record: ProcedureRecord) -> Iterable[str]:
-    """Whose locks are no obstacle: its ancestors, and while it is undone all of its failure scope, which stands still."""
+    """Whose locks are no obstacle: its ancestors, and while it is undone its failure scope, which stands still."""
     line = tree.lineage(record.id)
     top = next((name for name in reversed(line) if name in tree.scopes), None) if record.undoing else None
     return line if top is None else {*line, *(member.id for member in tree.below(top))}
@@ -70,6 +75,7 @@ def end_of_step(book: Book, record: ProcedureRecord) -> None:
     if record.lock_scope == "step" and record.locks:
         release(book, record)
         record.locked = False
+        record.ticket = 0
 
 
 def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None:

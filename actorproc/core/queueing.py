@@ -14,7 +14,7 @@ from actorproc.model.writes import PutUndo
 __all__ = ["fill", "park", "steal", "wake"]
 
 
-def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False) -> None:
+def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
     """Bring a procedure one step nearer to running: park, wait for a due time or for locks, or queue it.
 
     Safe to call at any time: a procedure that cannot run, or runs already, is left alone.
@@ -37,6 +37,9 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False) -> N
     if not record.locked and not locking.ask(book, record):
         return
     is_new_root = to_the_back or (record.parent is None and record.step == 1 and not record.attempt)
+    if to_the_front and record.id not in book.ready:
+        book.ready.put_back(record.id, priority=record.priority, is_new_root=is_new_root)
+        return
     book.ready.push(record.id, priority=record.priority, is_new_root=is_new_root)
 
 

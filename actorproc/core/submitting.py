@@ -98,8 +98,6 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
     book.next_seq += 1
     if new.locks:
         record.locked = False
-        record.ticket = book.next_ticket
-        book.next_ticket += 1
     book.admit(record, stored=False)
     move(record, Trigger.SUBMITTED)
     book.write(

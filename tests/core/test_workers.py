@@ -61,6 +61,17 @@ def test_locks_outlive_the_worker_that_ran_their_holder() -> None:
     assert [name for name, _, _ in stage.order] == ["holder", "holder"]
 
 
+def test_what_a_dead_worker_had_in_hand_goes_first_again_in_its_old_order() -> None:
+    stage = _prefetching(PREFETCH_LIMIT + 2)
+    before = list(stage.inbox)
+
+    stage.kill(0)
+    stage.inbox.clear()
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    assert list(stage.inbox) == before
+
+
 def test_an_orderly_stop_charges_nobody() -> None:
     stage = Stage()
     stage.submit(stage.new("p"))

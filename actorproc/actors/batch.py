@@ -1,0 +1,52 @@
+"""What was decided since the last batch was closed: one batch is one commit."""
+
+from __future__ import annotations
+
+from actorproc.model.commands import Command, Decision
+from actorproc.model.events import Event
+from actorproc.model.records import StepRecord
+from actorproc.model.writes import PutProcedure, PutStep, Write
+
+__all__ = ["Batch"]
+
+
+class Batch:
+    """Writes for the store, commands for after the commit, and the events, kept to be handled again if it fails."""
+
+    __slots__ = ("_steps", "commands", "events", "number", "started", "writes")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.events: list[Event] = []
+        self.writes: list[Write] = []
+        self.commands: list[Command] = []
+        self.started = False
+        """The marker that closes this batch is in the inbox."""
+        self._steps: dict[tuple[str, int], StepRecord] | None = None
+
+    def add(self, decision: Decision) -> None:
+        """Append what one event led to."""
+        self.writes += decision.writes
+        self.commands += decision.commands
+
+    @property
+    def empty(self) -> bool:
+        """Nothing happened since it was opened."""
+        return not (self.events or self.writes or self.commands)
+
+    def step(self, procedure: str, number: int) -> StepRecord | None:
+        """A step record this batch wrote; saves reading back what was just committed."""
+        if self._steps is None:
+            self._steps = {
+                (write.record.procedure, write.record.number): write.record
+                for write in self.writes
+                if type(write) is PutStep
+            }
+        return self._steps.get((procedure, number))
+
+    def head(self, procedure: str) -> PutProcedure | None:
+        """The last write of this head in the batch."""
+        for write in reversed(self.writes):
+            if type(write) is PutProcedure and write.record.id == procedure:
+                return write
+        return None

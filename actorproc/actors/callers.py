@@ -1,0 +1,77 @@
+"""What callers ask of the manager besides verbs: to be told of an end, and how things are."""
+
+from __future__ import annotations
+
+import copy
+
+from actorproc.actors.clock import Clock
+from actorproc.actors.ledger import Ledger
+from actorproc.actors.messages import Described, Ending, ManagerStatus, Watch
+from actorproc.actors.replies import Waiters, fail_future, settle_future
+from actorproc.actors.ring import Ring
+from actorproc.errors import UnknownProcedure
+from actorproc.info import ProcedureInfo, info_of
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import TERMINAL, Phase
+from actorproc.store.base import ProcedureStore
+
+__all__ = ["CallerDesk"]
+
+
+class CallerDesk:
+    """Answers from the store and from the live core. Used by the manager's thread only."""
+
+    def __init__(self, *, store: ProcedureStore, ring: Ring, ledger: Ledger, waiters: Waiters, clock: Clock) -> None:
+        self._store = store
+        self._ring = ring
+        self._ledger = ledger
+        self._waiters = waiters
+        self._clock = clock
+
+    def watch(self, message: Watch) -> None:
+        """Tell the procedure's end now, or when it comes."""
+        # The store is asked, not the core: an end that is decided but not committed has not happened yet.
+        record = self._store.procedure(message.id)
+        if record is not None and record.state in TERMINAL:
+            settle_future(message.future, Ending(record, self._store.step(record.id, record.records)))
+        elif record is not None or self._ring.core.view(message.id) is not None:
+            self._waiters.add(message.id, message.future)
+        else:
+            fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
+
+    def describe(self, record: ProcedureRecord) -> Described:
+        """A stored head as it is now."""
+        if record.state in TERMINAL and not record.undoing:
+            return Described(record, Phase.DONE, None, None)
+        live = self._ring.core.view(record.id)
+        # A live head that is terminal is decided but not durable: what is stored is still the truth.
+        if live is not None and live.state not in TERMINAL:
+            record = copy.copy(live)
+        phase, reason = self._ring.core.phase(record)
+        progress = self._ledger.progress(record.id) if phase in {Phase.RUNNING, Phase.ROLLING_BACK} else None
+        return Described(record, phase, reason, progress)
+
+    def info(self, record: ProcedureRecord) -> ProcedureInfo:
+        """The public view of a stored head, for a step that asks."""
+        seen = self.describe(record)
+        children: dict[str, int] = {}
+        if seen.record.children:
+            for link in self._store.children(record.id):
+                child = self._store.procedure(link.child)
+                if child is not None:
+                    children[str(child.state)] = children.get(str(child.state), 0) + 1
+        return info_of(seen.record, seen.phase, seen.reason, children, seen.progress)
+
+    def status(self, trouble: BaseException | None, since: float) -> ManagerStatus:
+        """The manager's own report; `trouble` is why the store refuses writes, since that monotonic time."""
+        now = self._clock.monotonic()
+        return ManagerStatus(
+            workers=self._ledger.status(now),
+            storage_error=str(trouble) if trouble is not None else None,
+            storage_down_for=now - since if trouble is not None else None,
+            commits=self._ring.commits,
+            last_commit=self._ring.last_commit,
+            slowest_commit=self._ring.slowest_commit,
+            stale_results=self._ring.core.stale_results,
+            dispatching=self._ring.dispatching,
+        )

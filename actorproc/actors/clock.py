@@ -1,0 +1,80 @@
+"""Time: the wall clock for what is stored, the monotonic clock for what is waited on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Alarm", "Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Where the engine reads the time; seconds."""
+
+    def wall(self) -> float:
+        """Epoch seconds, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+        ...
+
+
+class SystemClock:
+    """The clocks of the operating system."""
+
+    wall = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+
+class Alarm:
+    """Calls back when a monotonic deadline has come: one daemon thread, one deadline per name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._deadlines: dict[str, tuple[float, Callable[[], None]]] = {}
+        self._waiting_until: float | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="actorproc-alarm", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ring."""
+        self._thread.start()
+
+    def set(self, name: str, when: float | None, ring: Callable[[], None]) -> None:
+        """Ring once at `when` (monotonic seconds); None: never. Replaces the earlier deadline of `name`."""
+        with self._changed:
+            if when is None:
+                self._deadlines.pop(name, None)
+                return
+            self._deadlines[name] = (when, ring)
+            if self._waiting_until is None or when < self._waiting_until:
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Ring no more and end the thread. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._deadlines.clear()
+            self._changed.notify()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                now = self._clock.monotonic()
+                due = [name for name, (when, _) in self._deadlines.items() if when <= now]
+                rings = [self._deadlines.pop(name)[1] for name in due]
+                if not rings:
+                    self._waiting_until = min((when for when, _ in self._deadlines.values()), default=None)
+                    # Some monotonic clocks stand still while the machine sleeps; a bounded wait looks again.
+                    wait = 60.0 if self._waiting_until is None else min(60.0, self._waiting_until - now)
+                    self._changed.wait(wait)
+            for ring in rings:
+                ring()

@@ -1,0 +1,46 @@
+"""Runs what belongs to the host (done-callbacks, log records) away from the manager's thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+__all__ = ["Courier"]
+
+logger = logging.getLogger("actorproc")
+
+
+class Courier:
+    """One daemon thread, started at the first errand; errands run in order and their errors are logged."""
+
+    def __init__(self) -> None:
+        self._errands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def post(self, errand: Callable[[], object]) -> None:
+        """Run this soon. Returns at once; may be called from any thread."""
+        self._errands.put(errand)
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="actorproc-courier", daemon=True)
+                    self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        """End after the errands posted so far; waits at most `timeout` seconds."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._errands.put(None)
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def _run(self) -> None:
+        while (errand := self._errands.get()) is not None:
+            try:
+                errand()
+            except Exception:
+                logger.exception("a callback of the host raised")

@@ -1,0 +1,226 @@
+"""Acting: the commands of a committed batch become frames to workers and answers to callers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from actorproc.actors.batch import Batch
+from actorproc.actors.clock import Clock
+from actorproc.actors.ledger import Ledger, Line
+from actorproc.actors.messages import Ending
+from actorproc.actors.replies import ReplyTable, Waiters
+from actorproc.actors.types import TypeTable
+from actorproc.errors import StoreDamaged
+from actorproc.model.commands import (
+    AnswerWorker,
+    AskAbort,
+    Command,
+    KillWorker,
+    Reply,
+    Resolve,
+    RunStep,
+    TakeBack,
+)
+from actorproc.model.events import Event, StepEnded
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.outcomes import Refused
+from actorproc.model.records import StepRecord
+from actorproc.store.base import ProcedureStore
+from actorproc.workers.base import WorkerPool
+from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run, TakeBackSteps, ToWorker
+
+__all__ = ["Dispatcher"]
+
+logger = logging.getLogger("actorproc")
+
+_BURST = 1024 * 1024
+"""Bytes of state put into one frame before the next frame is begun."""
+
+
+class Dispatcher:
+    """Carries out commands. Used by the manager's thread only."""
+
+    def __init__(
+        self,
+        *,
+        pool: WorkerPool,
+        store: ProcedureStore,
+        ledger: Ledger,
+        types: TypeTable,
+        replies: ReplyTable,
+        waiters: Waiters,
+        clock: Clock,
+    ) -> None:
+        self._pool = pool
+        self._store = store
+        self._ledger = ledger
+        self._types = types
+        self._replies = replies
+        self._waiters = waiters
+        self._clock = clock
+        self._outbox: dict[WorkerId, list[ToWorker]] = {}
+        self._bytes = 0
+        self._events: list[Event] = []
+        self._verbs: dict[type[Command], Callable[[Command, Batch], None]] = {
+            RunStep: self._run_step,  # type: ignore[dict-item]
+            Reply: self._reply,  # type: ignore[dict-item]
+            Resolve: self._resolve,  # type: ignore[dict-item]
+            AnswerWorker: self._answer_worker,  # type: ignore[dict-item]
+            TakeBack: self._take_back,  # type: ignore[dict-item]
+            AskAbort: self._ask_abort,  # type: ignore[dict-item]
+            KillWorker: self._kill_worker,  # type: ignore[dict-item]
+        }
+
+    def act(self, batch: Batch) -> list[Event]:
+        """Carry out a batch's commands in order; returns what happened on the way (states that cannot be read)."""
+        self._events = []
+        verbs = self._verbs
+        for command in batch.commands:
+            verbs[type(command)](command, batch)
+        self._flush()
+        return self._events
+
+    def resend(self, command: RunStep) -> list[Event]:
+        """Send a step again with its state: the worker no longer had the live object."""
+        self._events = []
+        line = self._ledger.lines.get(command.token.worker)
+        if line is not None and not line.dead:
+            state = self._read_state(command, None)
+            if state is not None:
+                self._post_run(line, command, state)
+                self._flush()
+        return self._events
+
+    def post(self, worker: WorkerId, message: ToWorker) -> None:
+        """Send one message now; one that is too long for the channel is refused in the step's name."""
+        try:
+            self._pool.send(worker, (message,))
+        except FrameError as error:
+            if type(message) is Run:
+                self._refuse(message.token, str(error))
+            elif type(message) is Answer:
+                self._pool.send(worker, (Answer(message.request, error=str(error)),))
+            else:
+                raise
+
+    # ------------------------------------------------------------ one method per command
+    def _run_step(self, command: RunStep, batch: Batch) -> None:
+        line = self._ledger.hand_out(command, self._clock.monotonic())
+        if line is None:
+            return
+        if command.warm:
+            self._post_run(line, command, None)
+            return
+        state = self._read_state(command, batch)
+        if state is not None:
+            self._post_run(line, command, state)
+
+    def _reply(self, command: Reply, _batch: Batch) -> None:
+        if command.error is not None:
+            self._replies.fail(command.reply, command.error)
+        else:
+            self._replies.settle(command.reply, command.value)
+
+    def _resolve(self, command: Resolve, batch: Batch) -> None:
+        if command.id not in self._waiters:
+            return
+        write = batch.head(command.id)
+        record = write.record if write is not None else self._store.procedure(command.id)
+        if record is None:
+            return
+        closing = batch.step(command.id, record.records)
+        self._waiters.resolve(Ending(record, closing or self._closing(command.id, record.records)))
+
+    def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
+        self._put(command.token.worker, Answer(command.request))
+
+    def _take_back(self, command: TakeBack, _batch: Batch) -> None:
+        self._put(command.worker, TakeBackSteps(command.tokens))
+
+    def _ask_abort(self, command: AskAbort, _batch: Batch) -> None:
+        self._put(command.token.worker, AbortAsked(command.token))
+
+    def _kill_worker(self, command: KillWorker, _batch: Batch) -> None:
+        line = self._ledger.lines.get(command.worker)
+        if line is None or line.dead or command.token not in line.queue:
+            return  # it is dead already, or its answer came first: the answer wins
+        self._flush()
+        line.killed = command.token
+        grace = line.queue[command.token].grace
+        self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
+
+    # ------------------------------------------------------------ parts of a step's frame
+    def _post_run(self, line: Line, command: RunStep, state: StepRecord | None) -> None:
+        worker = command.token.worker
+        definition = self._types.get(command.type_name)
+        if definition is None:
+            self._refuse(command.token, f"no class or loader is registered for {command.type_name!r}")
+            return
+        if line.types.get(command.type_name) != definition.revision:
+            line.types[command.type_name] = definition.revision
+            self._put(worker, Define(definition))
+        if state is not None:
+            if self._bytes + len(state.state) > _BURST:
+                self._flush()
+            self._bytes += len(state.state)
+        self._put(
+            worker,
+            Run(
+                token=command.token,
+                type_name=command.type_name,
+                root=command.root,
+                parent=command.parent,
+                state=state.state if state is not None else None,
+                codec=state.codec if state is not None else "",
+                version=state.version if state is not None else 0,
+                replayed=command.replayed,
+                aborting=command.aborting,
+                deadline=command.deadline,
+                children_step=command.children_step,
+                unit=command.unit,
+                event=command.event,
+            ),
+        )
+
+    def _read_state(self, command: RunStep, batch: Batch | None) -> StepRecord | None:
+        """The record a cold step starts from; None when it is lost, then the procedure is parked for it."""
+        procedure = command.token.procedure
+        record = batch.step(procedure, command.record) if batch is not None else None
+        if record is not None:
+            return record
+        try:
+            record = self._store.step(procedure, command.record)
+        except StoreDamaged as error:
+            self._refuse(command.token, str(error))
+            return None
+        if record is None:
+            self._refuse(command.token, f"step record {command.record} of {procedure} is missing from the store")
+        return record
+
+    def _refuse(self, token: StepToken, reason: str) -> None:
+        logger.error("step %d of %s cannot run: %s", token.step, token.procedure, reason)
+        self._ledger.answered(token, self._clock.monotonic())
+        self._events.append(StepEnded(token, Refused(reason=reason)))
+
+    def _closing(self, id: str, number: int) -> StepRecord | None:  # noqa: A002 - a procedure id
+        try:
+            return self._store.step(id, number)
+        except StoreDamaged:
+            return None  # the handle reads it again and raises in the caller's thread
+
+    def _put(self, worker: WorkerId, message: ToWorker) -> None:
+        box = self._outbox.get(worker)
+        if box is None:
+            self._outbox[worker] = [message]
+        else:
+            box.append(message)
+
+    def _flush(self) -> None:
+        outbox, self._outbox, self._bytes = self._outbox, {}, 0
+        for worker, messages in outbox.items():
+            try:
+                self._pool.send(worker, messages)
+            except FrameError:
+                for message in messages:
+                    self.post(worker, message)

@@ -1,0 +1,168 @@
+"""Which step was really handed to which worker, and what is still unanswered.
+
+Two views of the same steps are kept apart. `queue` is the present: sent and not answered; it says which step
+runs now, and for how long. `held` is the durable view: sent, and no answer of it has been committed; it is what
+the core is told after a failed commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from actorproc.actors.messages import WorkerStatus
+from actorproc.model.commands import RunStep
+from actorproc.model.events import Event, StepEnded, StepReturned, WorkerLost, WorkerReady
+from actorproc.model.ids import StepToken, WorkerId
+
+__all__ = ["Ledger", "Line"]
+
+
+class Line:
+    """One live worker as the manager sees it."""
+
+    __slots__ = ("dead", "held", "killed", "known", "message", "progress", "queue", "ready", "since", "types", "why")
+
+    def __init__(self, ready: WorkerReady) -> None:
+        self.ready = ready
+        self.queue: dict[StepToken, RunStep] = {}
+        self.held: dict[StepToken, None] = {}
+        self.types: dict[str, int] = {}
+        """Revision of each class definition this worker has."""
+        self.since = 0.0
+        """Monotonic time when the first of `queue` became the first."""
+        self.known = False
+        """Its `WorkerReady` has been committed."""
+        self.dead = False
+        self.killed: StepToken | None = None
+        """The step it is being killed for."""
+        self.why = ""
+        """In words, when it is killed for a time limit."""
+        self.progress: float | None = None
+        self.message: str | None = None
+
+    @property
+    def running(self) -> RunStep | None:
+        """The first unanswered step; it has begun, or will as soon as the worker reads it."""
+        return next(iter(self.queue.values()), None)
+
+
+class Ledger:
+    """The lines of all workers. Used by the manager's thread only."""
+
+    def __init__(self) -> None:
+        self.lines: dict[WorkerId, Line] = {}
+        self._limited = 0
+        """Unanswered steps with a wall time: without any there is nothing to watch."""
+
+    def join(self, ready: WorkerReady) -> None:
+        """A worker booted."""
+        self.lines[ready.worker] = Line(ready)
+
+    def hand_out(self, command: RunStep, now: float) -> Line | None:
+        """Note a step as sent; None when its worker is dead, then it must not be sent."""
+        line = self.lines.get(command.token.worker)
+        if line is None or line.dead:
+            return None
+        if not line.queue:
+            line.since = now
+        line.queue[command.token] = command
+        line.held[command.token] = None
+        if command.wall_time is not None:
+            self._limited += 1
+        return line
+
+    def answered(self, token: StepToken, now: float) -> RunStep | None:
+        """A step was answered or given back; None when it was not in a queue (stale, or seen before)."""
+        line = self.lines.get(token.worker)
+        if line is None:
+            return None
+        command = line.queue.pop(token, None)
+        if command is not None:
+            line.since = now
+            line.progress = line.message = None
+            if command.wall_time is not None and not line.dead:
+                self._limited -= 1
+        return command
+
+    def die(self, worker: WorkerId) -> Line | None:
+        """A worker is dead: nothing is sent to it any more. Its line stays until that is committed."""
+        line = self.lines.get(worker)
+        if line is not None:
+            line.dead = True
+            self._limited -= sum(command.wall_time is not None for command in line.queue.values())
+        return line
+
+    def committed(self, events: list[Event]) -> None:
+        """These events are durable: bring the durable view up to them."""
+        lines = self.lines
+        for event in events:
+            kind = type(event)
+            if kind is StepEnded or kind is StepReturned:
+                token = event.token  # type: ignore[union-attr]
+                line = lines.get(token.worker)
+                if line is not None:
+                    line.held.pop(token, None)
+            elif kind is WorkerReady:
+                line = lines.get(event.worker)  # type: ignore[union-attr]
+                if line is not None:
+                    line.known = True
+            elif kind is WorkerLost:
+                lines.pop(event.worker, None)  # type: ignore[union-attr]
+
+    def handed_out(self) -> list[tuple[WorkerReady, tuple[StepToken, ...]]]:
+        """Every worker of the durable view with the steps it holds, for `Coordinator.restore`."""
+        return [(line.ready, tuple(line.held)) for line in self.lines.values() if line.known]
+
+    def busy(self) -> bool:
+        """Some live worker has an unanswered step."""
+        return any(line.queue and not line.dead for line in self.lines.values())
+
+    def waiting_behind(self) -> Iterator[tuple[WorkerId, tuple[StepToken, ...]]]:
+        """Per live worker the steps sent that it has probably not begun."""
+        for worker, line in self.lines.items():
+            behind = tuple(line.queue)[max(1, line.ready.threads) :]
+            if behind and not line.dead:
+                yield worker, behind
+
+    def next_limit(self) -> float | None:
+        """Monotonic time when the next running step exceeds its wall time."""
+        if not self._limited:
+            return None
+        return min((limit for _, limit in self._limits()), default=None)
+
+    def overdue(self, now: float) -> list[Line]:
+        """Workers whose running step is past its wall time and that are not being killed yet."""
+        return [line for line, limit in self._limits() if limit <= now] if self._limited else []
+
+    def _limits(self) -> Iterator[tuple[Line, float]]:
+        for line in self.lines.values():
+            first = line.running
+            if first is not None and first.wall_time is not None and line.killed is None and not line.dead:
+                yield line, line.since + first.wall_time
+
+    def progress(self, procedure: str) -> float | None:
+        """What the running step of a procedure last said of its progress."""
+        for line in self.lines.values():
+            first = line.running
+            if first is not None and first.token.procedure == procedure:
+                return line.progress
+        return None
+
+    def status(self, now: float) -> tuple[WorkerStatus, ...]:
+        """Every live worker and the step in it."""
+        return tuple(self._status(line, now) for line in self.lines.values() if not line.dead)
+
+    @staticmethod
+    def _status(line: Line, now: float) -> WorkerStatus:
+        first = line.running
+        return WorkerStatus(
+            worker=line.ready.worker,
+            procedure=first.token.procedure if first else None,
+            type_name=first.type_name if first else None,
+            step=first.token.step if first else None,
+            attempt=first.token.attempt if first else None,
+            queued=max(0, len(line.queue) - 1),
+            step_age=now - line.since if first else None,
+            progress=line.progress,
+            message=line.message,
+        )

@@ -1,0 +1,49 @@
+"""The store thread as the manager sees it: asked by method, answering by message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actorproc.actors.messages import CommitFailed, Committed, Reopened, ReopenFailed, StorageTrouble
+from actorproc.config import Config
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.writes import Write
+from actorproc.store.base import ProcedureStore
+from actorproc.store.committer import Committer
+
+__all__ = ["Persister"]
+
+
+class Persister:
+    """One committer, whose callbacks become messages to the manager."""
+
+    def __init__(self, store: ProcedureStore, config: Config, tell: Callable[[object], None]) -> None:
+        self._tell = tell
+        self._committer = Committer(
+            store, self._done, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
+        )
+
+    def start(self) -> Snapshot:
+        """Own the store, load it; what stands in the way is raised here."""
+        return self._committer.start()
+
+    def commit(self, batch: int, writes: list[Write]) -> None:
+        """Commit on the store thread; ends in `Committed` or `CommitFailed`."""
+        self._committer.submit(writes, batch)
+
+    def reopen(self) -> None:
+        """Open the store again, retried with backoff; `StorageTrouble` for each failure, at last `Reopened`."""
+        self._committer.reopen(self._reopened, lambda error, _delay: self._tell(StorageTrouble(error)))
+
+    def close(self, timeout: float) -> bool:
+        """Commit what was asked for, close the store; False when that took longer than `timeout` seconds."""
+        return self._committer.stop(timeout)
+
+    def _done(self, batch: int, error: Exception | None) -> None:
+        self._tell(Committed(batch) if error is None else CommitFailed(batch, error))
+
+    def _reopened(self, snapshot: Snapshot | None, error: Exception | None) -> None:
+        if snapshot is not None:
+            self._tell(Reopened(snapshot))
+        elif error is not None:
+            self._tell(ReopenFailed(error))

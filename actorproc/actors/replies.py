@@ -1,0 +1,101 @@
+"""Who waits for an answer: callers of verbs by number, handles by procedure id.
+
+Futures are our own, not Pykka's, so that a stop can fail all of them (PROCESSES D2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from actorproc.actors.messages import Ending
+from actorproc.errors import ActorprocError
+
+__all__ = ["ReplyTable", "Waiters", "fail_future", "settle_future"]
+
+
+def settle_future(future: Future[Any], value: object) -> None:
+    """Set a result; a future that its caller cancelled or that was failed before stays as it is."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_result(value)
+
+
+def fail_future(future: Future[Any], error: BaseException) -> None:
+    """Set an exception, as `settle_future`."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
+
+
+class ReplyTable:
+    """Callers waiting for an answer. Thread-safe; once closed it refuses and fails everything with one error."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._last = 0
+        self._closed: ActorprocError | None = None
+
+    def open(self) -> tuple[int, Future[Any]]:
+        """A number for the event and the future its answer comes in."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            self._last += 1
+            self._waiting[self._last] = future
+            return self._last, future
+
+    def add(self, future: Future[Any]) -> int:
+        """Keep a caller's own future, so that a stop fails it; returns its number."""
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            self._last += 1
+            number = self._last
+            self._waiting[number] = future
+        future.add_done_callback(lambda _: self._waiting.pop(number, None))
+        return number
+
+    def settle(self, number: int, value: object) -> None:
+        """Answer with a value; unknown numbers are ignored (the caller was failed before)."""
+        future = self._waiting.pop(number, None)
+        if future is not None:
+            settle_future(future, value)
+
+    def fail(self, number: int, error: ActorprocError) -> None:
+        """Answer with an error."""
+        future = self._waiting.pop(number, None)
+        if future is not None:
+            fail_future(future, error)
+
+    def close(self, error: ActorprocError) -> None:
+        """Fail every waiting caller and all who come later. The first error stays."""
+        with self._lock:
+            if self._closed is not None:
+                return
+            self._closed = error
+            waiting = list(self._waiting.values())
+            self._waiting.clear()
+        for future in waiting:
+            fail_future(future, error)
+
+
+class Waiters:
+    """Futures of handles by procedure id; used by the manager's thread only."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Future[Ending]]] = {}
+
+    def __contains__(self, id: str) -> bool:  # noqa: A002 - a procedure id
+        return id in self._waiting
+
+    def add(self, id: str, future: Future[Ending]) -> None:  # noqa: A002
+        """Wait for this procedure's end."""
+        self._waiting.setdefault(id, []).append(future)
+
+    def resolve(self, ending: Ending) -> None:
+        """Tell everybody who waits for this procedure."""
+        for future in self._waiting.pop(ending.record.id, ()):
+            settle_future(future, ending)

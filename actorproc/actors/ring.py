@@ -1,0 +1,171 @@
+"""The ring: decide, persist, act. Nothing is acted on before the commit that records why.
+
+Every commit is a group commit without a timer: the first event of a batch makes the actor tell itself
+`CloseBatch`, which lands behind everything already waiting, and that is the batch. While a commit is under way
+the next batch fills. After a failed commit nobody knows what is on disk: memory is thrown away, the store is
+opened and read again, and the events of both batches are handled once more, under the same epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actorproc.actors.batch import Batch
+from actorproc.actors.clock import Clock
+from actorproc.actors.ledger import Ledger
+from actorproc.actors.persister import Persister
+from actorproc.actors.types import TypeTable
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.commands import Decision
+from actorproc.model.events import Event, Submitted, Tick, TypeRegistered
+from actorproc.model.snapshot import Snapshot
+from actorproc.store.base import ProcedureStore
+
+__all__ = ["Ring"]
+
+
+class Ring:
+    """Owns the core and the two batches: the open one, and the one being committed."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        store: ProcedureStore,
+        persister: Persister,
+        ledger: Ledger,
+        types: TypeTable,
+        clock: Clock,
+        act: Callable[[Batch], list[Event]],
+        mark: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._persister = persister
+        self._ledger = ledger
+        self._types = types
+        self._clock = clock
+        self._act = act
+        self._mark = mark
+        self._open = Batch()
+        self._in_flight: Batch | None = None
+        self._kept: list[Event] = []
+        """While the store is in trouble: everything that must be handled again."""
+        self._unsure = 0
+        """How many of the first of `_kept` were in the commit that failed: their outcome is unknown."""
+        self._dispatching = True
+        self.trouble = False
+        """A commit failed and the store has not been reopened yet: nothing is decided."""
+        self._asked = 0.0
+        self.commits = 0
+        self.last_commit = 0.0
+        self.slowest_commit = 0.0
+        self.core, decision = Coordinator.restore(snapshot, clock.wall())
+        self._open.add(decision)
+
+    # ------------------------------------------------------------ decide
+    def handle(self, event: Event) -> None:
+        """Decide on one event; what it leads to waits for its commit."""
+        if self.trouble:
+            self._kept.append(event)
+            return
+        core = self.core
+        now = self._clock.wall()
+        missing = core.missing(event, now)
+        if missing:
+            self._load(missing)
+        self._open.events.append(event)
+        self._take(core.handle(event, now))
+
+    def _take(self, decision: Decision) -> None:
+        batch = self._open
+        batch.add(decision)
+        if not batch.started:
+            batch.started = True
+            if self._in_flight is None:
+                self._mark()
+
+    def _load(self, ids: tuple[str, ...]) -> None:
+        for id in ids:  # noqa: A001 - a procedure id
+            head = self._store.procedure(id)
+            if head is not None and self.core.view(id) is None:
+                self.core.load(*self._store.tree(head.root))
+
+    # ------------------------------------------------------------ persist, act
+    def close(self) -> None:
+        """Close the open batch, unless a commit is under way: then `committed` does it."""
+        while self._in_flight is None and not self.trouble and not self._open.empty:
+            batch, self._open = self._open, Batch()
+            batch.number = self.core.seal()
+            if batch.writes:
+                self._in_flight = batch
+                self._asked = self._clock.monotonic()
+                self._persister.commit(batch.number, batch.writes)
+            else:
+                self._settle(batch)
+
+    def committed(self, number: int) -> None:
+        """The batch under way is durable: act on it, then close the next one."""
+        batch = self._in_flight
+        if batch is None or batch.number != number:
+            return
+        self._in_flight = None
+        self.commits += 1
+        self.last_commit = self._clock.monotonic() - self._asked
+        self.slowest_commit = max(self.slowest_commit, self.last_commit)
+        self._settle(batch)
+        self.close()
+
+    def _settle(self, batch: Batch) -> None:
+        self.core.settle(batch.number)
+        self._ledger.committed(batch.events)
+        for event in self._act(batch):
+            self.handle(event)
+
+    # ------------------------------------------------------------ storage trouble
+    def failed(self, number: int) -> None:
+        """The commit under way failed: keep its events and those that followed, decide nothing until `reopened`."""
+        batch = self._in_flight
+        if batch is None or batch.number != number:
+            return
+        self._in_flight = None
+        self._kept = batch.events + self._open.events
+        self._unsure = len(batch.events)
+        self._open = Batch()
+        self.trouble = True
+        self._persister.reopen()
+
+    def reopened(self, snapshot: Snapshot) -> None:
+        """The store works: rebuild memory from it and handle again what was kept."""
+        kept, self._kept, self._unsure = self._kept, [], 0
+        self.trouble = False
+        self.core, decision = Coordinator.restore(snapshot, self._clock.wall(), workers=self._ledger.handed_out())
+        self._take(decision)
+        self.core.dispatching = self._dispatching
+        for meta in self._types.metas():
+            self.handle(TypeRegistered(meta))
+        for event in kept:
+            self.handle(event)
+
+    def unanswered(self) -> tuple[list[int], list[int]]:
+        """Reply numbers of submits that are kept: those of the failed commit, and those that came after it."""
+        unsure = [event.reply for event in self._kept[: self._unsure] if type(event) is Submitted]
+        later = [event.reply for event in self._kept[self._unsure :] if type(event) is Submitted]
+        return unsure, later
+
+    # ------------------------------------------------------------ switches
+    @property
+    def dispatching(self) -> bool:
+        """Steps are handed out."""
+        return self._dispatching
+
+    def set_dispatching(self, on: bool) -> None:
+        """Hand out steps, or stop to. Running steps go on."""
+        self._dispatching = on
+        self.core.dispatching = on
+        if on:
+            self.handle(Tick())
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is open and nothing is being committed."""
+        return self._in_flight is None and self._open.empty and not self.trouble

@@ -1,0 +1,201 @@
+"""The supervisor actor: which process is in which worker slot, and whether it is worth starting another.
+
+Three ends of a worker are told apart. A step crash respawns at once and is the step's fault. A boot failure and
+an idle death are the slot's fault: they are counted in a sliding window with backoff, and a slot that fails too
+often is parked. With every slot parked the engine has failed, and the host is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+import pykka
+
+from actorproc.actors.clock import Alarm, Clock
+from actorproc.actors.messages import Booted, Gone, LaunchAll, Report, SlotStatus, StandDown, Wake
+from actorproc.actors.replies import ReplyTable, fail_future, settle_future
+from actorproc.actors.restarts import RestartWindow
+from actorproc.config import Config
+from actorproc.errors import EngineError, InternalError, WorkerBootFailed
+from actorproc.model.events import CrashReport
+from actorproc.model.ids import WorkerId
+from actorproc.workers.base import WorkerPool
+
+__all__ = ["SupervisorActor", "SupervisorParts"]
+
+logger = logging.getLogger("actorproc")
+
+
+class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor works with."""
+
+    config: Config
+    clock: Clock
+    alarm: Alarm
+    pool: WorkerPool
+    slots: int
+    replies: ReplyTable
+    on_failed: Callable[[EngineError], None]
+    """Called once, when every slot is parked. Must return at once."""
+    on_broken: Callable[[InternalError], None]
+    """Called once, when a bug stopped the supervisor. Must return at once."""
+
+
+class _Slot:
+    """One worker slot."""
+
+    __slots__ = ("incarnation", "number", "reason", "restart_at", "restarts", "state", "window")
+
+    def __init__(self, number: int, window: RestartWindow) -> None:
+        self.number = number
+        self.window = window
+        self.incarnation = 0
+        self.state = "booting"
+        self.restarts = 0
+        self.reason: str | None = None
+        self.restart_at: float | None = None
+
+    @property
+    def worker(self) -> WorkerId:
+        return WorkerId(self.number, self.incarnation)
+
+
+class SupervisorActor(pykka.ThreadingActor):
+    """Keeps a worker in every slot."""
+
+    use_daemon_thread = True
+
+    def __init__(self, parts: SupervisorParts) -> None:
+        super().__init__()
+        self._parts = parts
+        config = parts.config
+        self._slots = [
+            _Slot(number, RestartWindow(config.restart_limit, config.restart_period)) for number in range(parts.slots)
+        ]
+        self._starting: Future[None] | None = None
+        self._unheard: set[int] = set()
+        """Slots whose first worker has neither booted nor failed."""
+        self._stopping = False
+        self._routes: dict[type, Callable[[Any], None]] = {
+            Gone: self._gone,
+            Booted: self._booted,
+            LaunchAll: self._launch_all,
+            Wake: self._wake,
+            Report: self._report,
+            StandDown: self._stand_down,
+        }
+
+    def on_receive(self, message: Any) -> None:
+        """Route one message; a failure here is a bug and ends the engine."""
+        try:
+            self._routes[type(message)](message)
+        except BaseException as error:  # Pykka would stop every actor of the host for some of these
+            self._stopping = True
+            logger.critical("the actorproc supervisor failed", exc_info=error)
+            broken = InternalError(f"the supervisor failed and stopped: {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            self._parts.replies.close(broken)
+            self._parts.on_broken(broken)
+
+    # ------------------------------------------------------------ starting
+    def _launch_all(self, message: LaunchAll) -> None:
+        self._starting = message.future
+        self._unheard = {slot.number for slot in self._slots}
+        for slot in self._slots:
+            self._launch(slot)
+
+    def _launch(self, slot: _Slot) -> None:
+        slot.incarnation += 1
+        slot.state = "booting"
+        slot.restart_at = None
+        self._parts.pool.launch(slot.worker)
+
+    def _booted(self, message: Booted) -> None:
+        slot = self._slots[message.worker.slot]
+        if message.worker == slot.worker:
+            slot.state, slot.reason = "running", None
+        self._heard(slot)
+
+    def _heard(self, slot: _Slot) -> None:
+        """Every slot's first worker counts for `start`: one that boots is enough, none is an error."""
+        self._unheard.discard(slot.number)
+        future = self._starting
+        if future is None or self._unheard:
+            return
+        self._starting = None
+        if any(other.state == "running" for other in self._slots):
+            settle_future(future, None)
+        else:
+            self._stopping = True
+            fail_future(future, WorkerBootFailed(f"no worker process can start: {slot.reason}"))
+
+    # ------------------------------------------------------------ replacing
+    def _gone(self, message: Gone) -> None:
+        slot = self._slots[message.worker.slot]
+        if message.worker != slot.worker or self._stopping:
+            return
+        slot.restarts += 1
+        slot.reason = _in_words(message.report)
+        if message.booted and not message.idle:
+            self._launch(slot)
+            return
+        logger.warning("worker slot %d: %s", slot.number, slot.reason)
+        now = self._parts.clock.monotonic()
+        wait = slot.window.failed(now)
+        if wait is None:
+            self._park(slot)
+        else:
+            slot.state = "backing-off"
+            slot.restart_at = now + wait
+        self._heard(slot)
+        self._arm()
+
+    def _park(self, slot: _Slot) -> None:
+        slot.state = "parked"
+        config = self._parts.config
+        logger.error(
+            "worker slot %d is parked: it failed %d times within %g s; last: %s",
+            slot.number,
+            config.restart_limit,
+            config.restart_period,
+            slot.reason,
+        )
+        if all(other.state == "parked" for other in self._slots):
+            self._parts.on_failed(WorkerBootFailed(f"every worker slot is parked; last: {slot.reason}"))
+
+    def _wake(self, _message: Wake) -> None:
+        now = self._parts.clock.monotonic()
+        for slot in self._slots:
+            if slot.restart_at is not None and slot.restart_at <= now and not self._stopping:
+                self._launch(slot)
+        self._arm()
+
+    def _arm(self) -> None:
+        times = [slot.restart_at for slot in self._slots if slot.restart_at is not None]
+        self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
+
+    def _ring_me(self) -> None:
+        if self.actor_ref.is_alive():
+            self.actor_ref.tell(Wake())
+
+    # ------------------------------------------------------------ the rest
+    def _stand_down(self, _message: StandDown) -> None:
+        self._stopping = True
+        for slot in self._slots:
+            slot.restart_at = None
+
+    def _report(self, message: Report) -> None:
+        status = tuple(
+            SlotStatus(slot.number, slot.incarnation, slot.state, slot.restarts, slot.reason) for slot in self._slots
+        )
+        settle_future(message.future, status)
+
+
+def _in_words(report: CrashReport) -> str:
+    """The report's sentence, and what the worker said before it ended."""
+    said = report.stderr.strip()
+    return f"{report.message}\n{said}" if said and said not in report.message else report.message

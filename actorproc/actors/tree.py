@@ -1,0 +1,312 @@
+"""The engine as a tree: what starts in which order, and stops in the reverse.
+
+::
+
+    store thread ─▶ manager ─▶ pool ─▶ supervisor ─▶ workers
+
+The parts are told of each other by callbacks that only put a message into an inbox. A host that calls
+`pykka.ActorRegistry.stop_all()` stops our actors too: then the tree closes itself, as after a stop without drain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pykka
+
+from actorproc.actors.clock import Alarm, Clock
+from actorproc.actors.courier import Courier
+from actorproc.actors.manager import ManagerActor, ManagerParts
+from actorproc.actors.messages import (
+    Booted,
+    Describe,
+    Described,
+    Drain,
+    Ending,
+    Gone,
+    Halt,
+    LaunchAll,
+    ManagerStatus,
+    RegisterType,
+    Report,
+    SetDispatching,
+    SlotStatus,
+    StandDown,
+    Watch,
+)
+from actorproc.actors.persister import Persister
+from actorproc.actors.replies import ReplyTable
+from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
+from actorproc.config import Config
+from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
+from actorproc.model.definitions import Definition
+from actorproc.model.events import Event
+from actorproc.model.records import ProcedureRecord
+from actorproc.store.base import ProcedureStore
+from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
+
+__all__ = ["EngineTree"]
+
+logger = logging.getLogger("actorproc")
+
+_ANSWER = 5.0
+"""Seconds a status question may take before the actor counts as not answering."""
+_NOW = 0.2
+"""Seconds idle workers get to leave in order when the others are killed."""
+
+
+class EngineTree:
+    """A started engine. One use: `start`, then `stop`.
+
+    `make_pool` is given the store's epoch. `on_fatal` is called once, on a thread of its own, when no worker can be
+    started any more or a bug stopped the engine.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ProcedureStore,
+        make_pool: Callable[[int], WorkerPool],
+        slots: int,
+        config: Config,
+        clock: Clock,
+        on_fatal: Callable[[ActorprocError], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.pool: WorkerPool
+        self._make_pool = make_pool
+        self._slots = slots
+        self._config = config
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._replies = ReplyTable()
+        self._courier = Courier()
+        self._alarm = Alarm(clock)
+        self._persister = Persister(store, config, self._to_manager)
+        self._manager: pykka.ActorRef[ManagerActor] | None = None
+        self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
+        self._stopping = threading.Lock()
+        self._closed = threading.Event()
+        self.failure: ActorprocError | None = None
+        """Why it is beyond help: every slot parked, or a bug."""
+
+    # ------------------------------------------------------------ start
+    def start(self, definitions: Callable[[], Sequence[Definition]]) -> None:
+        """Own the store, recover, start the workers. Raises what stands in the way; nothing is left running then.
+
+        `definitions` is asked for the registered types once the store is owned.
+        """
+        try:
+            self._alarm.start()
+            snapshot = self._persister.start()
+            self.pool = self._make_pool(snapshot.epoch)
+            self._manager = ManagerActor.start(
+                ManagerParts(
+                    config=self._config,
+                    clock=self._clock,
+                    alarm=self._alarm,
+                    store=self.store,
+                    persister=self._persister,
+                    pool=self.pool,
+                    replies=self._replies,
+                    courier=self._courier,
+                    snapshot=snapshot,
+                    on_gone=self._to_supervisor,
+                    on_broken=self._broken,
+                    on_stopped=self._stopped_by_host,
+                )
+            )
+            for definition in definitions():
+                self._to_manager(RegisterType(definition))
+            self.pool.open(self._pool_event)
+            self._start_workers()
+        except BaseException:
+            self.stop(drain=False, timeout=self._config.stop_timeout)
+            raise
+
+    def _start_workers(self) -> None:
+        self._supervisor = SupervisorActor.start(
+            SupervisorParts(
+                config=self._config,
+                clock=self._clock,
+                alarm=self._alarm,
+                pool=self.pool,
+                slots=self._slots,
+                replies=self._replies,
+                on_failed=self._failed,
+                on_broken=self._broken,
+            )
+        )
+        booted: Future[None] = Future()
+        self._replies.add(booted)
+        self._to_supervisor(LaunchAll(booted))
+        try:
+            booted.result(self._config.boot_timeout)
+        except TimeoutError:
+            msg = f"no answer from the worker processes within {self._config.boot_timeout:g} s (Config.boot_timeout)"
+            raise WorkerBootFailed(msg) from None
+
+    # ------------------------------------------------------------ stop
+    def stop(self, *, drain: bool, timeout: float | None) -> None:
+        """Stop everything in reverse order within `timeout` seconds in all. Idempotent; a second caller waits.
+
+        With `drain` running steps are waited for (without limit when `timeout` is None); else, and when the time
+        is up, they are killed and run again at the next start.
+        """
+        with self._stopping:
+            if self._closed.is_set():
+                return
+            patience = self._config.stop_timeout if timeout is None else timeout
+            deadline = self._clock.monotonic() + patience
+            idle = False
+            if drain and self.failure is None:
+                idle = self._ask_end(Drain(Future()), None if timeout is None else max(0.0, timeout * 0.8))
+                if not idle:
+                    logger.warning("running steps did not end in time; they are killed and run again at the next start")
+            if drain and timeout is None:
+                deadline = self._clock.monotonic() + patience
+            self._to_supervisor(StandDown())
+            self._ask_end(Halt(Future()), self._left(deadline))
+            self._close(ManagerStopped("the manager was stopped"), self._left(deadline) if idle else _NOW)
+            for actor in (self._supervisor, self._manager):
+                if actor is not None:
+                    with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
+                        actor.stop(timeout=self._left(deadline, 1.0))
+
+    def _ask_end(self, message: Drain | Halt, timeout: float | None) -> bool:
+        """Tell the manager to drain or to halt, and wait for it; one that is not there needs neither."""
+        if self._manager is None or not self._manager.is_alive():
+            return True
+        try:
+            self._replies.add(message.future)
+            self._to_manager(message)
+            message.future.result(timeout)
+        except (TimeoutError, ActorprocError):
+            return False
+        return True
+
+    def _close(self, why: ActorprocError, timeout: float) -> None:
+        """Close everything that is not an actor, and fail whoever still waits."""
+        self._closed.set()
+        self._alarm.close()
+        if hasattr(self, "pool"):
+            self.pool.close(timeout)
+        self._replies.close(why)
+        self._courier.close(timeout=1.0)
+        if not self._persister.close(max(timeout, 5.0)):
+            logger.error("the last commit did not end in time; the store was not closed in order")
+
+    def _left(self, deadline: float, least: float = 0.1) -> float:
+        return max(least, deadline - self._clock.monotonic())
+
+    def _stopped_by_host(self) -> None:
+        """Our actors were stopped by somebody else, on the manager's thread: close cleanly, at once."""
+        self._to_supervisor(StandDown())
+        logger.warning("the actorproc actors were stopped from outside; the engine closes")
+        self._close(ManagerStopped("the manager's actors were stopped by the host program"), _NOW)
+
+    # ------------------------------------------------------------ trouble
+    def _broken(self, error: InternalError) -> None:
+        self._fatal(error, close=True)
+
+    def _failed(self, error: EngineError) -> None:
+        logger.critical("actorproc can start no worker any more: %s", error)
+        self._fatal(error, close=False)
+
+    def _fatal(self, error: ActorprocError, *, close: bool) -> None:
+        """Tell the host, on a thread of its own: whoever found out must not wait for itself."""
+        if self.failure is not None:
+            return
+        self.failure = error
+
+        def tell() -> None:
+            if close:
+                self._to_supervisor(StandDown())
+                self.pool.close(_NOW)
+            if self._on_fatal is not None:
+                try:
+                    self._on_fatal(error)
+                except Exception:
+                    logger.exception("on_fatal raised")
+
+        threading.Thread(target=tell, name="actorproc-fatal", daemon=True).start()
+
+    # ------------------------------------------------------------ messages
+    def _pool_event(self, event: PoolEvent) -> None:
+        """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
+        self._to_manager(event)
+        if type(event) is WorkerBooted:
+            self._to_supervisor(Booted(event.worker))
+
+    def _to_manager(self, message: object) -> None:
+        actor = self._manager
+        if actor is not None:
+            with contextlib.suppress(pykka.ActorDeadError):
+                actor.tell(message)
+
+    def _to_supervisor(self, message: Booted | Gone | LaunchAll | Report | StandDown) -> None:
+        actor = self._supervisor
+        if actor is not None:
+            with contextlib.suppress(pykka.ActorDeadError):
+                actor.tell(message)
+
+    # ------------------------------------------------------------ verbs, any thread
+    def request(self, make: Callable[[int], Event]) -> Any:
+        """Tell the manager an event that names a reply, and wait for the reply."""
+        number, future = self._replies.open()
+        self._to_manager(make(number))
+        return future.result()
+
+    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+        """A future of the procedure's end."""
+        future: Future[Ending] = Future()
+        self._replies.add(future)
+        self._to_manager(Watch(id, future))
+        return future
+
+    def register(self, definition: Definition) -> None:
+        """Make a type known, before whatever the same thread says next."""
+        self._to_manager(RegisterType(definition))
+
+    def set_dispatching(self, *, on: bool) -> None:
+        """Hand out steps, or stop to."""
+        self._to_manager(SetDispatching(on))
+
+    def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
+        """The live view of these heads."""
+        future: Future[tuple[Described, ...]] = Future()
+        self._replies.add(future)
+        self._to_manager(Describe(records, future))
+        return future.result()
+
+    def manager_status(self) -> ManagerStatus | None:
+        """The manager's report; None when it does not answer."""
+        status: ManagerStatus | None = self._report(self._to_manager)
+        return status
+
+    def slots(self) -> tuple[SlotStatus, ...]:
+        """The supervisor's report; empty when it does not answer."""
+        return self._report(self._to_supervisor) or ()
+
+    def _report(self, tell: Callable[[Report], None]) -> Any:
+        future: Future[Any] = Future()
+        try:
+            self._replies.add(future)
+            tell(Report(future))
+            return future.result(_ANSWER)
+        except (TimeoutError, ActorprocError):
+            return None
+
+    def post(self, errand: Callable[[], object]) -> None:
+        """Run a callback of the host on the thread for callbacks."""
+        self._courier.post(errand)
+
+    @property
+    def closed(self) -> bool:
+        """It has been stopped, by us or by the host."""
+        return self._closed.is_set()

@@ -1,0 +1,1 @@
+"""The command line ``actorproc``. Every command imports what it needs when it runs."""

@@ -1,0 +1,74 @@
+"""``actorproc demo``: its arguments. The demo itself is loaded when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["add_command"]
+
+MAX_REGIONS = 256
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "demo",
+        help="create a partitioned table from Python sources while processes are killed, and prove it right",
+        description=(
+            "Indexes a tree of Python sources into a partitioned table with one procedure per region, kills workers "
+            "and the manager meanwhile, and compares the result with a direct computation. Then lets a second table "
+            "fail half-way and shows that nothing of it is left."
+        ),
+    )
+    parser.add_argument(
+        "path", nargs="?", type=Path, metavar="PATH", help="tree of Python sources (default: the standard library)"
+    )
+    parser.add_argument(
+        "--regions", type=_between(1, MAX_REGIONS), default=16, help="partitions of the table (default: 16)"
+    )
+    parser.add_argument(
+        "--workers", type=_between(1, 64), default=None, help="worker processes (default: one per core, 2 to 8)"
+    )
+    parser.add_argument(
+        "--chaos",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="kill workers and the manager at random while they work (default: yes)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="repeat the kills of an earlier run (default: a new seed)"
+    )
+    parser.add_argument(
+        "--directory", type=Path, default=None, help="new directory to work in and to keep (default: a temporary one)"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be between {low} and {high}, not {value}")
+        return value
+
+    return whole_number
+
+
+def _run(options: argparse.Namespace) -> int:
+    from actorproc.demo.display import choose_display
+    from actorproc.demo.main import DemoOptions, run_demo
+    from actorproc.demo.source import standard_library
+
+    chosen = DemoOptions(
+        source=(options.path or standard_library()).absolute(),
+        regions=options.regions,
+        workers=options.workers or min(8, max(2, os.cpu_count() or 2)),
+        chaos=options.chaos,
+        seed=random.randrange(10_000) if options.seed is None else options.seed,
+        directory=options.directory,
+    )
+    return run_demo(chosen, choose_display())

@@ -1,0 +1,54 @@
+"""A stored error becomes the exception its caller sees."""
+
+from __future__ import annotations
+
+from actorproc.errors import (
+    DeadlineExceeded,
+    DeadlockDetected,
+    ProcedureAborted,
+    ProcedureFailed,
+    RemoteError,
+    StepFailure,
+    StepTimeout,
+    WaitTimeout,
+    WorkerCrashed,
+)
+from actorproc.model.records import ErrorInfo, ProcedureRecord
+
+__all__ = ["cause_of", "failure_of"]
+
+_CAUSES: dict[str, type[StepFailure]] = {
+    "crash": WorkerCrashed,
+    "timeout": StepTimeout,
+    "wait-timeout": WaitTimeout,
+    "deadline": DeadlineExceeded,
+    "deadlock": DeadlockDetected,
+}
+
+
+def cause_of(error: ErrorInfo) -> StepFailure:
+    """The `StepFailure` that a stored error stands for; an exception of user code is a `RemoteError` with its text."""
+    kind = _CAUSES.get(error.kind)
+    if kind is not None:
+        return kind(error.message, error.traceback)
+    message = f"{error.type_name}: {error.message}" if error.type_name else error.message
+    return RemoteError(message, error.traceback, error.type_name)
+
+
+def failure_of(record: ProcedureRecord) -> ProcedureFailed:
+    """The exception for a head that ended `FAILED` or `ROLLEDBACK`, with its cause chained."""
+    error = record.error
+    kind = ProcedureAborted if error is not None and error.kind == "aborted" else ProcedureFailed
+    step = error.step if error is not None and error.step else record.step
+    cause = cause_of(error) if error is not None else None
+    where = f" in {error.procedure}" if error is not None and error.procedure not in {"", record.id} else ""
+    why = f": {cause}" if cause is not None else ""
+    failure = kind(
+        f"{record.type_name} {record.id} ended {record.state} at step {step}{where}{why}",
+        id=record.id,
+        state=str(record.state),
+        step=step,
+        cause=cause,
+    )
+    failure.__cause__ = cause
+    return failure

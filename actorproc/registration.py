@@ -1,0 +1,108 @@
+"""The types of one manager: its registry, and what the engine was told of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from actorproc.model.definitions import Definition
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.runtime import TypeRegistry, TypeRuntime, decode_value
+from actorproc.procedure.shipping import definition_of
+from actorproc.signing_key import keep_key, read_key
+
+__all__ = ["Registration", "TypeListener"]
+
+
+class TypeListener(Protocol):
+    """Whoever must know a type before it is submitted."""
+
+    def register(self, definition: Definition) -> None:
+        """A type is known, or known anew."""
+        ...
+
+
+class Registration:
+    """Registers classes and loaders, and passes each on as a `Definition`. May be used from any thread.
+
+    ``directory`` is where the key that signs pickled states is kept, None when there is no such place; ``key`` is
+    a key of the caller's own.
+    """
+
+    def __init__(self, directory: str | None, key: bytes | None) -> None:
+        self._directory = directory if key is None else None
+        known = key or (read_key(directory) if directory is not None else None)
+        self._key = known if known is not None else os.urandom(32)
+        self._registry = TypeRegistry(signing_key=self._key)
+        self._lock = threading.Lock()
+        self._announced: dict[str, TypeRuntime] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._listener: TypeListener | None = None
+
+    def register(self, procedure_class: type) -> None:
+        """Make a class known, with those it `uses`."""
+        self._announce(self._registry.register(procedure_class))
+
+    def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
+        """Make a type known by its loader."""
+        self._announce(self._registry.register_loader(type_name, loader))
+
+    def runtime_of(self, procedure: Procedure) -> TypeRuntime:
+        """The runtime of an object's class, registered at need."""
+        runtime = self._registry.for_object(procedure)
+        self._announce(runtime)
+        return runtime
+
+    def decode_output(self, type_name: str, output: bytes) -> Any:
+        """An output as the value it was; plain data when the type is not known here."""
+        runtime = self._registry.get(type_name)
+        return runtime.decode_output(output) if runtime is not None else decode_value(output)
+
+    def definitions(self) -> tuple[Definition, ...]:
+        """All that is registered, with the key of the store. Call it once the store is owned."""
+        with self._lock:
+            if self._directory is not None:
+                key = keep_key(self._directory, self._key)
+                if key != self._key:  # another manager made the key after this one was constructed
+                    self._key = key
+                    self._registry = _registered_again(self._registry, key)
+                    self._announced.clear()
+            self._take_in()
+            return tuple(self._definitions.values())
+
+    def attach(self, listener: TypeListener) -> None:
+        """Tell this listener what is registered from now on, and what was since `definitions` was read."""
+        with self._lock:
+            self._listener = listener
+            for definition in self._definitions.values():
+                listener.register(definition)
+
+    def _announce(self, runtime: TypeRuntime) -> None:
+        if self._announced.get(runtime.type_name) is not runtime:
+            with self._lock:
+                self._take_in()
+
+    def _take_in(self) -> None:
+        """Look for what is new in the registry: a class brings along those it `uses`."""
+        for name in self._registry.names():
+            known = self._registry.get(name)
+            if known is None or self._announced.get(name) is known:
+                continue
+            definition = definition_of(known)
+            self._announced[name] = known
+            self._definitions[name] = definition
+            if self._listener is not None:
+                self._listener.register(definition)
+
+
+def _registered_again(old: TypeRegistry, key: bytes) -> TypeRegistry:
+    new = TypeRegistry(signing_key=key)
+    for name in old.names():
+        runtime = old.get(name)
+        if runtime is not None and runtime.procedure_class is not None:
+            new.register(runtime.procedure_class)
+        if runtime is not None and runtime.loader is not None:
+            new.register_loader(name, runtime.loader)
+    return new

@@ -1,0 +1,38 @@
+"""The key that signs pickled states: made once per store, kept beside it, readable by its owner only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["FILE_NAME", "keep_key", "read_key"]
+
+FILE_NAME = "signing.key"
+_SIZE = 32
+
+
+def read_key(directory: str | os.PathLike[str]) -> bytes | None:
+    """The key of this store; None when it has none yet. A file of another length is no key of ours."""
+    try:
+        key = Path(directory, FILE_NAME).read_bytes()
+    except OSError:
+        return None
+    return key if len(key) == _SIZE else None
+
+
+def keep_key(directory: str | os.PathLike[str], key: bytes) -> bytes:
+    """Store `key` unless the store has one; the key of the store from now on."""
+    place = Path(directory, FILE_NAME)
+    known = read_key(directory)
+    if known is not None:
+        return known
+    # Written aside and renamed, so that a crash leaves a whole key or none.
+    aside = place.with_suffix(".new")
+    aside.unlink(missing_ok=True)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(place)
+    return key

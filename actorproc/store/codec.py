@@ -1,0 +1,132 @@
+"""Records to bytes and back, so that damage is noticed.
+
+A value is::
+
+    version (1 byte, 1)  ·  checksum (4 bytes, big-endian)  ·  the record as one msgpack array
+
+The checksum is the CRC-32 of version, database name, key and record together: LMDB does not notice damage by
+itself, and a whole and valid record that stands under the wrong key (a swapped or replayed page) is damage
+too. It finds accidents, not attackers.
+
+Records are msgpack arrays whose new fields go to the end with a default (`actorproc.model.records`), so an
+older record decodes by the defaults and a newer one by leaving out what is not known here.
+
+Index rows (members, timers, order, finished, by_*) hold a bare id: they are checked against the head they
+point to, which has a checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import msgspec
+
+from actorproc.errors import InternalError, StoreDamaged
+from actorproc.model.records import (
+    ChildRecord,
+    EventRecord,
+    LockRecord,
+    NoteRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    StepRecord,
+    UndoRecord,
+)
+from actorproc.store.tables import Table
+
+__all__ = ["VERSION", "damaged", "decode", "encode", "raised", "show_key"]
+
+VERSION = 1
+_crc32 = zlib.crc32
+_head = struct.Struct(">BI")
+_SEED = [zlib.crc32(bytes([VERSION]) + table.label.encode() + b"\0") for table in Table]
+_encode = msgspec.msgpack.Encoder().encode
+_DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
+    Table.META: msgspec.msgpack.Decoder(int | str),
+    Table.PROCEDURES: msgspec.msgpack.Decoder(ProcedureRecord),
+    Table.STEPS: msgspec.msgpack.Decoder(StepRecord),
+    Table.CHILDREN: msgspec.msgpack.Decoder(ChildRecord),
+    Table.UNDO: msgspec.msgpack.Decoder(UndoRecord),
+    Table.LOCKS: msgspec.msgpack.Decoder(LockRecord),
+    Table.POISON: msgspec.msgpack.Decoder(PoisonRecord),
+    Table.EVENTS: msgspec.msgpack.Decoder(EventRecord),
+    Table.NOTES: msgspec.msgpack.Decoder(NoteRecord),
+}
+
+
+def encode(table: Table, key: bytes, record: object) -> bytes:
+    """The value to store for `record` under `key`.
+
+    Raises `InternalError` for what msgpack cannot hold (a lone surrogate, an integer past 64 bits): such values
+    are refused where they come from, long before they get here.
+    """
+    try:
+        body = _encode(record)
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
+        raise InternalError(
+            f"a {type(record).__name__} for {table.label} {show_key(table, key)} cannot be stored: {error}"
+        ) from error
+    return _head.pack(VERSION, _crc32(body, _crc32(key, _SEED[table]))) + body
+
+
+def decode(table: Table, key: bytes, value: bytes) -> Any:
+    """The record stored under `key`. Raises `StoreDamaged` naming database and key."""
+    if len(value) <= _head.size:
+        raise damaged(table, key, f"a value of {len(value)} bytes is too short to be a record")
+    version, checksum = _head.unpack_from(value)
+    body = value[_head.size :]
+    if version != VERSION:
+        raise damaged(table, key, f"record version {version} is not known here (this is version {VERSION})")
+    if checksum != _crc32(body, _crc32(key, _SEED[table])):
+        raise damaged(table, key, "the checksum does not match")
+    try:
+        return _DECODERS[table].decode(body)
+    except msgspec.DecodeError as error:  # ValidationError included
+        raise damaged(table, key, f"the checksum matches, but the record does not decode: {error}") from error
+
+
+def raised(table: Table, key: bytes, stored: bytes | None, least: int) -> bytes | None:
+    """The value that raises a stored number to at least `least`; None when it is there already.
+
+    A damaged number is replaced: it must not stand in the way of every later commit.
+    """
+    try:
+        if stored is not None and decode(table, key, stored) >= least:
+            return None
+    except StoreDamaged:
+        pass
+    return encode(table, key, least)
+
+
+def damaged(table: Table, key: bytes, reason: str) -> StoreDamaged:
+    """The error for a record that cannot be trusted."""
+    shown = show_key(table, key)
+    return StoreDamaged(
+        f"the store is damaged at {table.label} {shown}: {reason}", table=table.label, key=shown, reason=reason
+    )
+
+
+def show_key(table: Table, key: bytes) -> str:
+    """A key for people: ``order-7/3`` for step 3 of ``order-7``."""
+    if table in (Table.META, Table.PROCEDURES, Table.POISON):
+        return _text(key)
+    if table is Table.ORDER:
+        return _numbers(key)
+    if table in (Table.TIMERS, Table.FINISHED):
+        return f"{_numbers(key[:8])}/{_text(key[9:])}"
+    name, _, rest = key.partition(b"\0")
+    if table is Table.LOCKS:
+        return f"{_text(name)} held by {_text(rest)}"
+    if table is Table.NOTES:
+        return f"{_text(name)}/{_numbers(rest[:8])}/{_text(rest[9:])}"
+    return f"{_text(name)}/{_numbers(rest)}"
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _numbers(raw: bytes) -> str:
+    return "/".join(str(int.from_bytes(raw[at : at + 8])) for at in range(0, len(raw), 8))

@@ -1,0 +1,170 @@
+"""The store's own thread: LMDB binds a write transaction to the thread that began it.
+
+The thread runs every `own`, `commit`, `reopen` and `close` of one store, in the order asked. The manager goes
+on deciding while a commit is under way, and is told by callback when it is durable.
+
+After a commit has failed its outcome is unknown, so nothing that was decided on top of it may be stored:
+every later batch is answered with the same error until `reopen` has read back what there is.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from actorproc.errors import EngineError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.writes import DeleteProcedure, PutProcedure, Write
+from actorproc.store.base import ProcedureStore
+
+__all__ = ["Committer", "coalesce"]
+
+_log = logging.getLogger("actorproc.store")
+
+_FINAL = (StoreInUse, StoreFormat, StoreDamaged)
+"""No waiting helps against these."""
+
+Done = Callable[[int, Exception | None], None]
+Reopened = Callable[[Snapshot | None, Exception | None], None]
+Retrying = Callable[[Exception, float], None]
+
+
+def coalesce(writes: Sequence[Write]) -> list[Write]:
+    """The same writes with at most one `PutProcedure` per id: the first `was`, the last record.
+
+    A head changes several times while a batch is gathered, and only its last form is worth encoding. Heads on
+    either side of a `DeleteProcedure` of the same id stay apart.
+    """
+    merged: list[Write] = []
+    places: dict[str, int] = {}
+    for write in writes:
+        if type(write) is PutProcedure:
+            place = places.setdefault(write.record.id, len(merged))
+            if place < len(merged):
+                earlier = merged[place]
+                assert type(earlier) is PutProcedure
+                merged[place] = PutProcedure(write.record, earlier.was)
+                continue
+        elif type(write) is DeleteProcedure:
+            places.pop(write.record.id, None)
+        merged.append(write)
+    return merged
+
+
+class Committer:
+    """One daemon thread that writes one store.
+
+    `done(batch, error)` is called on that thread for every submitted batch, in order; `error` is None once
+    the batch is durable. Callbacks must only pass the word on: while one runs, nothing is committed.
+    `first_delay` and `longest_delay` bound the backoff of `reopen`, in seconds.
+    """
+
+    def __init__(
+        self, store: ProcedureStore, done: Done, *, first_delay: float = 0.05, longest_delay: float = 5.0
+    ) -> None:
+        self._store = store
+        self._done = done
+        self._first_delay = first_delay
+        self._longest_delay = longest_delay
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed: Exception | None = None
+        # Only a commit that worked resets it: a full disk may well let a reopen pass, and fail the next commit.
+        self._delay = 0.0
+        self.epoch = 0
+        """The epoch this owner has; 0 before `start`."""
+
+    def start(self) -> Snapshot:
+        """Own the store and load it, on the store's thread; return what is in it.
+
+        What `own` or `load` raises is raised here, and the committer is then stopped for good.
+        """
+        if self._thread is not None:
+            raise ManagerStopped("a committer starts once; make another one")
+        loaded: Future[Snapshot] = Future()
+        self._jobs.put(lambda: self._own(loaded))
+        self._thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
+        self._thread.start()
+        try:
+            return loaded.result()
+        except BaseException:
+            self.stop()
+            raise
+
+    def submit(self, writes: Sequence[Write], batch: int) -> None:
+        """Commit these writes as one transaction; `done(batch, error)` follows."""
+        self._jobs.put(lambda: self._commit(writes, batch))
+
+    def reopen(self, reopened: Reopened, retrying: Retrying | None = None) -> None:
+        """Reopen the store, retried with growing delays for ever, and load it.
+
+        `reopened(snapshot, None)` once it works again. `retrying(error, delay)` before each wait of `delay`
+        seconds. `reopened(None, error)` when retrying is pointless: another owner took over, the store was
+        replaced or is damaged, or `stop` was called meanwhile (`ManagerStopped`).
+        """
+        self._jobs.put(lambda: self._reopen(reopened, retrying))
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Commit what was submitted, close the store, end the thread; a waiting `reopen` gives up.
+
+        Returns whether that was done within `timeout` seconds. Idempotent.
+        """
+        self._stopping.set()
+        thread = self._thread
+        if thread is None:
+            return True
+        self._jobs.put(None)
+        thread.join(timeout)
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+        finally:
+            self._store.close()
+
+    def _own(self, loaded: Future[Snapshot]) -> None:
+        try:
+            self.epoch = self._store.own()
+            loaded.set_result(self._store.load())
+        except BaseException as error:  # noqa: BLE001 - it is raised where start() waits
+            loaded.set_exception(error)
+
+    def _commit(self, writes: Sequence[Write], batch: int) -> None:
+        if self._failed is None:
+            try:
+                self._store.commit(coalesce(writes), self.epoch)
+                self._delay = 0.0
+            except Exception as error:  # noqa: BLE001 - the manager is told, and decides
+                self._failed = error
+        self._tell(self._done, batch, self._failed)
+
+    def _reopen(self, reopened: Reopened, retrying: Retrying | None) -> None:
+        while not self._stopping.wait(self._delay):
+            self._delay = min(max(2 * self._delay, self._first_delay), self._longest_delay)
+            try:
+                self._store.reopen()
+                snapshot = self._store.load()
+            except Exception as error:  # noqa: BLE001 - the manager is told, and decides
+                if not isinstance(error, EngineError) or isinstance(error, _FINAL):
+                    self._tell(reopened, None, error)
+                    return
+                if retrying is not None:
+                    self._tell(retrying, error, self._delay)
+            else:
+                self._failed = None
+                self._tell(reopened, snapshot, None)
+                return
+        self._tell(reopened, None, ManagerStopped(f"stopped while the store was unavailable: {self._failed}"))
+
+    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception:  # noqa: BLE001 - recorded in the log
+            # Whoever listened is gone or broken; the store must still be closed in order.
+            _log.exception("a listener of the store's thread failed")

@@ -1,0 +1,183 @@
+"""The directory of a store: made private, checked before it is trusted.
+
+Other users of the machine are outside: they must neither read nor change a store, and nothing they could have
+planted is opened. So the directory and the files in it belong to us, nobody else can write to them, and none
+of them is a symbolic link. The file system must keep memory maps and locks coherent, which remote ones do not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from pathlib import Path
+
+from actorproc.errors import EngineError, StoreDamaged, StoreFormat
+
+__all__ = ["DATA_FILE", "LOCK_FILE", "OWNER_FILE", "check_data_file", "check_directory", "make_directory", "sync_names"]
+
+DATA_FILE = "data.mdb"
+LOCK_FILE = "lock.mdb"
+OWNER_FILE = "owner.lock"
+
+_REMOTE = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|lustre|glusterfs|ncpfs|vboxsf|fuse(\..*)?|fuseblk")
+_MOUNTS = Path("/proc/self/mountinfo")
+
+# A 64-bit LMDB file of data version 1: two meta pages, each a page header and then the meta itself.
+_META_MAGIC = struct.Struct("=II")  # magic, data version
+_META_AT = 16
+_PAGE_SIZE_AT = 40
+_LAST_PAGE_AT = 136  # the last page in use, then the transaction id
+_META_END = 152
+_MAGIC = 0xBEEFC0DE
+
+
+def make_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
+    """Make the directory with mode 0700 if it is missing, then check it as `check_directory` does."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)  # the umask may have taken away even our own bits
+        sync_names(path.parent)
+    except FileExistsError:
+        pass  # the check below says what is there
+    except OSError as error:
+        raise EngineError(
+            f"cannot make the store's directory {path}: {error.strerror}; make it, or give a directory in which "
+            "this user may write"
+        ) from error
+    check_directory(path, allow_any_filesystem=allow_any_filesystem)
+
+
+def check_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
+    """Raise an `EngineError` that says what to do unless this directory can hold a store of ours."""
+    found = _lstat(path)
+    if found is None:
+        raise EngineError(f"there is no store at {path}: the directory does not exist")
+    _check_owner(path, found, kind="directory")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise EngineError(f"the store's directory {path} needs read, write and search permission: chmod u+rwx {path}")
+    for name in (DATA_FILE, LOCK_FILE, OWNER_FILE):
+        file = path / name
+        inside = _lstat(file)
+        if inside is not None:
+            _check_owner(file, inside, kind="file")
+            if not os.access(file, os.R_OK | os.W_OK):
+                raise EngineError(f"the store's file {file} needs read and write permission: chmod u+rw {file}")
+    kind = _filesystem_type(path)
+    if kind is not None and _REMOTE.fullmatch(kind) and not allow_any_filesystem:
+        raise EngineError(
+            f"the store's directory {path} is on a {kind} file system, where memory maps and locks are not safe; use "
+            "a local disk, or pass allow_any_filesystem=True if you know that only this machine ever opens it"
+        )
+
+
+def _check_owner(path: Path, found: os.stat_result, *, kind: str) -> None:
+    expected = stat.S_ISDIR if kind == "directory" else stat.S_ISREG
+    if stat.S_ISLNK(found.st_mode):
+        raise EngineError(f"the store's {kind} {path} is a symbolic link, which is refused: give the real path")
+    if not expected(found.st_mode):
+        raise EngineError(f"the store's {kind} {path} is something else; give another path or move it away")
+    if found.st_uid != os.geteuid():
+        raise EngineError(
+            f"the store's {kind} {path} belongs to user {found.st_uid} and this process runs as user "
+            f"{os.geteuid()}; run as its owner, or change it: chown {os.geteuid()} {path}"
+        )
+    if found.st_mode & 0o022:
+        raise EngineError(
+            f"the store's {kind} {path} has mode {stat.S_IMODE(found.st_mode):04o}: others can write to it, so it "
+            f"cannot be trusted; check what is in it, then: chmod go-w {path}"
+        )
+
+
+def check_data_file(path: Path) -> None:
+    """Look at an existing data file before it is mapped.
+
+    Raises `StoreFormat` for what is no LMDB file of our kind, and `StoreDamaged` for a file that was cut short:
+    LMDB would map it and the process would die of SIGBUS at the first missing page. No file, or an empty one
+    (a first start that was killed), is a new store.
+    """
+    try:
+        with (path / DATA_FILE).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            first = file.read(_META_END)
+            if size == 0:
+                return
+            page_size = _page_size(path, first)
+            file.seek(page_size)
+            second = file.read(_META_END)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror}") from error
+    metas = [struct.unpack_from("=QQ", meta, _LAST_PAGE_AT) for meta in (first, second) if len(meta) == _META_END]
+    last_page, _ = max(metas, key=lambda meta: meta[1])
+    needed = (last_page + 1) * page_size
+    if len(metas) < 2 or (size < needed and not _short_tail_is_free(path)):
+        raise StoreDamaged(
+            f"{path / DATA_FILE} has {size} bytes and needs {needed}: it was cut short; restore it from a backup "
+            "(it is left as it is)",
+            reason="the file was cut short",
+        )
+
+
+def _page_size(path: Path, head: bytes) -> int:
+    if len(head) == _META_END:
+        magic, version = _META_MAGIC.unpack_from(head, _META_AT)
+        (page_size,) = struct.unpack_from("=I", head, _PAGE_SIZE_AT)
+        if magic == _MAGIC and version == 1 and page_size in {1 << bits for bits in range(8, 17)}:
+            return int(page_size)
+    raise StoreFormat(
+        f"{path / DATA_FILE} is no actorproc store (no LMDB data file of version 1); it was not changed. Give another "
+        "directory, or move the file away"
+    )
+
+
+def _short_tail_is_free(path: Path) -> bool:
+    """Whether every page in use lies inside a file that is shorter than its last page.
+
+    LMDB need not write pages that a transaction took and gave back. Rare, so the whole file may be walked.
+    """
+    from lmdb import verify  # noqa: PLC0415 - only for files that look cut short
+
+    try:
+        return not verify.verify(os.fspath(path), subdir=True)  # type: ignore[no-untyped-call]
+    except verify.VerifyError:
+        return False
+
+
+def sync_names(directory: Path) -> None:
+    """Make the names of new files in a directory durable; LMDB syncs its files, not their names."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EngineError(f"cannot look at {path}: {error.strerror}; check the permissions of its parents") from error
+
+
+def _filesystem_type(path: Path) -> str | None:
+    """The type of the file system a path is on; None where the system does not say."""
+    try:
+        lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    real = path.resolve()
+    kind, depth = None, -1
+    for line in lines:
+        mount, _, source = line.partition(" - ")
+        # The kernel writes blanks in names as \040 and the like.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4]))
+        # A later line hides an earlier one at the same place.
+        if real.is_relative_to(point) and len(point.parts) >= depth:
+            kind, depth = source.split(" ")[0], len(point.parts)
+    return kind

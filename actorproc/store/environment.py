@@ -1,0 +1,167 @@
+"""The LMDB environment of a store: opening it, its snapshots, and its errors in our words.
+
+Facts this rests on (liblmdb 0.9, py-lmdb 3):
+
+- A map is address space and no disk space, so it is reserved large. An address-space limit of the process can
+  make that fail; then less is asked for.
+- `lib_version=0` is stated: py-lmdb 3 has two engines whose files cannot read each other, and an environment
+  variable picks the default.
+- No writemap: with it a full disk is a SIGBUS instead of an error.
+- `set_mapsize` and `close` invalidate open transactions, hence the gate.
+- py-lmdb does not refuse an environment inherited over fork, so every use compares process ids.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import lmdb
+
+from actorproc.errors import (
+    ActorprocError,
+    EngineError,
+    InternalError,
+    StorageUnavailable,
+    StoreDamaged,
+    StoreFormat,
+)
+from actorproc.store.tables import Table
+
+__all__ = ["Databases", "Snapshot", "open_databases", "open_environment", "refuse_fork", "translated"]
+
+Databases = Mapping[Table, lmdb._Database]
+
+_MAX_DBS = 32
+_MAX_READERS = 512
+_SMALLEST_MAP = 64 << 20
+
+
+def open_environment(
+    path: Path, *, map_size: int, readonly: bool = False, create: bool = False, sync: bool = True
+) -> lmdb.Environment:
+    """Open a checked directory. `map_size` is halved down to 64 MiB while the address space is too small for it.
+
+    0 takes the size the file names. Raises `EngineError`s.
+    """
+    while True:
+        try:
+            return lmdb.open(
+                os.fspath(path),
+                map_size=map_size,
+                readonly=readonly,
+                create=create,
+                metasync=sync,
+                sync=sync,
+                mode=0o700,  # of the directory; the files get 0600
+                readahead=False,
+                max_readers=_MAX_READERS,
+                max_dbs=_MAX_DBS,
+                max_spare_txns=4,
+                lib_version=0,
+            )
+        except lmdb.Error as error:
+            if _code(error) == errno.ENOMEM and map_size > _SMALLEST_MAP:
+                map_size = max(map_size // 2, _SMALLEST_MAP)
+                continue
+            if _code(error) in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise EngineError(
+                    f"no permission to open the store {path}: {error}; this user must be able to read and write the "
+                    "directory and the files in it"
+                ) from error
+            raise translated(error, f"opening the store {path}") from error
+
+
+def open_databases(env: lmdb.Environment, txn: lmdb.Transaction[bytes] | None, *, create: bool) -> Databases:
+    """Handles of all named databases. They outlive a write transaction that is committed.
+
+    For reading give no transaction: py-lmdb recycles read transactions, and handles opened in one are lost.
+    """
+    return {table: env.open_db(table.label.encode(), txn=txn, create=create) for table in Table}
+
+
+class Snapshot:
+    """A read transaction as `Rows`; a context manager that ends it and turns LMDB's errors into ours."""
+
+    def __init__(
+        self, txn: lmdb.Transaction[bytes], databases: Databases, leave: Callable[[], None], path: Path
+    ) -> None:
+        self._txn = txn
+        self._databases = databases
+        self._leave = leave
+        self._path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._txn.abort()
+        finally:
+            self._leave()
+        if isinstance(error, lmdb.Error):
+            raise translated(error, f"reading the store {self._path}") from error
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        return self._txn.get(key, db=self._databases[table])
+
+    def count(self, table: Table) -> int:
+        return self._txn.stat(self._databases[table])["entries"]
+
+    def scan(
+        self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        with self._txn.cursor(self._databases[table]) as cursor:
+            found = _place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)
+            while found:
+                key, value = cursor.item()
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+                found = cursor.prev() if reverse else cursor.next()
+
+
+def _place_after(cursor: lmdb.Cursor[bytes], prefix: bytes, after: bytes | None) -> bool:
+    if after is None:
+        return cursor.set_range(prefix) if prefix else cursor.first()
+    found = cursor.set_range(after)
+    return cursor.next() if found and cursor.key() == after else found
+
+
+def _place_before(cursor: lmdb.Cursor[bytes], prefix: bytes, after: bytes | None) -> bool:
+    # FF is no byte of any prefix's continuation for so long: the place behind the last key with this prefix.
+    bound = after if after is not None else prefix + b"\xff" * (511 - len(prefix))
+    return cursor.prev() if cursor.set_range(bound) else cursor.last()
+
+
+def refuse_fork(path: Path, pid: int) -> None:
+    """Raise unless this is the process that opened the store."""
+    if os.getpid() != pid:
+        raise EngineError(
+            f"the store {path} was opened by process {pid}, and this is its forked child {os.getpid()}: an LMDB "
+            "environment does not survive a fork; start the manager after forking, in one process only"
+        )
+
+
+def translated(error: lmdb.Error, doing: str) -> ActorprocError:
+    """One of our errors for one of LMDB's; raise it from the original."""
+    text = f"{doing}: {error}"
+    if isinstance(error, lmdb.BadValsizeError):
+        return InternalError(f"{text}; a key is empty or longer than 511 bytes")
+    if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError):
+        return StoreDamaged(f"{text}; restore the store from a backup", reason=str(error))
+    if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.IncompatibleError):
+        return StoreFormat(f"{text}; this is no store of actorproc, or one of another engine")
+    if "already open in this process" in str(error):
+        return EngineError(f"{text}; ask the manager that has it open instead of opening it a second time")
+    return StorageUnavailable(f"{text}; free some space or check the disk, nothing acknowledged is lost")
+
+
+def _code(error: lmdb.Error) -> int:
+    return int(getattr(error, "code", 0) or 0)

@@ -1,0 +1,279 @@
+"""Where each record lives: the named databases, their keys, and how a write becomes rows.
+
+All stores share this page, so a store is only something that keeps sorted rows of bytes::
+
+    database     key                                  value
+    ----------   ----------------------------------   ---------------------
+    meta         name                                 number or text
+    procedures   id                                   ProcedureRecord
+    steps        id NUL number                        StepRecord
+    children     parent NUL step index                ChildRecord
+    members      root NUL seq                         id
+    undo         root NUL seq                         UndoRecord
+    locks        path NUL holder                      LockRecord
+    poison       path                                 PoisonRecord
+    timers       due_at NUL id                        root
+    events       target NUL seq                       EventRecord
+    notes        id NUL step NUL key                  NoteRecord
+    order        seq                                  id
+    finished     finished_at NUL id                   root
+    by_state     state NUL seq                        id
+    by_type      type NUL seq                         id
+    by_tag       tag NUL seq                          id
+
+Numbers are 8 bytes, big-endian, so that byte order is numeric order; times are whole microseconds since
+the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other id shares. Text that is
+long or holds NUL is cut and ends in its hash (`text_key`), which keeps every key within LMDB's 511 bytes.
+
+Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq, the type and the tags
+of a procedure never change, so their index rows are written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import (
+    DeleteEvent,
+    DeleteLock,
+    DeletePoison,
+    DeleteProcedure,
+    DeleteUndo,
+    PutChild,
+    PutEvent,
+    PutLock,
+    PutNote,
+    PutPoison,
+    PutProcedure,
+    PutStep,
+    PutUndo,
+    Write,
+)
+from actorproc.store import codec
+from actorproc.store.tables import Table
+
+__all__ = [
+    "EPOCH",
+    "FORMAT",
+    "FORMAT_KEY",
+    "NEXT_SEQ",
+    "STATE_PREFIX",
+    "STORE_ID",
+    "SWEEP",
+    "Row",
+    "Sweep",
+    "head_key",
+    "number_key",
+    "prefix",
+    "rows_of",
+    "text_key",
+    "time_key",
+]
+
+FORMAT = 1
+"""Version of this layout. A store with a higher one is refused."""
+
+FORMAT_KEY = b"format"
+STORE_ID = b"store_id"
+EPOCH = b"epoch"
+NEXT_SEQ = b"next_seq"
+
+_TEXT_LIMIT = 255
+_LAST_MICROSECOND = 2**63 - 1
+_pack = struct.Struct(">Q").pack
+_pack_two = struct.Struct(">QQ").pack
+
+
+class Sweep(Enum):
+    """The value of a row that deletes every key beginning with the row's key."""
+
+    SWEEP = 0
+
+
+SWEEP = Sweep.SWEEP
+
+Row = tuple[Table, bytes, bytes | int | Sweep | None]
+"""(database, key, value). bytes: put; None: delete; `SWEEP`: delete all keys with this prefix;
+an int: raise the number stored under this key to at least this."""
+
+
+def head_key(id: str) -> bytes:  # noqa: A002 - the public name of the thing
+    """Key of a head."""
+    return id.encode()
+
+
+def prefix(id: str) -> bytes:  # noqa: A002
+    """What the keys of all rows that belong to this id begin with."""
+    return id.encode() + b"\0"
+
+
+def number_key(*numbers: int) -> bytes:
+    """Numbers as key bytes that sort as the numbers do."""
+    return b"".join(map(_pack, numbers))
+
+
+def time_key(at: float) -> bytes:
+    """Epoch seconds as whole microseconds; times outside of what 63 bits hold are moved to their bounds."""
+    return _pack(int(at * 1e6) if 0 <= at < _LAST_MICROSECOND / 1e6 else (_LAST_MICROSECOND if at > 0 else 0))
+
+
+def text_key(text: str) -> bytes:
+    """Free text as key bytes: 1 to 255 of them, without NUL, different for different texts."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if raw and len(raw) <= _TEXT_LIMIT and b"\0" not in raw:
+        return raw
+    # No UTF-8 text holds the byte FF, so a hashed key cannot meet a plain one.
+    tail = b"\xff" + hashlib.blake2b(raw, digest_size=16).hexdigest().encode()
+    return raw[: _TEXT_LIMIT - len(tail)].replace(b"\0", b"\xff") + tail
+
+
+STATE_PREFIX = {state: state.value.encode() + b"\0" for state in ProcedureState}
+
+
+def rows_of(writes: Sequence[Write]) -> list[Row]:
+    """The rows that store `writes`, in order."""
+    rows: list[Row] = []
+    for write in writes:
+        _ROWS[type(write)](write, rows)
+    return rows
+
+
+def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
+    record, was = write.record, write.was
+    id_ = record.id.encode()
+    rows.append((Table.PROCEDURES, id_, codec.encode(Table.PROCEDURES, id_, record)))
+    if was is None:
+        rows.extend(_index_rows(record))
+        return
+    if was.state is not record.state:
+        seq = _pack(record.seq)
+        rows.append((Table.BY_STATE, STATE_PREFIX[was.state] + seq, None))
+        rows.append((Table.BY_STATE, STATE_PREFIX[record.state] + seq, id_))
+    if was.due_at != record.due_at:
+        _move(Table.TIMERS, was.due_at, record.due_at, record, rows)
+    if was.finished_at != record.finished_at:
+        _move(Table.FINISHED, was.finished_at, record.finished_at, record, rows)
+
+
+def _move(table: Table, old: float | None, new: float | None, record: ProcedureRecord, rows: list[Row]) -> None:
+    tail = b"\0" + record.id.encode()
+    if old is not None:
+        rows.append((table, time_key(old) + tail, None))
+    if new is not None:
+        rows.append((table, time_key(new) + tail, record.root.encode()))
+
+
+def _index_rows(record: ProcedureRecord) -> list[Row]:
+    """Every index row of a head as it is."""
+    id_, seq = record.id.encode(), _pack(record.seq)
+    rows: list[Row] = [
+        (Table.ORDER, seq, id_),
+        (Table.MEMBERS, record.root.encode() + b"\0" + seq, id_),
+        (Table.BY_STATE, STATE_PREFIX[record.state] + seq, id_),
+        (Table.BY_TYPE, text_key(record.type_name) + b"\0" + seq, id_),
+    ]
+    rows.extend((Table.BY_TAG, text_key(tag) + b"\0" + seq, id_) for tag in record.tags)
+    if record.due_at is not None:
+        _move(Table.TIMERS, None, record.due_at, record, rows)
+    if record.finished_at is not None:
+        _move(Table.FINISHED, None, record.finished_at, record, rows)
+    return rows
+
+
+def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
+    """Everything of one procedure; its closing record (the last of its steps) and its head go last.
+
+    Locks and poisoned keys are no property of one procedure and stay.
+    """
+    record = write.record
+    own = prefix(record.id)
+    # The number of a removed procedure is never given again, even if it was the highest.
+    rows.append((Table.META, NEXT_SEQ, record.seq + 1))
+    rows.append((Table.NOTES, own, SWEEP))
+    rows.append((Table.CHILDREN, own, SWEEP))
+    rows.append((Table.EVENTS, text_key(record.id) + b"\0", SWEEP))
+    if record.root == record.id:
+        rows.append((Table.UNDO, own, SWEEP))
+    rows.extend((table, key, None) for table, key, _ in _index_rows(record))
+    rows.append((Table.STEPS, own, SWEEP))
+    rows.append((Table.PROCEDURES, record.id.encode(), None))
+
+
+def _put_step(write: PutStep, rows: list[Row]) -> None:
+    record = write.record
+    key = record.procedure.encode() + b"\0" + _pack(record.number)
+    rows.append((Table.STEPS, key, codec.encode(Table.STEPS, key, record)))
+
+
+def _put_child(write: PutChild, rows: list[Row]) -> None:
+    record = write.record
+    key = record.parent.encode() + b"\0" + _pack_two(record.step, record.index)
+    rows.append((Table.CHILDREN, key, codec.encode(Table.CHILDREN, key, record)))
+
+
+def _put_undo(write: PutUndo, rows: list[Row]) -> None:
+    record = write.record
+    key = record.root.encode() + b"\0" + _pack(record.seq)
+    rows.append((Table.UNDO, key, codec.encode(Table.UNDO, key, record)))
+
+
+def _delete_undo(write: DeleteUndo, rows: list[Row]) -> None:
+    rows.append((Table.UNDO, prefix(write.root) + _pack(write.seq), None))
+
+
+def _put_lock(write: PutLock, rows: list[Row]) -> None:
+    record = write.record
+    key = text_key(record.path) + b"\0" + record.holder.encode()
+    rows.append((Table.LOCKS, key, codec.encode(Table.LOCKS, key, record)))
+
+
+def _delete_lock(write: DeleteLock, rows: list[Row]) -> None:
+    rows.append((Table.LOCKS, text_key(write.path) + b"\0" + write.holder.encode(), None))
+
+
+def _put_poison(write: PutPoison, rows: list[Row]) -> None:
+    key = text_key(write.record.path)
+    rows.append((Table.POISON, key, codec.encode(Table.POISON, key, write.record)))
+
+
+def _delete_poison(write: DeletePoison, rows: list[Row]) -> None:
+    rows.append((Table.POISON, text_key(write.path), None))
+
+
+def _put_event(write: PutEvent, rows: list[Row]) -> None:
+    record = write.record
+    key = text_key(record.target) + b"\0" + _pack(record.seq)
+    rows.append((Table.EVENTS, key, codec.encode(Table.EVENTS, key, record)))
+
+
+def _delete_event(write: DeleteEvent, rows: list[Row]) -> None:
+    rows.append((Table.EVENTS, text_key(write.target) + b"\0" + _pack(write.seq), None))
+
+
+def _put_note(write: PutNote, rows: list[Row]) -> None:
+    record = write.record
+    key = record.procedure.encode() + b"\0" + _pack(record.step) + b"\0" + text_key(record.key)
+    rows.append((Table.NOTES, key, codec.encode(Table.NOTES, key, record)))
+
+
+_ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
+    PutProcedure: _put_procedure,
+    DeleteProcedure: _delete_procedure,
+    PutStep: _put_step,
+    PutChild: _put_child,
+    PutUndo: _put_undo,
+    DeleteUndo: _delete_undo,
+    PutLock: _put_lock,
+    DeleteLock: _delete_lock,
+    PutPoison: _put_poison,
+    DeletePoison: _delete_poison,
+    PutEvent: _put_event,
+    DeleteEvent: _delete_event,
+    PutNote: _put_note,
+}

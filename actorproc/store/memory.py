@@ -1,0 +1,153 @@
+"""A store in memory: the one of the simulator and of most tests.
+
+Same rows and same bytes as on disk, without the disk. What a crash leaves is `clone()`.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from actorproc.errors import EngineError, StoreInUse
+from actorproc.model.ids import new_id
+from actorproc.model.writes import Write
+from actorproc.store import codec
+from actorproc.store.layout import EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
+from actorproc.store.reading import RecordReader
+from actorproc.store.recovery import read_number
+from actorproc.store.tables import Table
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(RecordReader):
+    """`ProcedureStore` on dictionaries. To inject faults, override `_apply`."""
+
+    def __init__(self) -> None:
+        self._rows = _MemoryRows()
+        self._owned = False
+        for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
+            self._rows.put(Table.META, key, codec.encode(Table.META, key, value))
+
+    def own(self) -> int:
+        """Become the owner and return the new epoch; whoever owned it before is fenced off."""
+        with self._rows:
+            epoch = read_number(self._rows, EPOCH) + 1
+            self._rows.put(Table.META, EPOCH, codec.encode(Table.META, EPOCH, epoch))
+            self._owned = True
+            return epoch
+
+    def commit(self, writes: Sequence[Write], epoch: int) -> None:
+        """Apply all writes or none, if `epoch` is still the stored one."""
+        rows = rows_of(writes)
+        with self._rows:
+            self._check(epoch)
+            self._apply(rows)
+
+    def reopen(self) -> None:
+        """Nothing to open again; the rows are what was committed last."""
+
+    def close(self) -> None:
+        """Give the store up; it can be owned again."""
+        self._owned = False
+
+    def clone(self) -> Self:
+        """A copy of what is stored now, owned by nobody: what a crash at this moment leaves."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        with self._rows:
+            twin._rows = self._rows.copy()
+        twin._owned = False
+        return twin
+
+    def _apply(self, rows: Sequence[Row]) -> None:
+        """Change the rows. Called with the lock held, after the epoch was checked."""
+        self._rows.apply(rows)
+
+    def _check(self, epoch: int) -> None:
+        if not self._owned:
+            raise EngineError("this store in memory has no owner: call own() first")
+        if read_number(self._rows, EPOCH) != epoch:
+            raise StoreInUse(f"a newer owner has taken over this store in memory; epoch {epoch} is fenced off")
+
+    def _view(self) -> _MemoryRows:
+        return self._rows
+
+
+class _MemoryRows:
+    """Rows in one dictionary per table. As a context manager it is its own lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._tables: list[dict[bytes, bytes]] = [{} for _ in Table]
+        self._sorted: list[list[bytes] | None] = [None for _ in Table]
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def copy(self) -> _MemoryRows:
+        twin = _MemoryRows()
+        twin._tables = [dict(table) for table in self._tables]
+        return twin
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        return self._tables[table].get(key)
+
+    def count(self, table: Table) -> int:
+        return len(self._tables[table])
+
+    def scan(
+        self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        rows = self._tables[table]
+        if not rows:
+            return
+        keys = self._keys(table)
+        low = bisect_left(keys, prefix)
+        # No key component is FF for this long, so this is past every key with the prefix.
+        high = bisect_left(keys, prefix + b"\xff" * 512)
+        if after is not None and reverse:
+            high = bisect_left(keys, after)
+        elif after is not None:
+            low = bisect_right(keys, after)
+        for key in reversed(keys[low:high]) if reverse else keys[low:high]:
+            yield key, rows[key]
+
+    def put(self, table: Table, key: bytes, value: bytes) -> None:
+        rows = self._tables[table]
+        if key not in rows:
+            self._sorted[table] = None
+        rows[key] = value
+
+    def apply(self, changes: Sequence[Row]) -> None:
+        for table, key, value in changes:
+            if type(value) is bytes:
+                self.put(table, key, value)
+            elif value is None:
+                self._delete(table, key)
+            elif isinstance(value, int):
+                raised = codec.raised(table, key, self.get(table, key), value)
+                if raised is not None:
+                    self.put(table, key, raised)
+            else:
+                for swept, _ in list(self.scan(table, key)):
+                    self._delete(table, swept)
+
+    def _delete(self, table: Table, key: bytes) -> None:
+        if self._tables[table].pop(key, None) is not None:
+            self._sorted[table] = None
+
+    def _keys(self, table: Table) -> list[bytes]:
+        keys = self._sorted[table]
+        if keys is None:
+            keys = self._sorted[table] = sorted(self._tables[table])
+        return keys

@@ -1,0 +1,111 @@
+"""One owner at a time: a lock file that the kernel gives back when its process ends, however it ends.
+
+The file stays where it is; the lock (flock) is what counts, and its text says who holds it. A forked child of
+the host closes its copy at once, so that it cannot keep a dead owner's lock alive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import weakref
+from pathlib import Path
+from typing import Self
+
+from actorproc.errors import EngineError, StoreInUse
+
+__all__ = ["OwnerLock"]
+
+_held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
+
+
+class OwnerLock:
+    """The exclusive lock of a store's directory, held until `release` or the end of the process."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self._path = path
+        self._pid = os.getpid()
+        _held.add(self)
+
+    @classmethod
+    def acquire(cls, path: Path) -> Self:
+        """Take the lock, or raise `StoreInUse` naming the process that has it.
+
+        A second owner inside this process is refused as well.
+        """
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise EngineError(f"cannot open the owner lock {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 1024, 0).decode(errors="replace")
+            os.close(fd)
+            raise _in_use(path, holder) from None
+        except OSError as error:
+            os.close(fd)
+            raise EngineError(f"cannot lock {path}: {error.strerror}; use a file system that knows flock") from error
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, _about_us().encode(), 0)
+        except OSError:
+            pass  # a full disk: the lock is held all the same, only its text is missing
+        return cls(fd, path)
+
+    @property
+    def pid(self) -> int:
+        """The process that took the lock; a forked child has another id and does not own it."""
+        return self._pid
+
+    def release(self) -> None:
+        """Give the lock back. Idempotent; in a forked child it only drops the copy."""
+        fd, self._fd = self._fd, -1
+        _held.discard(self)
+        if fd < 0:
+            return
+        try:
+            if os.getpid() == self._pid:
+                os.ftruncate(fd, 0)
+                # The lock belongs to the open file, which a child forked a moment ago still shares; so unlock it
+                # and do not wait for the child's close. In a child the same call would unlock the parent.
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            os.close(fd)
+
+
+def _about_us() -> str:
+    return f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\n"
+
+
+def _start_ticks() -> str:
+    """When this process started, in clock ticks since boot: with the pid it names one process."""
+    try:
+        text = Path("/proc/self/stat").read_text(errors="replace")
+    except OSError:
+        return "unknown"
+    return text.rpartition(")")[2].split()[19]
+
+
+def _in_use(path: Path, holder: str) -> StoreInUse:
+    facts = dict(line.split(" ", 1) for line in holder.splitlines() if " " in line)
+    pid = int(facts["pid"]) if facts.get("pid", "").isdecimal() else 0
+    if pid == os.getpid():
+        who = f"another manager of this process ({pid})"
+    else:
+        who = f"process {pid}" if pid else "another process"
+        host = facts.get("host", "")
+        if host and host != socket.gethostname():
+            who += f" on host {host}"
+    return StoreInUse(f"the store {path.parent} is in use by {who}; stop it, or use another directory", pid)
+
+
+def _close_copies_in_a_forked_child() -> None:
+    for lock in list(_held):
+        lock.release()
+
+
+# Hooks cannot be taken back, so there is one for all locks that ever live.
+os.register_at_fork(after_in_child=_close_copies_in_a_forked_child)

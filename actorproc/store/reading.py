@@ -1,0 +1,199 @@
+"""Reading records out of sorted rows: everything of a store that does not write.
+
+A store gives `_view()`, one consistent snapshot of its rows, and gets all reading methods of the protocol.
+No snapshot is ever open while the caller's code runs: a forgotten iterator must not keep LMDB from reusing
+pages, nor the map from growing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any, cast
+
+from actorproc.errors import UnknownProcedure
+from actorproc.model.records import (
+    ChildRecord,
+    EventRecord,
+    LockRecord,
+    NoteRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    StepRecord,
+    UndoRecord,
+)
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.store import codec
+from actorproc.store.layout import STATE_PREFIX, STORE_ID, head_key, number_key, prefix, text_key
+from actorproc.store.recovery import read_snapshot
+from actorproc.store.tables import Rows, Table
+
+__all__ = ["RecordReader"]
+
+_CHUNK = 256
+
+
+class RecordReader(ABC):
+    """The reading half of `ProcedureStore`; callable from any thread."""
+
+    @abstractmethod
+    def _view(self) -> AbstractContextManager[Rows]:
+        """A snapshot of the last commit, to be given back soon."""
+
+    @property
+    def store_id(self) -> str:
+        """The name this store was given when it was made (a UUID)."""
+        with self._view() as rows:
+            value = rows.get(Table.META, STORE_ID)
+        if value is None:
+            raise codec.damaged(Table.META, STORE_ID, "the row is missing")
+        return str(codec.decode(Table.META, STORE_ID, value))
+
+    def load(self) -> Snapshot:
+        """Everything recovery needs. Damaged records are listed, not raised."""
+        with self._view() as rows:
+            return read_snapshot(rows)
+
+    def procedure(self, id: str) -> ProcedureRecord | None:  # noqa: A002
+        """One head, None when unknown."""
+        with self._view() as rows:
+            return _head(rows, head_key(id))
+
+    def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
+        """All heads of a tree in submit order (root first) and its undo units, oldest first."""
+        with self._view() as rows:
+            heads = [
+                _indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in rows.scan(Table.MEMBERS, prefix(root))
+            ]
+            return heads, _all(rows, Table.UNDO, prefix(root))
+
+    def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
+        """One record of the step log."""
+        key = prefix(id) + number_key(number)
+        with self._view() as rows:
+            value = rows.get(Table.STEPS, key)
+        return None if value is None else cast("StepRecord", codec.decode(Table.STEPS, key, value))
+
+    def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
+        """The step log of a procedure in order of number."""
+        with self._view() as rows:
+            return _all(rows, Table.STEPS, prefix(id))
+
+    def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
+        """Links to children in order of (step, index); of one step when given."""
+        start = prefix(parent) if step is None else prefix(parent) + number_key(step)
+        with self._view() as rows:
+            return _all(rows, Table.CHILDREN, start)
+
+    def notes(self, id: str, step: int) -> list[NoteRecord]:  # noqa: A002
+        """Write-ahead notes of one step."""
+        with self._view() as rows:
+            return _all(rows, Table.NOTES, prefix(id) + number_key(step) + b"\0")
+
+    def locks(self) -> list[LockRecord]:
+        """All granted locks."""
+        with self._view() as rows:
+            return _all(rows, Table.LOCKS, b"")
+
+    def poisons(self) -> list[PoisonRecord]:
+        """All poisoned keys."""
+        with self._view() as rows:
+            return _all(rows, Table.POISON, b"")
+
+    def events(self, target: str) -> list[EventRecord]:
+        """Buffered signals of a target, oldest first."""
+        with self._view() as rows:
+            return _all(rows, Table.EVENTS, text_key(target) + b"\0")
+
+    def finished(self, *, before: float | None = None, limit: int | None = None) -> list[tuple[str, float]]:
+        """Finished roots and when they finished (epoch seconds), the longest finished first.
+
+        `before` leaves out what finished at that time or later. This is what retention removes.
+        """
+        found: list[tuple[str, float]] = []
+        with self._view() as rows:
+            for key, root in rows.scan(Table.FINISHED):
+                at, id_ = int.from_bytes(key[:8]) / 1e6, key[9:]
+                if (before is not None and at >= before) or len(found) == limit:
+                    break
+                if id_ == root:
+                    found.append((id_.decode(), at))
+        return found
+
+    def scan(
+        self,
+        *,
+        state: ProcedureState | None = None,
+        type_name: str | None = None,
+        root: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+    ) -> Iterator[ProcedureRecord]:
+        """Heads in submit order that match all given filters; newest first with `reverse`.
+
+        Read in chunks of up to 256 index rows, each from one snapshot, while the caller iterates: none comes twice,
+        and one that changed meanwhile comes as it is when its chunk is read.
+        """
+        table, start = _narrowest_index(state, type_name, root, tag)
+        place = None
+        if after is not None:
+            head = self.procedure(after)
+            if head is None:
+                raise UnknownProcedure(f"no procedure has the id {after!r}, so nothing comes after it")
+            place = start + number_key(head.seq)
+
+        def matches(head: ProcedureRecord) -> bool:
+            return (
+                (state is None or head.state is state)
+                and (type_name is None or head.type_name == type_name)
+                and (root is None or head.root == root)
+                and (tag is None or tag in head.tags)
+            )
+
+        def chunks(place: bytes | None) -> Iterator[ProcedureRecord]:
+            while True:
+                with self._view() as rows:
+                    entries = list(islice(rows.scan(table, start, after=place, reverse=reverse), _CHUNK))
+                    heads = [_indexed_head(rows, table, key, id_) for key, id_ in entries]
+                yield from filter(matches, heads)
+                if len(entries) < _CHUNK:
+                    return
+                place = entries[-1][0]
+
+        return chunks(place)
+
+
+def _narrowest_index(
+    state: ProcedureState | None, type_name: str | None, root: str | None, tag: str | None
+) -> tuple[Table, bytes]:
+    """The index that probably has the fewest rows for these filters, and the prefix of its keys."""
+    if root is not None:
+        return Table.MEMBERS, prefix(root)
+    if tag is not None:
+        return Table.BY_TAG, text_key(tag) + b"\0"
+    if state is not None and (state not in TERMINAL or type_name is None):
+        return Table.BY_STATE, STATE_PREFIX[state]
+    if type_name is not None:
+        return Table.BY_TYPE, text_key(type_name) + b"\0"
+    return Table.ORDER, b""
+
+
+def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:
+    value = rows.get(Table.PROCEDURES, key)
+    return None if value is None else cast("ProcedureRecord", codec.decode(Table.PROCEDURES, key, value))
+
+
+def _indexed_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord:
+    """The head an index row points to. The row is checked by it: both end in the same seq."""
+    head = _head(rows, id_)
+    if head is None or number_key(head.seq) != key[-8:]:
+        raise codec.damaged(table, key, "the row points to a procedure that is missing or another one")
+    return head
+
+
+def _all(rows: Rows, table: Table, start: bytes) -> list[Any]:
+    return [codec.decode(table, key, value) for key, value in rows.scan(table, start)]

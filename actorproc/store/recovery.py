@@ -1,0 +1,141 @@
+"""What a start reads: every unfinished tree, and what is wrong with the rest.
+
+Only indexes and unfinished trees are read, so a start costs what is unfinished and not what ever ran. The
+indexes are trusted as far as they agree with the heads and with each other in number; when they do not, every
+head is read instead, and the disagreement is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from actorproc.errors import StoreDamaged
+from actorproc.model.records import ProcedureRecord, UndoRecord
+from actorproc.model.snapshot import Damage, Snapshot
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.store import codec
+from actorproc.store.layout import EPOCH, NEXT_SEQ, STATE_PREFIX, number_key, prefix
+from actorproc.store.tables import Rows, Table
+
+__all__ = ["read_number", "read_snapshot"]
+
+_LIVE = [state for state in ProcedureState if state not in TERMINAL]
+_ONE_PER_HEAD = (Table.ORDER, Table.MEMBERS, Table.BY_STATE)
+
+
+def read_snapshot(rows: Rows) -> Snapshot:
+    """The snapshot a start or a reopen begins with. Never raises for a damaged record."""
+    reader = _Reader(rows)
+    heads = reader.live_heads()
+    units: list[UndoRecord] = []
+    for root in dict.fromkeys(head.root for head in heads):
+        units.extend(reader.records(Table.UNDO, prefix(root)))
+    last = next(rows.scan(Table.ORDER, reverse=True), None)
+    highest = max([int.from_bytes(last[0]) if last else 0, *(head.seq for head in heads)])
+    return Snapshot(
+        epoch=reader.number(EPOCH),
+        next_seq=max(highest + 1, reader.number(NEXT_SEQ)),
+        next_ticket=max((head.ticket for head in heads), default=0) + 1,
+        procedures=heads,
+        units=units,
+        locks=list(reader.records(Table.LOCKS)),
+        poisons=list(reader.records(Table.POISON)),
+        events=list(reader.records(Table.EVENTS)),
+        damage=list(reader.damage.values()),
+    )
+
+
+def read_number(rows: Rows, key: bytes) -> int:
+    """A number kept in `meta`; 0 when it was never stored."""
+    value = rows.get(Table.META, key)
+    return 0 if value is None else int(codec.decode(Table.META, key, value))
+
+
+class _Disagreement(Exception):
+    """An index does not fit the heads."""
+
+
+class _Reader:
+    """Reads records of one snapshot and keeps a list of those that are damaged."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.damage: dict[tuple[str, str], Damage] = {}
+
+    def records(self, table: Table, start: bytes = b"") -> Iterator[Any]:
+        """All sound records under a prefix."""
+        for key, value in self._rows.scan(table, start):
+            try:
+                yield codec.decode(table, key, value)
+            except StoreDamaged as error:
+                self._report(error)
+
+    def number(self, key: bytes) -> int:
+        """A number kept in `meta`; 0 when it is damaged or was never stored."""
+        try:
+            return read_number(self._rows, key)
+        except StoreDamaged as error:
+            self._report(error)
+            return 0
+
+    def live_heads(self) -> list[ProcedureRecord]:
+        """Every sound head of every tree in which something has not finished, in submit order."""
+        try:
+            heads = self._by_index()
+        except _Disagreement:
+            heads = self._by_reading_all()
+        return sorted(heads, key=lambda head: head.seq)
+
+    def _by_index(self) -> list[ProcedureRecord]:
+        rows = self._rows
+        if len({rows.count(table) for table in (Table.PROCEDURES, *_ONE_PER_HEAD)}) > 1:
+            counts = ", ".join(f"{table.label} {rows.count(table)}" for table in (Table.PROCEDURES, *_ONE_PER_HEAD))
+            self._disagree(Table.BY_STATE, b"", f"there should be one row per procedure in each index: {counts}")
+        known: dict[bytes, ProcedureRecord | None] = {}
+        roots: dict[str, None] = {}
+        for state in _LIVE:
+            for key, id_ in rows.scan(Table.BY_STATE, STATE_PREFIX[state]):
+                head = known[id_] = self._head(Table.BY_STATE, key, id_)
+                if head is not None:
+                    roots[head.root] = None
+                    if head.state is not state:
+                        self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
+        heads: list[ProcedureRecord] = []
+        for root in roots:
+            for key, id_ in rows.scan(Table.MEMBERS, prefix(root)):
+                member = known[id_] if id_ in known else self._head(Table.MEMBERS, key, id_)
+                if member is None:
+                    continue
+                if key != prefix(member.root) + number_key(member.seq):
+                    self._disagree(Table.MEMBERS, key, f"it points to {member.id}, which belongs elsewhere")
+                heads.append(member)
+        return heads
+
+    def _by_reading_all(self) -> list[ProcedureRecord]:
+        heads: list[ProcedureRecord] = list(self.records(Table.PROCEDURES))
+        live = {head.root for head in heads if head.state not in TERMINAL}
+        return [head for head in heads if head.root in live]
+
+    def _head(self, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
+        """The head an index row points to; None when it is damaged."""
+        value = self._rows.get(Table.PROCEDURES, id_)
+        if value is None:
+            self._disagree(table, key, "the procedure it points to is missing")
+        else:
+            try:
+                head: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, value)
+            except StoreDamaged as error:
+                self._report(error)
+                return None
+            if number_key(head.seq) == key[-8:]:
+                return head
+            self._disagree(table, key, f"the procedure it points to has the number {head.seq}")
+        return None
+
+    def _disagree(self, table: Table, key: bytes, reason: str) -> None:
+        self._report(codec.damaged(table, key, reason))
+        raise _Disagreement(reason)
+
+    def _report(self, error: StoreDamaged) -> None:
+        self.damage[error.table, error.key] = Damage(error.table, error.key, error.reason)

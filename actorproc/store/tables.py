@@ -1,0 +1,53 @@
+"""The databases of a store and the sorted rows in them. Keys and values are in `actorproc.store.layout`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Protocol
+
+__all__ = ["Rows", "Table"]
+
+
+class Table(IntEnum):
+    """One named database; its name on disk is the member's name in lower case."""
+
+    META = 0
+    PROCEDURES = 1
+    STEPS = 2
+    CHILDREN = 3
+    MEMBERS = 4
+    UNDO = 5
+    LOCKS = 6
+    POISON = 7
+    TIMERS = 8
+    EVENTS = 9
+    NOTES = 10
+    ORDER = 11
+    FINISHED = 12
+    BY_STATE = 13
+    BY_TYPE = 14
+    BY_TAG = 15
+
+    @property
+    def label(self) -> str:
+        """The name on disk."""
+        return self.name.lower()
+
+
+class Rows(Protocol):
+    """One consistent snapshot of a store's rows."""
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """The value under a key."""
+        ...
+
+    def scan(
+        self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows whose keys begin with `prefix`, in key order; with `after` those that come after that key."""
+        ...
+
+    def count(self, table: Table) -> int:
+        """How many rows a table has, in constant time."""
+        ...

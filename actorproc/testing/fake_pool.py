@@ -1,0 +1,154 @@
+"""A `WorkerPool` of threads: real procedure actors and real messages, no processes.
+
+For tests of what stands above the pool. A step cannot be killed here: a worker that is killed or crashed falls
+silent, its thread ends with the step. `crash` plays every death the real pool knows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from actorproc.errors import UsageError
+from actorproc.model.events import CrashReport
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.procedure.context import StopStep
+from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
+from actorproc.workers.child.desk import Desk
+from actorproc.workers.child.roster import Roster
+from actorproc.workers.frames import FromWorker, Stop, ToWorker
+
+__all__ = ["FakePool"]
+
+logger = logging.getLogger("actorproc.testing")
+
+
+class FakePool:
+    """Workers as threads of this program. `boot_failures` workers die before they are ready, then all boot."""
+
+    def __init__(self, *, warm_limit: int = 1024, boot_failures: int = 0) -> None:
+        self._warm_limit = warm_limit
+        self._boot_failures = boot_failures
+        self._workers: dict[WorkerId, _FakeWorker] = {}
+        self._lock = threading.RLock()
+        """Events go out under it, so nothing is heard of a worker after its death."""
+        self._sink: Callable[[PoolEvent], None] | None = None
+
+    def open(self, sink: Callable[[PoolEvent], None]) -> None:
+        """Events go to `sink`, on the threads of the workers."""
+        self._sink = sink
+
+    def launch(self, worker: WorkerId) -> None:
+        """Start a thread that plays this worker."""
+        with self._lock:
+            if self._sink is None or worker in self._workers:
+                msg = f"the pool is not open, or worker {worker.slot}.{worker.incarnation} lives already"
+                raise UsageError(msg)
+            fake = self._workers[worker] = _FakeWorker(self, worker, self._warm_limit)
+            if self._boot_failures > 0:
+                self._boot_failures -= 1
+                self._bury(worker, CrashReport(kind="boot", message="the test wants this boot to fail"), booted=False)
+                return
+            fake.start()
+
+    def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
+        """Hand messages over at once."""
+        fake = self._workers.get(worker)
+        if fake is not None:
+            for message in messages:
+                fake.desk.take_in(message)
+
+    def stop(self, worker: WorkerId) -> None:
+        """Orderly end after the running step."""
+        self.send(worker, [Stop()])
+
+    def kill(self, worker: WorkerId, *, grace: float = 0.0, blamed: StepToken | None = None, reason: str = "") -> None:
+        """The worker is dead at once; `grace` is not waited for."""
+        del grace
+        kind = "stopped" if blamed is None else "timeout"
+        self.crash(worker, CrashReport(kind=kind, message=reason or "the worker pool ended it", signal="SIGKILL"))
+
+    def crash(self, worker: WorkerId, report: CrashReport | None = None) -> None:
+        """Let a worker die: by SIGKILL from nowhere, unless a report says how."""
+        if report is None:
+            report = CrashReport(kind="signal", message="killed by signal 9 (SIGKILL)", signal="SIGKILL")
+        self._bury(worker, report, booted=True)
+
+    def facts(self) -> dict[WorkerId, WorkerInfo]:
+        """Live workers; they have no process to measure."""
+        now = time.monotonic()
+        return {
+            worker: WorkerInfo(
+                slot=worker.slot, incarnation=worker.incarnation, pid=0, state=fake.state, age=now - fake.started
+            )
+            for worker, fake in list(self._workers.items())
+        }
+
+    def close(self, timeout: float) -> None:
+        """Stop all workers; after `timeout` seconds the rest is dead. Idempotent."""
+        deadline = time.monotonic() + timeout
+        for worker, fake in list(self._workers.items()):
+            self.stop(worker)
+            if fake is not threading.current_thread():
+                fake.join(max(0.0, deadline - time.monotonic()))
+            self.crash(worker, CrashReport(kind="stopped", message="it did not stop in time", signal="SIGKILL"))
+
+    # ------------------------------------------------------------------ called by the workers
+    def _emit(self, fake: _FakeWorker, event: PoolEvent) -> None:
+        with self._lock:
+            if self._workers.get(fake.worker) is fake and self._sink is not None:
+                self._sink(event)
+
+    def _bury(self, worker: WorkerId, report: CrashReport, *, booted: bool) -> None:
+        with self._lock:
+            fake = self._workers.get(worker)
+            if fake is not None:
+                fake.terminating = True
+                fake.desk.stop()
+                self._emit(fake, WorkerDied(worker, report, booted))
+                del self._workers[worker]
+
+
+class _FakeWorker(threading.Thread):
+    """One worker; also its own channel and its own guard, as far as threads can have one."""
+
+    def __init__(self, pool: FakePool, worker: WorkerId, warm_limit: int) -> None:
+        super().__init__(name=f"fake-worker-{worker.slot}", daemon=True)
+        self.worker = worker
+        self.started = time.monotonic()
+        self.terminating = False
+        self.desk = Desk(self, self)
+        self._pool = pool
+        self._warm_limit = warm_limit
+
+    @property
+    def state(self) -> str:
+        return "idle" if self.desk.current is None else "busy"
+
+    def run(self) -> None:
+        self._pool._emit(self, WorkerBooted(self.worker, 0))
+        try:
+            Roster(self.desk, self._warm_limit).serve()
+            report = CrashReport(kind="stopped", message="stopped as asked", code=0)
+        except StopStep:
+            return
+        except BaseException as error:
+            logger.debug("a fake worker failed", exc_info=True)
+            report = CrashReport(kind="exit", message=f"failed in its own machinery: {error!r}")
+        self._pool._bury(self.worker, report, booted=True)
+
+    def send(self, messages: Sequence[FromWorker]) -> None:
+        if not self.terminating:
+            self._pool._emit(self, WorkerMessages(self.worker, list(messages)))
+
+    def allow_interrupt(self) -> None:
+        if self.terminating:
+            raise StopStep
+
+    def forbid_interrupt(self) -> None:
+        """Threads cannot be interrupted."""
+
+    def restore(self) -> None:
+        """What a step does to this process stays done."""

@@ -1,0 +1,80 @@
+"""The faults of a simulated history: what may go wrong, when, and how often it really did.
+
+A plan draws a few faults and for each the opportunity at which it fires (the third commit, the second
+running step, ...). A fault counts as *effective* only when it fired while work was in flight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from random import Random
+
+__all__ = ["FaultKind", "FaultPlan"]
+
+
+class FaultKind(StrEnum):
+    """One way a history is disturbed."""
+
+    HOST_BEFORE_COMMIT = "host dies before a commit"
+    HOST_AFTER_COMMIT = "host dies after a commit"
+    HOST_WHILE_ACTING = "host dies half-way through acting"
+    HOST_IN_RECOVERY = "host dies during recovery"
+    COMMIT_LOST = "commit fails, not applied"
+    COMMIT_UNKNOWN = "commit fails, yet applied"
+    WORKER_BEFORE = "worker dies before a step begins"
+    WORKER_DURING = "worker dies during a step"
+    WORKER_AFTER = "worker dies after its answer"
+    WORKER_AGAIN = "worker killed again and again by one step"
+    ANSWER_LATE = "answer of an older epoch arrives late"
+    ANSWER_OLD = "answer of an older incarnation arrives"
+    ANSWER_TWICE = "answer arrives twice"
+    TAKE_BACK_RACE = "take-back crosses the answer"
+    CLOCK_FORWARD = "clock jumps forward"
+    CLOCK_BACK = "clock jumps back"
+    EARLY_TICK = "timer fires early"
+    REFUSED = "worker refuses a state once"
+
+
+_ALWAYS = tuple(
+    kind for kind in FaultKind if kind not in {FaultKind.TAKE_BACK_RACE, FaultKind.ANSWER_LATE, FaultKind.ANSWER_OLD}
+)
+
+
+class FaultPlan:
+    """The faults of one history. `fires` is asked at each opportunity; the answer is part of the seed."""
+
+    def __init__(self, random: Random) -> None:
+        self.effective: Counter[FaultKind] = Counter()
+        self._waiting: dict[FaultKind, int] = {}
+        draw = random.random
+        for _ in range(3 + int(draw() * 4)):
+            kind = _ALWAYS[int(draw() * len(_ALWAYS))]
+            self._waiting[kind] = int(draw() * (4 if kind is FaultKind.HOST_IN_RECOVERY else 8))
+        # These three only add to what another fault or the core itself begins, so they stay armed.
+        if draw() < 0.5:
+            self._waiting[FaultKind.ANSWER_LATE] = 0
+        if draw() < 0.5:
+            self._waiting[FaultKind.ANSWER_OLD] = 0
+        self._waiting[FaultKind.TAKE_BACK_RACE] = 0
+
+    @property
+    def total(self) -> int:
+        """Effective faults so far."""
+        return self.effective.total()
+
+    def is_armed(self, kind: FaultKind) -> bool:
+        """Whether this fault will fire at some opportunity to come."""
+        return kind in self._waiting
+
+    def fires(self, kind: FaultKind) -> bool:
+        """Whether the fault fires at this opportunity; then it is counted and spent."""
+        left = self._waiting.get(kind)
+        if left is None:
+            return False
+        if left:
+            self._waiting[kind] = left - 1
+            return False
+        del self._waiting[kind]
+        self.effective[kind] += 1
+        return True

@@ -1,0 +1,316 @@
+"""Deterministic simulation: the real core and a real store, everything else played by one seeded loop.
+
+A crash is a place in this loop, so every place can be tried: between decide and commit, between commit and
+act, half-way through acting, in a worker. One `random.Random` makes every choice; the same seed gives the
+same trace, byte for byte (the method of FoundationDB and TigerBeetle, on the shell rules of this project).
+
+Run ``python -m actorproc.testing.simulation --seconds 60`` for a campaign, ``--replay SEED`` for one history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from actorproc.model.events import AbortRequested, Signalled, Submitted, Tick
+from actorproc.model.states import TERMINAL
+from actorproc.testing.fake_shell import FakeShell
+from actorproc.testing.fake_workers import FakeWorker
+from actorproc.testing.faults import FaultKind
+from actorproc.testing.image import Image
+from actorproc.testing.invariants import Entry, StoreDump, Violation, check
+from actorproc.testing.scripts import program_of
+from actorproc.testing.world import HostCrash, World
+
+__all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulate"]
+
+MAX_TURNS = 6000
+"""A history that needs more turns than this is taken to be stuck."""
+MIN_FAULTS = 2
+"""Effective faults without which a history is not counted."""
+
+
+class History(msgspec.Struct):
+    """The outcome of one simulated history."""
+
+    seed: int
+    violations: list[Violation]
+    faults: Counter[FaultKind]
+    journal: list[Entry]
+    steps: int
+    """Steps of the scenario's programs."""
+
+    @property
+    def trace(self) -> str:
+        """One line per entry of the journal."""
+        return "\n".join(repr(entry) for entry in self.journal)
+
+    @property
+    def digest(self) -> str:
+        """Hash of the trace bytes."""
+        return hashlib.sha256(self.trace.encode()).hexdigest()
+
+
+class Simulation:
+    """One history. `check_every`: compare memory with a restored core at every n-th commit (1: each)."""
+
+    def __init__(self, seed: int, *, check_every: int = 1) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        self.check_every = check_every
+        self.actions = list(reversed(self.world.scenario.actions))
+        self.last_reply = 0
+        self.asked_again = False
+        self.shell = FakeShell(self.world, first=True, check_every=check_every)
+
+    def run(self) -> History:
+        """Play the history to its end and judge it."""
+        for _ in range(MAX_TURNS):
+            try:
+                if not self._turn():
+                    break
+            except HostCrash:
+                self._host_died()
+        else:
+            self.world.violate(15, f"still busy after {MAX_TURNS} turns")
+        self._judge()
+        return self.history()
+
+    def history(self) -> History:
+        """What there is to see so far."""
+        world = self.world
+        return History(self.seed, world.violations, world.plan.effective, world.journal, world.scenario.steps)
+
+    # ------------------------------------------------------------ the loop
+    def _turn(self) -> bool:
+        """Make one of the possible moves, drawn by chance; False when the history is over."""
+        moves = self._moves()
+        if not moves:
+            return self._idle()
+        move = moves[self.world.pick(len(moves))]
+        if isinstance(move, FakeWorker):
+            self.shell.workers.move(move)
+            if len(move.queue) > 1 and self.world.random() < 0.3:
+                # A silent worker with steps behind its running one: what makes the core take steps back.
+                self.world.now += 0.01
+                self.world.inbox.append(Tick())
+        else:
+            move()
+        if self.world.random() < 0.05:
+            self._disturb_time()
+        return True
+
+    def _moves(self) -> list[Any]:
+        shell, world = self.shell, self.world
+        moves: list[Any] = []
+        if world.inbox:
+            # Twice, so that batches hold more than one event on the average.
+            moves += (shell.deliver, shell.deliver)
+        if shell.in_flight is not None:
+            moves.append(shell.commit)
+        elif shell.batch.is_open:
+            moves.append(shell.close)
+        moves += [worker for worker in shell.workers.live.values() if worker.can_move]
+        if shell.workers.booting:
+            moves.append(shell.workers.boot)
+        if self.actions:
+            moves.append(self._act_as_client)
+        if world.late:
+            moves.append(self._bring_late)
+        return moves
+
+    def _idle(self) -> bool:
+        """Nothing can move: let time pass to what comes next, or tie up loose ends. False when all is over."""
+        world, shell = self.world, self.shell
+        hanging = shell.workers.hanging_until()
+        deadline = shell.core.next_deadline()
+        if hanging is not None and (deadline is None or hanging[0] <= deadline):
+            until, worker = hanging
+            world.now = max(world.now, until)
+            shell.workers.kill(worker, "timeout", blamed=worker.running[0].token if worker.running else None)
+        elif deadline is not None:
+            world.now = max(world.now, deadline)
+            world.inbox.append(Tick())
+        elif shell.unregistered:
+            shell.register(shell.unregistered.pop())
+        else:
+            return self._end_open_waits()
+        return True
+
+    def _end_open_waits(self) -> bool:
+        """Faults are over: send the signals and register the classes that somebody still needs."""
+        unfinished = [head for head in self.world.store.scan() if head.state not in TERMINAL]
+        parked = sorted({head.type_name for head in unfinished if head.parked is not None})
+        if parked and not self.asked_again:
+            self.asked_again = True
+            for type_name in parked:
+                self.shell.register(type_name)
+            return True
+        self.asked_again = False
+        events = sorted({head.event for head in unfinished if head.event is not None})
+        for event in events:
+            self.shell.tell(Signalled(event, b"at last", self._reply()))
+        return bool(events)
+
+    def _disturb_time(self) -> None:
+        world = self.world
+        if world.plan.fires(FaultKind.CLOCK_FORWARD):
+            world.now += 30 * world.random()
+        elif world.plan.fires(FaultKind.CLOCK_BACK):
+            world.now -= 30 * world.random()
+        elif world.plan.fires(FaultKind.EARLY_TICK):
+            world.inbox.append(Tick())
+        else:
+            world.now += world.random() * 0.2
+            deadline = self.shell.core.next_deadline()
+            if deadline is not None and deadline <= world.now:
+                world.inbox.append(Tick())
+
+    def _host_died(self) -> None:
+        """Everything but the store is gone; a new host starts, and may die while it recovers."""
+        world = self.world
+        while True:
+            world.journal.append(("host-died",))
+            self.shell.workers.host_died()
+            unanswered = [call for call in self.shell.callers.values() if isinstance(call, Submitted)]
+            if world.random() < 0.3:
+                world.now += 10 * world.random()
+            self.shell = FakeShell(world, first=False, check_every=self.check_every)
+            for call in unanswered:  # a caller without an answer asks again, with the same ids
+                self._submit(call.procedures)
+            if not world.plan.fires(FaultKind.HOST_IN_RECOVERY):
+                return
+
+    # ------------------------------------------------------------ the outside
+    def _reply(self) -> int:
+        self.last_reply += 1
+        return self.last_reply
+
+    def _submit(self, procedures: tuple[Any, ...]) -> None:
+        reply = self._reply()
+        self.world.journal.append(("submit", reply, tuple(new.id for new in procedures)))
+        self.shell.tell(Submitted(procedures, reply))
+
+    def _act_as_client(self) -> None:
+        action = self.actions.pop()
+        scenario, now = self.world.scenario, self.world.now
+        new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
+        if action.kind == "submit":
+            self._submit(tuple(new))
+        elif action.kind == "conflict":
+            self._submit((msgspec.structs.replace(new[0], digest=b"another"),))
+        elif action.kind == "abort":
+            self.shell.tell(AbortRequested(action.targets[0], self._reply()))
+        else:
+            self.shell.tell(Signalled(action.targets[0], b"signal", self._reply()))
+
+    def _bring_late(self) -> None:
+        event = self.world.late.pop(self.world.pick(len(self.world.late)))
+        self.world.journal.append(("late", event))
+        self.world.inbox.append(event)
+
+    # ------------------------------------------------------------ judging
+    def _judge(self) -> None:
+        world, shell = self.world, self.shell
+        is_quiet = shell.in_flight is None and not shell.batch.is_open
+        if is_quiet and Image(world.store.load()).content() != shell.image.content():
+            world.violate(0, "the store does not hold what the decisions wrote")
+        if shell.callers:
+            world.violate(15, f"callers never answered: {sorted(shell.callers)}")
+        world.violations += check(world.journal, StoreDump.of(world.store), bystander=world.scenario.bystander)
+
+
+# ---------------------------------------------------------------- campaigns
+class Campaign(msgspec.Struct):
+    """Totals of many histories. `weak` ones had fewer than two effective faults and are not counted."""
+
+    histories: int = 0
+    weak: int = 0
+    seconds: float = 0.0
+    faults: Counter[FaultKind] = msgspec.field(default_factory=Counter)
+    failed: list[History] = msgspec.field(default_factory=list)
+
+    @property
+    def per_minute(self) -> float:
+        """Counted histories a minute of one core."""
+        return 60.0 * self.histories / self.seconds if self.seconds else 0.0
+
+
+def simulate(seed: int, *, check_every: int = 1) -> History:
+    """Play and judge the history of this seed. An exception of the core is a violation too (number 0)."""
+    simulation = Simulation(seed, check_every=check_every)
+    try:
+        return simulation.run()
+    except Exception as error:  # noqa: BLE001 - recorded as the history's outcome, with its seed
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = "" if place is None else f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
+        simulation.world.violate(0, f"raised {type(error).__name__}: {error}{where}")
+        return simulation.history()
+
+
+def run_campaign(first_seed: int, *, seconds: float, histories: int | None = None, keep: int = 20) -> Campaign:
+    """Histories of consecutive seeds until the CPU `seconds` or the number is used up, or `keep` have failed."""
+    campaign = Campaign()
+    started = time.process_time()
+    seed = first_seed
+    while campaign.seconds < seconds and len(campaign.failed) < keep:
+        if histories is not None and seed - first_seed >= histories:
+            break
+        history = simulate(seed)
+        seed += 1
+        if history.faults.total() >= MIN_FAULTS:
+            campaign.histories += 1
+        else:
+            campaign.weak += 1
+        campaign.faults.update(history.faults)
+        if history.violations:
+            campaign.failed.append(history)
+        campaign.seconds = time.process_time() - started
+    return campaign
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; exit code 1 when a history violated an invariant."""
+    parser = argparse.ArgumentParser(
+        prog="python -m actorproc.testing.simulation", description="Play seeded histories with faults against the core."
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds to spend (default 60)")
+    parser.add_argument("--seed", type=int, default=1, help="first seed (default 1)")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="play one history and print its trace")
+    parser.add_argument("--keep", type=int, default=20, help="stop after this many failing histories (default 20)")
+    chosen = parser.parse_args(arguments)
+    out = sys.stdout.write
+    if chosen.replay is not None:
+        history = simulate(chosen.replay)
+        out(f"{history.trace}\n")
+        _show(history)
+        return 1 if history.violations else 0
+    campaign = run_campaign(chosen.seed, seconds=chosen.seconds, keep=chosen.keep)
+    if campaign.failed:
+        out(f"trace of seed {campaign.failed[0].seed}:\n{campaign.failed[0].trace}\n\n")
+    for history in campaign.failed:
+        _show(history)
+    out(f"{campaign.histories} histories in {campaign.seconds:.1f} s: {campaign.per_minute:,.0f} a minute\n")
+    out(f"{campaign.weak} more had fewer than two effective faults\n")
+    out(f"{campaign.faults.total()} effective faults\n")
+    for kind in FaultKind:
+        out(f"  {campaign.faults[kind]:>8}  {kind}\n")
+    out(f"{len(campaign.failed)} histories with violations\n")
+    return 1 if campaign.failed else 0
+
+
+def _show(history: History) -> None:
+    for violation in history.violations:
+        sys.stdout.write(f"seed {history.seed}: invariant {violation.number}: {violation.text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

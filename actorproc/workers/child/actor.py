@@ -1,0 +1,169 @@
+"""One live procedure in a worker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from actorproc.model.ids import Mode, StepToken
+from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Outcome, Refused
+from actorproc.model.records import ErrorInfo
+from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.state import StateRefused
+from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
+from actorproc.workers.frames import Definition, Ended, FrameError, NeedState, Run
+
+if TYPE_CHECKING:
+    from actorproc.procedure.procedure import Procedure
+    from actorproc.workers.child.desk import Desk
+
+__all__ = ["ProcedureActor"]
+
+_CHAIN_SECONDS = 0.05
+"""How long steps that need no record may follow one another before the host hears of them."""
+_set = msgspec.structs.force_setattr
+
+
+class ProcedureActor(DispatchedActor):
+    """Restores a state, runs one step, dumps the state, answers; keeps the live object for the next step.
+
+    It stops itself when the procedure has nothing to do for now: finished, suspended, asleep, waiting, parked or
+    failed. The next attempt then starts from persisted bytes, never from what a failed step left in memory.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, desk: Desk, procedure: str) -> None:
+        super().__init__(dispatcher)
+        self.procedure = procedure
+        self._desk = desk
+        self._live: Procedure | None = None
+        self._runtime: TypeRuntime | None = None
+
+    def on_receive(self, run: Run) -> None:
+        """Run one step and answer it before anything else runs."""
+        try:
+            runtime = self._desk.types.runtime(run.type_name)
+            is_ready = self._restore(run, runtime)
+        except StateRefused as error:
+            self._answer(run, Refused(reason=error.reason))
+            return
+        if not is_ready:
+            self._desk.channel.send([NeedState(run.token)])
+            self._stop()
+            return
+        started = time.monotonic()
+        outcome, classes = self._step(run, runtime)
+        _set(outcome, "elapsed", time.monotonic() - started)
+        if self._desk.guard.terminating and isinstance(outcome, Failed):
+            # User code turned the interruption into some failure of its own; the kill is the truth, not that.
+            self._desk.guard.allow_interrupt()
+        try:
+            definitions = self._desk.types.announce(classes, runtime) if classes else ()
+        except Exception as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__)
+            self._answer(run, _unanswerable(run.token, error))
+            return
+        self._answer(run, outcome, definitions)
+
+    def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
+        """User code cannot get here: this is the worker's own machinery."""
+        self._desk.broken = error
+
+    def on_stop(self) -> None:
+        """Let go of the live object."""
+        self._live = None
+        self._runtime = None
+
+    def _restore(self, run: Run, runtime: TypeRuntime) -> bool:
+        """Have the live object for this step; False when its state must be sent first."""
+        if run.state is None:
+            return self._live is not None and self._runtime is runtime
+        guard = self._desk.guard
+        guard.allow_interrupt()
+        try:
+            self._live = runtime.load(run.state, run.codec, run.version)
+        except (StateRefused, StopStep):
+            raise
+        except BaseException as error:  # load is user code; a sys.exit() in it is a refusal as well
+            msg = f"{run.type_name} cannot load its state: {type(error).__name__}: {error}"
+            raise StateRefused(msg) from error
+        finally:
+            guard.forbid_interrupt()
+        self._runtime = runtime
+        return True
+
+    def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
+        """Run the step, and those after it that need no record of their own."""
+        token = run.token
+        outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
+        steps = 1
+        began = time.monotonic()
+        while self._may_chain(run, outcome) and time.monotonic() - began < _CHAIN_SECONDS:
+            outcome, classes = self._run_once(run, runtime, token.step + steps, 0, None)
+            if isinstance(outcome, Failed):
+                return outcome, classes
+            steps += 1
+        if steps > 1:
+            _set(outcome, "steps", steps)
+        return outcome, classes
+
+    def _may_chain(self, run: Run, outcome: Outcome) -> bool:
+        return (
+            isinstance(outcome, Advanced)
+            and not outcome.persist
+            and run.token.mode is not Mode.ROLLBACK
+            and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
+            and not self._desk.is_wanted(run.token)
+        )
+
+    def _run_once(
+        self, run: Run, runtime: TypeRuntime, step: int, children_step: int, event: bytes | None
+    ) -> tuple[Outcome, tuple[type, ...]]:
+        token, desk = run.token, self._desk
+        assert self._live is not None
+        context = Context(
+            desk.step_channel(token),
+            id=token.procedure,
+            type_name=run.type_name,
+            step=step,
+            attempt=token.attempt,
+            mode=token.mode,
+            unit=run.unit,
+            parent_id=run.parent,
+            root_id=run.root,
+            deadline=run.deadline,
+            replayed=run.replayed,
+            children_step=children_step,
+            env=desk.env,
+            codec=runtime.codec,
+            outputs=desk.types.codec_of,
+            log_level=desk.log_level,
+        )
+        desk.guard.allow_interrupt()
+        try:
+            return runtime.run(self._live, context, token.mode, run.unit, event)
+        finally:
+            desk.guard.forbid_interrupt()
+
+    def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> None:
+        # The actor changes before the answer leaves: with the answer the host may send the next step.
+        if not _goes_on(outcome, run.token.mode):
+            self._stop()
+        try:
+            self._desk.channel.send([Ended(run.token, outcome, definitions)])
+        except FrameError as error:
+            self._stop()
+            self._desk.channel.send([Ended(run.token, _unanswerable(run.token, error))])
+
+
+def _goes_on(outcome: Outcome, mode: Mode) -> bool:
+    if isinstance(outcome, Advanced | Answered):
+        return True
+    return mode is Mode.ROLLBACK and isinstance(outcome, Finished)
+
+
+def _unanswerable(token: StepToken, error: Exception) -> Failed:
+    message = f"the step's result cannot be sent to the host: {error}"
+    info = ErrorInfo("usage", type(error).__qualname__, message, procedure=token.procedure, step=token.step)
+    return Failed(error=info)

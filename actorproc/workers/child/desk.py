@@ -1,0 +1,222 @@
+"""What all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
+
+Two threads meet here. The reader thread puts in what the host sends, the main thread runs steps. A step belongs to
+whoever takes its token out of `_waiting`: the main thread to run it, or the reader thread to give it back; taking
+a key out of a dict is atomic, so no step is ever both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Sequence
+from queue import SimpleQueue
+from typing import Any, Protocol, assert_never
+
+from actorproc.errors import ActorprocError, NotAllowed
+from actorproc.model.ids import StepToken
+from actorproc.workers.child.types import TypeShelf
+from actorproc.workers.frames import (
+    AbortAsked,
+    Answer,
+    Ask,
+    Define,
+    FrameError,
+    FromWorker,
+    Heartbeat,
+    Hello,
+    LogLine,
+    Prepare,
+    Returned,
+    Run,
+    Stop,
+    TakeBackSteps,
+    ToWorker,
+)
+
+__all__ = ["Desk"]
+
+
+class Outlet(Protocol):
+    """Where messages to the host go."""
+
+    def send(self, messages: Sequence[FromWorker]) -> None:
+        """Send one frame, whole. Raises `FrameError` when it is too long."""
+        ...
+
+
+class Interrupts(Protocol):
+    """Whether a request to end may interrupt the thread that runs steps."""
+
+    @property
+    def terminating(self) -> bool:
+        """The worker was asked to end at once."""
+        ...
+
+    def allow_interrupt(self) -> None:
+        """From here it may raise `StopStep`."""
+        ...
+
+    def forbid_interrupt(self) -> None:
+        """From here it waits."""
+        ...
+
+    def restore(self) -> None:
+        """Undo what a step did to the process."""
+        ...
+
+
+class Desk:
+    """State of a running worker."""
+
+    def __init__(self, channel: Outlet, guard: Interrupts) -> None:
+        self.channel = channel
+        self.guard = guard
+        self.types = TypeShelf()
+        self.env: Any = None
+        self.log_level = 20
+        self.current: StepToken | None = None
+        """The step that is running."""
+        self.broken: BaseException | None = None
+        """An exception of the machinery itself: the worker must end."""
+        self._queue: SimpleQueue[Run | None] = SimpleQueue()
+        self._waiting: dict[StepToken, Run] = {}
+        self._abort_asked: set[StepToken] = set()
+        self._requests = itertools.count(1)
+        self._answers: dict[int, _Pending] = {}
+
+    # ------------------------------------------------------------------ reader thread
+    def take_in(self, message: ToWorker) -> None:
+        """Act on a message of the host; never waits."""
+        match message:
+            case Run():
+                self.put(message)
+            case Answer():
+                self.answer(message)
+            case TakeBackSteps(tokens):
+                self.give_back(tokens)
+            case Define(definition):
+                self.types.define(definition)
+            case AbortAsked(token):
+                self.ask_to_abort(token)
+            case Stop():
+                self.stop()
+            case Prepare() | Hello():
+                msg = f"{type(message).__name__} came to a worker that has booted"
+                raise FrameError(msg)
+            case _:
+                assert_never(message)
+
+    def put(self, run: Run) -> None:
+        """A step to run after those before it."""
+        self._waiting[run.token] = run
+        self._queue.put(run)
+
+    def give_back(self, tokens: Iterable[StepToken]) -> None:
+        """Return those of these steps that have not begun."""
+        returned = [Returned(token) for token in tokens if self._waiting.pop(token, None) is not None]
+        if returned:
+            self.channel.send(returned)
+
+    def stop(self) -> None:
+        """Return all steps that have not begun; `take` ends after the running one."""
+        self.give_back(list(self._waiting))
+        self._queue.put(None)
+
+    def ask_to_abort(self, token: StepToken) -> None:
+        """Let the step see that an abort was asked."""
+        if token == self.current or token in self._waiting:
+            self._abort_asked.add(token)
+
+    def answer(self, answer: Answer) -> None:
+        """Wake the thread that asked."""
+        pending = self._answers.pop(answer.request, None)
+        if pending is not None:
+            pending.answer = answer
+            pending.arrived.set()
+
+    # ------------------------------------------------------------------ main thread
+    def take(self) -> Run | None:
+        """The next step, waiting for it; None when the worker is to stop."""
+        while True:
+            self.guard.allow_interrupt()
+            run = self._queue.get()
+            self.guard.forbid_interrupt()
+            if run is None:
+                return None
+            self.current = run.token
+            if self._waiting.pop(run.token, None) is not None:
+                return run
+            self.current = None
+
+    def finished(self, run: Run) -> None:
+        """The step was answered."""
+        self.current = None
+        if self._abort_asked:
+            self._abort_asked.discard(run.token)
+
+    def step_channel(self, token: StepToken) -> StepLine:
+        """How this step's context reaches the host."""
+        return StepLine(self, token)
+
+    def is_wanted(self, token: StepToken) -> bool:
+        """Somebody waits for this step to end: an abort was asked, other steps queue, or SIGTERM came."""
+        return bool(self._waiting) or token in self._abort_asked or self.guard.terminating
+
+    # ------------------------------------------------------------------ threads of user code
+    def is_abort_asked(self, token: StepToken) -> bool:
+        """An abort was asked while this step waited or ran."""
+        return token in self._abort_asked
+
+    def request(self, token: StepToken, kind: str, key: str, value: bytes, step: int) -> bytes | None:
+        """Ask the host and wait for its answer. Raises what the host refused with."""
+        if token != self.current:
+            msg = f"the step {token.step} of {token.procedure} is over; its context cannot be used any more"
+            raise NotAllowed(msg)
+        number = next(self._requests)
+        pending = self._answers[number] = _Pending()
+        try:
+            self.channel.send([Ask(number, token, kind, key, value, step)])
+            pending.arrived.wait()
+        finally:
+            self._answers.pop(number, None)
+        answer = pending.answer
+        assert answer is not None
+        if answer.error is not None:
+            msg = f"the host refused {kind!r}: {answer.error}"
+            raise ActorprocError(msg)
+        return answer.value
+
+
+class _Pending:
+    __slots__ = ("answer", "arrived")
+
+    def __init__(self) -> None:
+        self.arrived = threading.Event()
+        self.answer: Answer | None = None
+
+
+class StepLine:
+    """The `StepChannel` of one step."""
+
+    __slots__ = ("_desk", "_token")
+
+    def __init__(self, desk: Desk, token: StepToken) -> None:
+        self._desk = desk
+        self._token = token
+
+    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
+        """Ask the host and wait."""
+        return self._desk.request(self._token, kind, key, value, step)
+
+    def heartbeat(self, progress: float | None, message: str | None) -> None:
+        """Tell how far the step is."""
+        self._desk.channel.send([Heartbeat(self._token, progress, message)])
+
+    def log(self, level: int, name: str, text: str) -> None:
+        """Send a log line."""
+        self._desk.channel.send([LogLine(self._token, level, name, text)])
+
+    def aborting(self) -> bool:
+        """An abort was asked."""
+        return self._desk.is_abort_asked(self._token)

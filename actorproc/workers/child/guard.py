@@ -1,0 +1,147 @@
+"""What protects a worker process: from outliving its host, from losing its stack, and from what steps leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from actorproc.procedure.context import StopStep
+from actorproc.workers.exit_codes import EXIT_ORPHAN
+
+__all__ = ["Guard", "arm_lifeline", "die_with_group", "out_of_the_way", "prefer_to_be_killed", "write_stacks_to"]
+
+_F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
+_PRIVATE_FROM = 200
+"""Private descriptors are moved up to here, where code that closes "all" small ones does not reach."""
+_OOM_SCORE = 500
+
+
+def out_of_the_way(fd: int) -> int:
+    """The descriptor moved to a high number, closed on exec."""
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _PRIVATE_FROM)
+    except OSError:  # the limit of descriptors is lower than that
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
+def arm_lifeline(fd: int) -> None:
+    """Have the kernel kill this process group when the host is gone, even inside C code that holds the GIL.
+
+    The pipe's other end is open in the host alone. On Linux its closing raises a signal of our choice for the
+    owner of this end, and the owner may be a whole process group; elsewhere the channel's end of file must do.
+    """
+    if _F_SETSIG is None:
+        return
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp() if os.getpgrp() == os.getpid() else os.getpid())
+        fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    # The host may have died before the signal was armed.
+    if select.select([fd], [], [], 0)[0]:
+        die_with_group()
+
+
+def die_with_group() -> None:
+    """The host is gone: end this process and what a step started in its group, at once."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(EXIT_ORPHAN)
+
+
+def write_stacks_to(fd: int) -> None:
+    """Native crashes, and SIGUSR1 before a kill, write the stacks of all threads there."""
+    faulthandler.enable(fd, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, fd, all_threads=True)
+
+
+def prefer_to_be_killed() -> None:
+    """Make the kernel choose this process before the host when memory runs out (Linux; needs no privilege)."""
+    path = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        if int(path.read_text()) < _OOM_SCORE:
+            path.write_text(str(_OOM_SCORE))
+
+
+class Guard:
+    """Signals of a worker, and the process-wide settings a step may have changed.
+
+    SIGTERM raises `StopStep` in the main thread while it runs user code or waits for work, and otherwise waits
+    until one of both begins; so it never tears an answer in two. SIGINT is ignored: Ctrl-C is for the host.
+    """
+
+    def __init__(self) -> None:
+        self.terminating = False
+        """SIGTERM came."""
+        self._may_raise = False
+        self._main = threading.get_ident()
+        self._handler: Callable[[int, FrameType | None], Any] = self._on_sigterm
+        self._cwd = _cwd()
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        self._install()
+
+    def _install(self) -> None:
+        signal.signal(signal.SIGTERM, self._handler)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        self.terminating = True
+        if self._may_raise:
+            self._may_raise = False
+            raise StopStep
+
+    def allow_interrupt(self) -> None:
+        """From here SIGTERM raises `StopStep`; at once, when it came before."""
+        self._may_raise = True
+        if self.terminating:
+            self._may_raise = False
+            raise StopStep
+
+    def forbid_interrupt(self) -> None:
+        """From here SIGTERM waits."""
+        self._may_raise = False
+
+    def uninterrupted(self, call: Callable[[], None]) -> None:
+        """Do this as a whole, on whichever thread; a SIGTERM that came meanwhile raises after it."""
+        if not self._may_raise or threading.get_ident() != self._main:
+            call()
+            return
+        self._may_raise = False
+        try:
+            call()
+        finally:
+            self.allow_interrupt()
+
+    def restore(self) -> None:
+        """Undo what a step did to signal handlers, working directory and umask, for the steps after it."""
+        handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        if handlers != (self._handler, signal.SIG_IGN):
+            self._install()
+        os.umask(self._umask)
+        if self._cwd is not None and _cwd() != self._cwd:
+            with contextlib.suppress(OSError):
+                os.chdir(self._cwd)
+
+    def give_up_in_fork(self) -> None:
+        """In a forked copy of the worker: SIGTERM ends it, as it ends any process."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _cwd() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - asked after every step: a Path costs more than the question
+    except OSError:
+        return None

@@ -1,0 +1,182 @@
+"""Entry point of a worker process.
+
+Two threads: the reader thread takes in every message at once, the main thread runs steps, because only there can
+SIGTERM interrupt Python code. Boot: guard the process, `Prepare` (imports, environment), `Hello` (the name), `Ready`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import platform
+import signal
+import sys
+import threading
+import traceback
+from queue import SimpleQueue
+from typing import NoReturn
+
+from actorproc.procedure.context import StopStep
+from actorproc.workers.child import logs
+from actorproc.workers.child.channel import Channel
+from actorproc.workers.child.desk import Desk
+from actorproc.workers.child.guard import (
+    Guard,
+    arm_lifeline,
+    die_with_group,
+    out_of_the_way,
+    prefer_to_be_killed,
+    write_stacks_to,
+)
+from actorproc.workers.child.roster import Roster
+from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
+from actorproc.workers.frames import (
+    BootFailed,
+    FrameError,
+    Hello,
+    Prepare,
+    Ready,
+    ToWorker,
+)
+
+__all__ = ["main"]
+
+_LEAVE_SECONDS = 2.0
+"""How long an orderly end may take: a thread or an exit hook of user code may never finish."""
+
+
+def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
+    """Live as a worker on these descriptors."""
+    lifeline = out_of_the_way(lifeline_fd)
+    arm_lifeline(lifeline)
+    fault = out_of_the_way(fault_fd)
+    write_stacks_to(fault)
+    prefer_to_be_killed()
+    guard = Guard()
+    channel = Channel(out_of_the_way(channel_fd), guard)
+    desk = Desk(channel, guard)
+
+    def in_forked_copy() -> None:
+        guard.give_up_in_fork()
+        channel.leave_to_parent()
+        with contextlib.suppress(OSError):  # a step may have closed it
+            os.close(lifeline)
+
+    os.register_at_fork(after_in_child=in_forked_copy)
+    _tidy_interpreter()
+    try:
+        code = _Worker(channel, desk).live()
+    except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
+        traceback.print_exc()
+        code = EXIT_INTERNAL
+    _leave(code)
+
+
+def _tidy_interpreter() -> None:
+    """Text printed before a crash must have left the process; our descriptors are nobody's arguments."""
+    sys.argv[:] = ["-c"]
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def _leave(code: int) -> NoReturn:
+    if code == 0:
+        leave_anyway = threading.Timer(_LEAVE_SECONDS, os._exit, (0,))
+        leave_anyway.daemon = True
+        leave_anyway.start()
+        sys.exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # closed or replaced by a step
+            continue
+    os._exit(code)
+
+
+class _Worker:
+    def __init__(self, channel: Channel, desk: Desk) -> None:
+        self._channel = channel
+        self._desk = desk
+        self._boot: SimpleQueue[Prepare | Hello] = SimpleQueue()
+        self._warm_limit = 0
+
+    def live(self) -> int:
+        """Boot, then run steps until told to stop; the exit code."""
+        threading.Thread(target=self._read, name="actorproc-reader", daemon=True).start()
+        try:
+            if not self._prepare():
+                return EXIT_BOOT
+            Roster(self._desk, self._warm_limit).serve()
+        except StopStep:
+            return EXIT_TERMINATED if self._desk.current is not None else 0
+        return 0
+
+    # ------------------------------------------------------------------ reader thread
+    def _read(self) -> None:
+        # Signals are for the main thread, where they interrupt what blocks.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            while (messages := self._channel.receive()) is not None:
+                for message in messages:
+                    self._take_in(message)
+        except FrameError:
+            traceback.print_exc()
+            os._exit(EXIT_PROTOCOL)
+        except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
+            traceback.print_exc()
+            os._exit(EXIT_INTERNAL)
+        die_with_group()
+
+    def _take_in(self, message: ToWorker) -> None:
+        if isinstance(message, Prepare | Hello):
+            self._boot.put(message)
+        else:
+            self._desk.take_in(message)
+
+    # ------------------------------------------------------------------ main thread
+    def _prepare(self) -> bool:
+        guard, channel = self._desk.guard, self._channel
+        prepare = self._next_boot_message()
+        assert isinstance(prepare, Prepare), prepare
+        channel.max_frame = prepare.max_frame
+        self._warm_limit = prepare.warm_limit
+        self._desk.log_level = prepare.log_level
+        logs.install(channel, prepare.log_level, lambda: self._desk.current)
+        guard.allow_interrupt()
+        doing = ""
+        try:
+            for name in prepare.preload:
+                doing = f"the import of {name!r} (preload)"
+                importlib.import_module(name)
+            if prepare.environment is not None:
+                doing = "the environment factory"
+                self._desk.env = _environment(prepare.environment)
+        except StopStep:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
+            guard.forbid_interrupt()
+            reason = f"{doing} failed: {type(error).__name__}: {error}"
+            channel.send([BootFailed(reason, traceback.format_exc())])
+            return False
+        guard.forbid_interrupt()
+        gc.collect()
+        gc.freeze()  # what is loaded now stays for life: later collections need not look at it
+        hello = self._next_boot_message()
+        assert isinstance(hello, Hello), hello
+        channel.send([Ready(os.getpid(), platform.python_version())])
+        return True
+
+    def _next_boot_message(self) -> Prepare | Hello:
+        self._desk.guard.allow_interrupt()
+        message = self._boot.get()
+        self._desk.guard.forbid_interrupt()
+        return message
+
+
+def _environment(pickled: bytes) -> object:
+    import cloudpickle  # noqa: PLC0415 - only workers that need it pay for the import
+
+    return cloudpickle.loads(pickled)()

@@ -1,0 +1,69 @@
+"""The procedure classes a worker knows, found when the first step needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actorproc.procedure.codec import DataCodec
+from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.shipping import definition_of, resolve
+from actorproc.procedure.state import StateRefused
+from actorproc.workers.frames import Definition
+
+__all__ = ["TypeShelf"]
+
+
+class TypeShelf:
+    """Definitions as the host sent them, and the classes made of them.
+
+    A class is imported or unpickled at its first use, so that one that fails refuses its own procedures only.
+    """
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, Definition] = {}
+        self._runtimes: dict[str, tuple[Definition, TypeRuntime]] = {}
+        self._told: set[type] = set()
+
+    def define(self, definition: Definition) -> None:
+        """The host knows this type so; a later definition of the name replaces an earlier one. Any thread."""
+        name = definition.meta.type_name
+        if self._definitions.get(name) != definition:  # told again: live objects of the class stay good
+            self._definitions[name] = definition
+
+    def runtime(self, type_name: str) -> TypeRuntime:
+        """The class at work. Raises `StateRefused` with the reason when there is none."""
+        definition = self._definitions.get(type_name)
+        if definition is None:
+            msg = f"the worker was never told what {type_name!r} is"
+            raise StateRefused(msg)
+        known = self._runtimes.get(type_name)
+        if known is not None and known[0] is definition:
+            return known[1]
+        try:
+            runtime = resolve(definition)
+        except StateRefused:
+            raise
+        except BaseException as error:  # importing runs user code; a sys.exit() in it is a refusal as well
+            msg = f"{type_name} cannot be loaded in a worker: {type(error).__name__}: {error}"
+            raise StateRefused(msg) from error
+        self._runtimes[type_name] = (definition, runtime)
+        return runtime
+
+    def codec_of(self, type_name: str) -> DataCodec | None:
+        """The codec of a type whose class is known here; None when it is not."""
+        try:
+            return self.runtime(type_name).codec
+        except StateRefused:
+            return None
+
+    def announce(self, classes: Iterable[type], like: TypeRuntime) -> tuple[Definition, ...]:
+        """Definitions of the classes the host has not been told of by this worker, nor told this worker of."""
+        news = []
+        for cls in classes:
+            if cls in self._told:
+                continue
+            self._told.add(cls)
+            runtime = TypeRuntime.of_class(cls, signing_key=like.signing_key)
+            if runtime.type_name not in self._definitions:
+                news.append(definition_of(runtime, runtime.revision))
+        return tuple(news)

@@ -1,0 +1,130 @@
+"""The pool's book-keeping of one worker: who it is, how far it got, what was done to it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import psutil
+
+from actorproc.model.events import CrashReport
+from actorproc.model.ids import WorkerId
+from actorproc.workers.frames import BootFailed, FrameBuffer
+from actorproc.workers.process import WorkerProcess
+from actorproc.workers.reports import Remains, crash_report, oom_kills
+
+__all__ = ["Link"]
+
+
+class Link:
+    """One worker, or a warm spare that has no name yet (`worker` is None).
+
+    Changed by the pool's thread only, except `send`, which any thread may call.
+    """
+
+    def __init__(self, worker: WorkerId | None, max_frame: int) -> None:
+        self.worker = worker
+        self._max_frame = max_frame
+        self.process: WorkerProcess | None = None
+        self.frames = FrameBuffer(max_frame)
+        self.started = time.monotonic()
+        self.booted = False
+        self.was_spare = False
+        self.dead = False
+        self.eof = False
+        self.is_garbled = False
+        """It sent bytes that are no frame; nothing it says is heard any more."""
+        self.stop_asked = False
+        self.killed_as = ""
+        self.kill_reason = ""
+        self.boot_failed: BootFailed | None = None
+        self.family: list[psutil.Process] = []
+        """Descendants seen alive when it was killed."""
+        self.oom_before: int | None = None
+        self.seen_rss: int | None = None
+        self._lock = threading.Lock()
+        self._held: list[bytes] | None = []
+        """Frames sent before `Ready`."""
+
+    @property
+    def label(self) -> str:
+        """How log lines name it."""
+        return "spare worker" if self.worker is None else f"worker {self.worker.slot}.{self.worker.incarnation}"
+
+    @property
+    def state(self) -> str:
+        """booting, idle or stopping, as far as the pool can tell."""
+        if self.stop_asked or self.killed_as:
+            return "stopping"
+        return "idle" if self.booted else "booting"
+
+    def begin(self, process: WorkerProcess) -> None:
+        """A process was started for it."""
+        self.process = process
+        self.started = time.monotonic()
+        self.oom_before = oom_kills()
+
+    def take_over(self, spare: Link) -> None:
+        """Go on with a spare's process; the spare is no more."""
+        process = spare.process
+        assert process is not None
+        self.process, self.started, self.oom_before = process, spare.started, spare.oom_before
+        self.frames, self.eof, self.was_spare = spare.frames, spare.eof, True
+        process.stdout.label, process.stderr.label = f"{self.label} stdout:", f"{self.label} stderr:"
+
+    def should_start_again(self) -> bool:
+        """It was a spare that died before it said `Ready`: a fresh process may do better."""
+        return self.was_spare and not (self.booted or self.killed_as or self.stop_asked)
+
+    def forget_process(self) -> None:
+        """Be as before the spare was taken over."""
+        self.process, self.was_spare, self.eof, self.boot_failed = None, False, False, None
+        self.frames = FrameBuffer(self._max_frame)
+
+    def note(self, rss: int | None, oom_count: int | None) -> None:
+        """A sample of its memory, in bytes, and of the kernel's counter. Any thread."""
+        self.seen_rss = max(filter(None, (rss, self.seen_rss)), default=None)
+        self.oom_before = oom_count
+
+    def send(self, data: bytes) -> bool:
+        """Send a frame, or hold it until the worker is ready. True when the socket is full."""
+        with self._lock:
+            if self._held is not None:
+                self._held.append(data)
+                return False
+            assert self.process is not None
+            return self.process.write(data)
+
+    def release_held(self) -> bool:
+        """The worker is ready: send what was held. True when the socket is full."""
+        with self._lock:
+            held, self._held = self._held, None
+            assert self.process is not None
+            return self.process.write(b"".join(held)) if held else False
+
+    def bury(self) -> CrashReport:
+        """The report of a reaped worker; its descriptors are closed."""
+        process = self.process
+        assert process is not None
+        status, peak_rss = process.reap() or (None, None)
+        report = crash_report(
+            Remains(
+                status=status,
+                booted=self.booted,
+                stop_asked=self.stop_asked,
+                killed_as=self.killed_as,
+                kill_reason=self.kill_reason,
+                boot_failed=self.boot_failed,
+                out_of_memory=status == signal.SIGKILL and not self.killed_as and self._oom_moved(),
+                stderr=process.stderr.tail(),
+                stack=process.stack(),
+                peak_rss=max(filter(None, (peak_rss, self.seen_rss)), default=None),
+            ),
+        )
+        process.close()
+        return report
+
+    def _oom_moved(self) -> bool:
+        now = oom_kills()
+        return now is not None and self.oom_before is not None and now > self.oom_before

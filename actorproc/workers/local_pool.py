@@ -1,0 +1,173 @@
+"""Workers as child processes of this program, fed and watched by one thread (`pool_thread`).
+
+No signal handlers, no SIGCHLD, no ``waitpid(-1)``, no atexit hook: these belong to the host program. When the
+host dies without `close`, the kernel closes the lifelines and kills the workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from actorproc.errors import UsageError
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.base import PoolEvent, WorkerInfo
+from actorproc.workers.frames import DEFAULT_MAX_FRAME, FrameError, Prepare, ToWorker, encode_frame
+from actorproc.workers.link import Link
+from actorproc.workers.pool_thread import PoolThread, Recipe
+from actorproc.workers.process import boot_bytes, host_path
+from actorproc.workers.reports import oom_kills
+from actorproc.workers.usage import cpu_and_rss
+
+__all__ = ["LocalPool"]
+
+_KILLED_MUST_DIE = 5.0
+"""Seconds `close` waits beyond its timeout for killed processes (one may hang in the kernel)."""
+
+
+class LocalPool:
+    """The `WorkerPool` of local processes. The constructor has no side effects; `open` starts the thread.
+
+    `preload` names modules that every worker imports before its first step; `environment` is the cloudpickled
+    factory of `ctx.env`; `spares` warm processes wait to replace a dead one; `warm_limit` is the number of live
+    procedure objects a worker keeps; `log_level` is the level from which workers forward log records.
+    `sys_path` defaults to this program's module path at the time of `open`, `executable` to its interpreter.
+    `use_pidfd=False` watches each process with a thread instead, as systems without pidfds do anyway.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: int = 0,
+        spares: int = 1,
+        preload: Sequence[str] = (),
+        environment: bytes | None = None,
+        max_frame: int = DEFAULT_MAX_FRAME,
+        warm_limit: int = 1024,
+        log_level: int = logging.INFO,
+        sys_path: Sequence[str] | None = None,
+        executable: str | None = None,
+        use_pidfd: bool = True,
+    ) -> None:
+        self._epoch = epoch
+        self._spares = spares
+        self._preload = tuple(preload)
+        self._environment = environment
+        self._max_frame = max_frame
+        self._warm_limit = warm_limit
+        self._log_level = log_level
+        self._sys_path = None if sys_path is None else tuple(sys_path)
+        self._executable = executable if executable is not None else sys.executable
+        self._use_pidfd = use_pidfd
+        self._links: dict[WorkerId, Link] = {}
+        self._lock = threading.Lock()
+        self._thread: PoolThread | None = None
+        self._pid = 0
+        self._closed = False
+
+    def open(self, sink: Callable[[PoolEvent], None]) -> None:
+        """Start the pool's thread; every event goes to `sink`, on that thread."""
+        if not self._executable:
+            msg = "this program has no sys.executable to start workers with; pass LocalPool(executable=…)"
+            raise UsageError(msg)
+        with self._lock:
+            if self._thread is not None or self._closed:
+                msg = "a LocalPool is opened once; make a new one"
+                raise UsageError(msg)
+            path = self._sys_path if self._sys_path is not None else host_path()
+            prepare = Prepare(self._preload, self._environment, self._max_frame, self._warm_limit, self._log_level)
+            recipe = Recipe(
+                executable=self._executable,
+                first_bytes=boot_bytes(path) + encode_frame([prepare], self._max_frame),
+                epoch=self._epoch,
+                max_frame=self._max_frame,
+                spares=self._spares,
+                use_pidfd=self._use_pidfd,
+            )
+            self._pid = os.getpid()
+            self._thread = PoolThread(recipe, self._links, sink)
+            self._thread.start()
+
+    def launch(self, worker: WorkerId) -> None:
+        """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""
+        thread = self._opened()
+        link = Link(worker, self._max_frame)
+        with self._lock:
+            if worker in self._links:
+                msg = f"worker {worker.slot}.{worker.incarnation} lives already; give a new one the next incarnation"
+                raise UsageError(msg)
+            self._links[worker] = link
+        thread.post(partial(thread.launch, link))
+
+    def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
+        """Queue messages in order. Raises `FrameError` when one message alone is longer than `max_frame`."""
+        link = self._links.get(worker)
+        if link is None or link.dead or not messages:
+            return
+        try:
+            data = encode_frame(messages, self._max_frame)
+        except FrameError:
+            data = b"".join(encode_frame([message], self._max_frame) for message in messages)
+        if link.send(data):
+            thread = self._opened()
+            thread.post(partial(thread.watch_for_room, link))
+
+    def stop(self, worker: WorkerId) -> None:
+        """Ask for an orderly end after the running step; steps that it has not begun are returned."""
+        thread = self._opened()
+        thread.post(partial(thread.stop, worker))
+
+    def kill(self, worker: WorkerId, *, grace: float = 0.0, blamed: StepToken | None = None, reason: str = "") -> None:
+        """Stack dump and SIGTERM, `grace` seconds, then SIGKILL of the group and of descendants seen alive.
+
+        The report's kind is "timeout" when a step is blamed, else "stopped". What left the worker's session and
+        its process tree (a double fork with setsid) escapes.
+        """
+        thread = self._opened()
+        kind = "stopped" if blamed is None else "timeout"
+        thread.post(partial(thread.kill, worker, grace, kind, reason))
+
+    def facts(self) -> dict[WorkerId, WorkerInfo]:
+        """What psutil says now of every worker that has a process."""
+        now, oom_count = time.monotonic(), oom_kills()
+        facts = {}
+        for worker, link in list(self._links.items()):
+            process = link.process
+            if process is None or link.dead:
+                continue
+            cpu, rss = cpu_and_rss(process.pid)
+            link.note(rss, oom_count)
+            facts[worker] = WorkerInfo(
+                slot=worker.slot,
+                incarnation=worker.incarnation,
+                pid=process.pid,
+                state=link.state,
+                age=now - link.started,
+                cpu=cpu,
+                rss=rss,
+            )
+        return facts
+
+    def close(self, timeout: float) -> None:
+        """Stop all workers, kill what is left after `timeout` seconds, reap all. A second call may shorten it."""
+        self._closed = True
+        thread = self._thread
+        if thread is None or os.getpid() != self._pid:
+            return
+        thread.post(partial(thread.close, timeout))
+        if threading.current_thread() is not thread.thread:
+            thread.thread.join(timeout + _KILLED_MUST_DIE)
+
+    def _opened(self) -> PoolThread:
+        if self._thread is None:
+            msg = "the LocalPool is not open"
+            raise UsageError(msg)
+        if os.getpid() != self._pid:
+            msg = "this is a forked copy of the program that opened the LocalPool; its workers cannot be used here"
+            raise UsageError(msg)
+        return self._thread

@@ -1,0 +1,378 @@
+"""The one thread of a local pool: a selector over all channels, pidfds and output pipes.
+
+::
+
+    launch ──▶ process started, or a warm spare takes the name ──▶ Ready: WorkerBooted
+    death:  pidfd readable ─▶ kill the group ─▶ read the channel to its end ─▶ reap ─▶ WorkerDied
+
+Why this order: a result that is already in the channel must win over the death; a grandchild may hold the
+channel open, so its end of file neither proves a death nor is needed for one; and a slot may be reused only
+when the old process can do nothing any more. Signals are sent here only, by the thread that reaps, so a pid
+that was given to a stranger is never hit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from actorproc.errors import WorkerBootFailed
+from actorproc.model.events import CrashReport
+from actorproc.model.ids import WorkerId
+from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.frames import (
+    BootFailed,
+    FrameError,
+    FromWorker,
+    Hello,
+    Ready,
+    Stop,
+    decode_from_worker,
+    encode_frame,
+)
+from actorproc.workers.link import Link
+from actorproc.workers.process import WorkerProcess
+from actorproc.workers.timers import Timers
+from actorproc.workers.usage import descendants, kill_all
+
+__all__ = ["PoolThread", "Recipe"]
+
+logger = logging.getLogger("actorproc.pool")
+
+_REAP_AGAIN = 0.005
+"""Seconds between looks at a process that is dead but not collectable yet (a debugger holds it)."""
+_EOF_PATIENCE = 1.0
+"""Seconds a worker may live after it closed its channel: it cannot answer any more."""
+_DUMP_SECONDS = 0.02
+"""Between the request for a stack dump and SIGTERM."""
+_SPARE_PAUSE = 10.0
+"""Seconds after a spare's death before the next one, unless a worker boots before."""
+_DRAIN_READS = 1024
+"""Reads of a dead worker's channel; an escaped grandchild may write for ever."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """How this pool makes workers."""
+
+    executable: str
+    first_bytes: bytes
+    epoch: int
+    max_frame: int
+    spares: int
+    use_pidfd: bool
+
+
+class PoolThread:
+    """Owns all worker processes of a pool. `post` may be called from any thread, the rest runs on `thread`."""
+
+    def __init__(self, recipe: Recipe, links: dict[WorkerId, Link], sink: Callable[[PoolEvent], None]) -> None:
+        self._recipe = recipe
+        self._links = links
+        self._sink = sink
+        self._spares: list[Link] = []
+        self._may_start_spare = False
+        self._timers = Timers()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._closing = False
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_out, selectors.EVENT_READ, None)
+        self.thread = threading.Thread(target=self._run, name="actorproc-pool", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Have the thread do this soon. After the thread's end it is dropped."""
+        self._commands.append(command)
+        with contextlib.suppress(OSError):  # full: the thread is awake anyway; closed: it has ended
+            self._wake_in.send(b"\0")
+
+    # ------------------------------------------------------------------ the loop
+    def _run(self) -> None:
+        try:
+            while not (self._closing and not self._links and not self._spares):
+                for key, mask in self._selector.select(self._timers.wait()):
+                    if key.data is None:
+                        self._wake_out.recv(4096)
+                        continue
+                    handle, link = key.data
+                    if not link.dead:  # an earlier event of this round may have buried it
+                        handle(link, mask)
+                while self._commands:
+                    self._commands.popleft()()
+                self._timers.run_due()
+        except BaseException:
+            logger.critical("the worker pool's thread failed; its workers are killed", exc_info=True)
+            raise
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        self._closing = True
+        for link in (*self._links.values(), *self._spares):
+            if link.process is not None and not link.process.closed:
+                link.process.kill_group()
+                link.process.close()
+        self._links.clear()
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _tell(self, event: PoolEvent) -> None:
+        try:
+            self._sink(event)
+        except Exception:
+            logger.exception("the pool's listener failed on a %s", type(event).__name__)
+
+    # ------------------------------------------------------------------ starting
+    def launch(self, link: Link) -> None:
+        """Give a spare this link's name, or start a process."""
+        if self._closing:
+            self._report(link, CrashReport(kind="stopped", message="stopped before it was started"))
+        elif self._spares:
+            self._adopt(self._spares.pop(0), link)
+        else:
+            self._start(link)
+
+    def _adopt(self, spare: Link, link: Link) -> None:
+        link.take_over(spare)
+        assert link.process is not None
+        for fd in link.process.watched():
+            with contextlib.suppress(KeyError):
+                key = self._selector.get_key(fd)
+                self._selector.modify(fd, key.events, (key.data[0], link))
+        self._name(link)
+        self.post(self._start_spare)
+
+    def _start(self, link: Link) -> None:
+        recipe = self._recipe
+        try:
+            process = WorkerProcess(executable=recipe.executable, label=link.label, use_pidfd=recipe.use_pidfd)
+        except WorkerBootFailed as error:
+            self._report(link, CrashReport(kind="boot", message=str(error)))
+            return
+        link.begin(process)
+        self._selector.register(process.channel, selectors.EVENT_READ, (self._on_channel, link))
+        self._selector.register(process.stdout.fd, selectors.EVENT_READ, (self._on_stdout, link))
+        self._selector.register(process.stderr.fd, selectors.EVENT_READ, (self._on_stderr, link))
+        if process.pidfd is not None:
+            self._selector.register(process.pidfd, selectors.EVENT_READ, (self._on_death, link))
+        else:
+            process.watch_in_thread(lambda: self.post(lambda: self._on_death_of(process)))
+        if process.write(recipe.first_bytes):
+            self.watch_for_room(link)
+        if link.worker is not None:
+            self._name(link)
+
+    def _name(self, link: Link) -> None:
+        assert link.process is not None
+        assert link.worker is not None
+        hello = encode_frame([Hello(self._recipe.epoch, link.worker)], self._recipe.max_frame)
+        if link.process.write(hello):
+            self.watch_for_room(link)
+
+    def _start_spare(self) -> None:
+        """Start a spare when workers boot at all and none is booting from cold now."""
+        booting = any(not link.booted for link in self._links.values())
+        if self._closing or not self._may_start_spare or booting or len(self._spares) >= self._recipe.spares:
+            return
+        spare = Link(None, self._recipe.max_frame)
+        self._spares.append(spare)
+        self._start(spare)
+        self.post(self._start_spare)
+
+    def _allow_spare(self) -> None:
+        self._may_start_spare = True
+        self._start_spare()
+
+    # ------------------------------------------------------------------ what a worker says
+    def watch_for_room(self, link: Link) -> None:
+        """The socket is full: write on when there is room."""
+        if not link.dead and not link.eof and link.process is not None:
+            events = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(link.process.channel, events, (self._on_channel, link))
+
+    def _on_channel(self, link: Link, mask: int) -> None:
+        process = link.process
+        assert process is not None
+        if mask & selectors.EVENT_WRITE and not process.flush():
+            self._selector.modify(process.channel, selectors.EVENT_READ, (self._on_channel, link))
+        if not mask & selectors.EVENT_READ:
+            return
+        chunk = process.receive()
+        if chunk:
+            self._hear(link, chunk)
+        elif chunk is not None:
+            link.eof = True
+            self._selector.unregister(process.channel)
+            self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link))
+
+    def _hear(self, link: Link, chunk: bytes) -> None:
+        if link.is_garbled:
+            return
+        messages: list[FromWorker] = []
+        try:
+            for body in link.frames.feed(chunk):
+                messages += decode_from_worker(body)
+        except FrameError as error:
+            link.is_garbled = True
+            self._mark_killed(link, "protocol", str(error))
+            self._kill_now(link)
+        if not link.booted:
+            messages = self._hear_boot(link, messages)
+        if messages and link.worker is not None:
+            self._tell(WorkerMessages(link.worker, messages))
+
+    def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
+        others: list[FromWorker] = []
+        for message in messages:
+            if isinstance(message, BootFailed):
+                link.boot_failed = message
+            elif isinstance(message, Ready) and link.worker is not None and link.process is not None:
+                link.booted = True
+                self._tell(WorkerBooted(link.worker, link.process.pid))
+                if link.release_held():
+                    self.watch_for_room(link)
+                self.post(self._allow_spare)
+            else:
+                others.append(message)
+        return others
+
+    def _on_stdout(self, link: Link, _mask: int) -> None:
+        assert link.process is not None
+        if not link.process.stdout.read():
+            self._selector.unregister(link.process.stdout.fd)
+
+    def _on_stderr(self, link: Link, _mask: int) -> None:
+        assert link.process is not None
+        if not link.process.stderr.read():
+            self._selector.unregister(link.process.stderr.fd)
+
+    # ------------------------------------------------------------------ ending
+    def stop(self, worker: WorkerId) -> None:
+        """Send `Stop`; a worker that is not ready yet is killed instead."""
+        link = self._links.get(worker)
+        if link is None or link.dead or link.stop_asked:
+            return
+        link.stop_asked = True
+        if not link.booted:
+            self.kill(worker, 0.0, "stopped", "stopped before it was ready")
+        elif link.send(encode_frame([Stop()], self._recipe.max_frame)):
+            self.watch_for_room(link)
+
+    def kill(self, worker: WorkerId, grace: float, kind: str, reason: str) -> None:
+        """Kill for this reason; the first reason given stays."""
+        link = self._links.get(worker)
+        if link is None or link.dead:
+            return
+        self._mark_killed(link, kind, reason)
+        if link.process is None:
+            return
+        if grace <= 0:
+            self._kill_now(link)
+            return
+        link.process.signal(signal.SIGUSR1)  # faulthandler writes the stacks, also while C code runs
+        # Not at once: a thread with a signal pending is passed over, and only in the main thread does SIGTERM
+        # interrupt a system call.
+        self._timers.after(_DUMP_SECONDS, partial(self._terminate, link))
+        link.family = descendants(link.process.pid)
+        self._timers.after(grace, partial(self._kill_now, link))
+
+    @staticmethod
+    def _terminate(link: Link) -> None:
+        if not link.dead and link.process is not None:
+            link.process.signal(signal.SIGTERM)
+
+    @staticmethod
+    def _mark_killed(link: Link, kind: str, reason: str) -> None:
+        if not link.killed_as:
+            link.killed_as, link.kill_reason = kind, reason
+
+    def _kill_now(self, link: Link) -> None:
+        if link.dead or link.process is None:
+            return
+        known = {process.pid for process in link.family}
+        link.family += [process for process in descendants(link.process.pid) if process.pid not in known]
+        link.process.kill_group()
+
+    def _kill_mute(self, link: Link) -> None:
+        if not link.dead:
+            self._mark_killed(link, "protocol", "it closed its channel to the host")
+            self._kill_now(link)
+
+    def _on_death_of(self, process: WorkerProcess) -> None:
+        for link in (*self._links.values(), *self._spares):
+            if link.process is process:
+                self._on_death(link)
+                return
+
+    def _on_death(self, link: Link, _mask: int = 0) -> None:
+        process = link.process
+        assert process is not None
+        process.kill_group()
+        kill_all(link.family)
+        if not link.eof:
+            self._drain(link, process)
+        process.stdout.read_rest()
+        process.stderr.read_rest()
+        if process.reap() is None:
+            if process.pidfd is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
+            self._timers.after(_REAP_AGAIN, partial(self._on_death, link))
+            return
+        for fd in process.watched():
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(fd)
+        report = link.bury()
+        if link.should_start_again():
+            link.forget_process()
+            self._start(link)
+        else:
+            self._report(link, report)
+
+    def _drain(self, link: Link, process: WorkerProcess) -> None:
+        for _ in range(_DRAIN_READS):
+            chunk = process.receive()
+            if not chunk:
+                return
+            self._hear(link, chunk)
+
+    def _report(self, link: Link, report: CrashReport) -> None:
+        link.dead = True
+        if link.worker is None:
+            self._spares.remove(link)
+            self._may_start_spare = False
+            self._timers.after(_SPARE_PAUSE, self._allow_spare)
+            if not self._closing:
+                logger.warning("a spare worker died: %s", report.message)
+            return
+        del self._links[link.worker]
+        self._tell(WorkerDied(link.worker, report, link.booted))
+
+    def close(self, timeout: float) -> None:
+        """Stop all, and kill what is left after `timeout` seconds."""
+        self._closing = True
+        for link in list(self._spares):
+            self._mark_killed(link, "stopped", "the pool was closed")
+            self._kill_now(link)
+        for worker in list(self._links):
+            self.stop(worker)
+        self._timers.after(timeout, self._kill_all)
+
+    def _kill_all(self) -> None:
+        for link in (*self._links.values(), *self._spares):
+            self._mark_killed(link, "stopped", "it did not stop in time")
+            self._kill_now(link)

@@ -1,0 +1,289 @@
+"""One worker process and the host's ends of all it shares with it.
+
+The child is a fresh interpreter, never a fork: the host has threads and an open store. It gets one end of a
+private socket pair, the read end of a *lifeline* pipe nobody writes to (its end of file means that the host is
+gone), and a memory file for faulthandler. Nothing imports the user's ``__main__``; no `preexec_fn` (it forbids
+vfork and is unsafe with threads); no multiprocessing.
+
+Methods are for the pool's thread, except `write`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from actorproc.errors import WorkerBootFailed
+from actorproc.workers import fork_guard
+from actorproc.workers.frames import HEADER
+from actorproc.workers.output import OutputPipe
+
+__all__ = ["Reaped", "WorkerProcess", "boot_bytes", "host_path"]
+
+_RECEIVE = 256 * 1024
+_STACK_BYTES = 16 * 1024
+_NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
+_NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+# The host's module path comes first through the channel, NUL-separated: what follows must be imported from the
+# same places as in the host. Only the standard library is at hand here.
+_BOOT = """\
+import os, sys
+def take(size):
+    data = b""
+    while len(data) < size:
+        chunk = os.read(int(sys.argv[1]), size - len(data))
+        if not chunk:
+            os._exit(94)
+        data += chunk
+    return data
+sys.path[:] = [os.fsdecode(part) for part in take(int.from_bytes(take(4), "big")).split(b"\\0")]
+from actorproc.workers.child.main import main
+main(*map(int, sys.argv[1:4]))
+"""
+
+Reaped = tuple[int | None, int | None]
+"""Wait status (None: collected by somebody else) and peak resident bytes (None: not known)."""
+
+
+def host_path() -> tuple[str, ...]:
+    """This interpreter's module path, absolute, with the directory of this package on it."""
+    path = [str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str)]
+    home = str(Path(__file__).resolve().parents[2])
+    if home not in path:
+        path.append(home)
+    return tuple(dict.fromkeys(path))
+
+
+def boot_bytes(path: Sequence[str]) -> bytes:
+    """What a worker reads from its channel before the first frame."""
+    body = b"\0".join(os.fsencode(entry) for entry in path)
+    return HEADER.pack(len(body)) + body
+
+
+class WorkerProcess:
+    """A running worker. Raises `WorkerBootFailed` when the process cannot be started at all."""
+
+    def __init__(self, *, executable: str, label: str, use_pidfd: bool = True) -> None:
+        self.closed = False
+        self._lock = threading.Lock()
+        self._outbox: deque[memoryview] = deque()
+        self._reaped: Reaped | None = None
+        self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with fork_guard.starting:
+            self._start(executable, label, use_pidfd)
+            fork_guard.guarded(self)
+
+    def _start(self, executable: str, label: str, use_pidfd: bool) -> None:
+        with contextlib.ExitStack() as mine, contextlib.ExitStack() as childs:
+            try:
+                self.fault_fd = _closed_by(mine, _memory_file())
+                self.channel, far_end = socket.socketpair()
+                mine.enter_context(self.channel)
+                childs.enter_context(far_end)
+                lifeline, self.lifeline_fd = _pipe(childs, mine)
+                out, err = _pipe(mine, childs), _pipe(mine, childs)
+                self._popen = _popen(executable, (far_end.fileno(), lifeline, self.fault_fd), out[1], err[1])
+            except (OSError, ValueError) as error:
+                msg = f"cannot start a worker process with {executable!r}: {error}"
+                raise WorkerBootFailed(msg) from error
+            mine.pop_all()
+        self.pid = self._popen.pid
+        self.pidfd = _open_pidfd(self.pid) if use_pidfd else None
+        self.channel.setblocking(False)
+        self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO)
+        self.stderr = OutputPipe(err[0], label=f"{label} stderr:", level=logging.WARNING)
+
+    # ------------------------------------------------------------------ the channel
+    def write(self, data: bytes) -> bool:
+        """Send without blocking; True when bytes are left for `flush`. A dead worker's bytes vanish."""
+        with self._lock:
+            if self.closed:
+                return False
+            view = memoryview(data)
+            if not self._outbox:
+                view = view[self._send(view) :]
+            if view:
+                self._outbox.append(view)
+            return bool(self._outbox)
+
+    def flush(self) -> bool:
+        """Send what waits; True when the socket is full again."""
+        with self._lock:
+            while self._outbox and not self.closed:
+                view = self._outbox[0]
+                sent = self._send(view)
+                if sent < len(view):
+                    self._outbox[0] = view[sent:]
+                    return True
+                self._outbox.popleft()
+            return False
+
+    def _send(self, view: memoryview) -> int:
+        try:
+            return self.channel.send(view, _NO_SIGPIPE)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(view)  # the reader is gone; its death is reported by the kernel, not from here
+
+    def receive(self) -> bytes | None:
+        """Bytes from the worker; b"" at the end of the stream, None when there are none now."""
+        try:
+            return self.channel.recv(_RECEIVE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    # ------------------------------------------------------------------ signals and death
+    def signal(self, number: int) -> None:
+        """Signal the process itself; it is not reaped yet, so the pid is its own."""
+        if self._reaped is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def kill_group(self) -> None:
+        """SIGKILL to all in the worker's session that did not leave its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> Reaped | None:
+        """Collect the exit status of this process alone; None while it still runs."""
+        if self._reaped is None:
+            try:
+                pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self._set_reaped(None, None)
+            else:
+                if pid:
+                    self._set_reaped(status, usage.ru_maxrss)
+        return self._reaped
+
+    def watch_in_thread(self, dead: Callable[[], None]) -> None:
+        """Call `dead` on another thread once the process is reaped; for systems without pidfds."""
+
+        def wait() -> None:
+            try:
+                _, status, usage = os.wait4(self.pid, 0)
+            except ChildProcessError:
+                self._set_reaped(None, None)
+            else:
+                self._set_reaped(status, usage.ru_maxrss)
+            dead()
+
+        threading.Thread(target=wait, name=f"actorproc-wait-{self.pid}", daemon=True).start()
+
+    def _set_reaped(self, status: int | None, maxrss: int | None) -> None:
+        # Popen must not wait for a pid that may soon be somebody else's.
+        self._popen.returncode = 0 if status is None else os.waitstatus_to_exitcode(status)
+        self._reaped = status, self._own_peak(maxrss)
+
+    def _own_peak(self, maxrss: int | None) -> int | None:
+        # After vfork and exec Linux counts the parent's peak as the child's: at or below it nothing is known.
+        if maxrss is None or (sys.platform == "linux" and maxrss <= self._inherited_peak):
+            return None
+        return maxrss if sys.platform == "darwin" else maxrss * 1024
+
+    def stack(self) -> str:
+        """What faulthandler wrote: the Python stack of a native crash, or of the moment before a kill."""
+        try:
+            size = os.fstat(self.fault_fd).st_size
+            return os.pread(self.fault_fd, _STACK_BYTES, max(0, size - _STACK_BYTES)).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """Give up every descriptor. Idempotent."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            self._outbox.clear()
+            for fd in self.descriptors():
+                os.close(fd)
+            self.channel.detach()
+
+    def forget(self) -> None:
+        """Close the descriptors in a forked copy of the host, where locks may be held by threads that do not exist."""
+        if self.closed:
+            return  # the numbers may be somebody else's by now
+        self.closed = True
+        for fd in self.descriptors():
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.channel.detach()
+
+    def descriptors(self) -> list[int]:
+        """All descriptors of the host's side."""
+        return [*self.watched(), self.lifeline_fd, self.fault_fd]
+
+    def watched(self) -> list[int]:
+        """The descriptors a selector watches."""
+        fds = [self.channel.fileno(), self.stdout.fd, self.stderr.fd]
+        return fds if self.pidfd is None else [*fds, self.pidfd]
+
+
+def _popen(executable: str, passed: tuple[int, int, int], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
+        [executable, *_interpreter_flags(), "-c", _BOOT, *map(str, passed)],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        close_fds=True,
+        pass_fds=passed,
+        start_new_session=True,
+        env=environment,
+    )
+
+
+def _interpreter_flags() -> list[str]:
+    """The host's isolation settings; ``-P`` because ``-c`` would put the working directory on the module path."""
+    flags = sys.flags
+    chosen = ["-P"]
+    if flags.isolated:
+        chosen.append("-I")
+    else:
+        chosen += ["-E"] * flags.ignore_environment + ["-s"] * flags.no_user_site
+    chosen += ["-S"] * flags.no_site + ["-B"] * flags.dont_write_bytecode + ["-O"] * flags.optimize
+    chosen += ["-X", f"utf8={flags.utf8_mode}"]
+    if flags.dev_mode:
+        chosen += ["-X", "dev"]
+    return chosen + [f"-W{option}" for option in sys.warnoptions]
+
+
+def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe's read and write end, each closed by the stack of the side that owns it."""
+    read_end, write_end = os.pipe()
+    return _closed_by(reader, read_end), _closed_by(writer, write_end)
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("actorproc-fault")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

@@ -1,0 +1,31 @@
+"""Timers of the pool's thread."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+
+__all__ = ["Timers"]
+
+
+class Timers:
+    """Calls due at a moment of the monotonic clock. One thread only; no cancelling, calls check for themselves."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call it `seconds` from now."""
+        heapq.heappush(self._heap, (time.monotonic() + seconds, next(self._count), call))
+
+    def wait(self) -> float | None:
+        """Seconds until the next call is due; None when there is none."""
+        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else None
+
+    def run_due(self) -> None:
+        """Make the calls that are due now."""
+        while self._heap and self._heap[0][0] <= time.monotonic():
+            heapq.heappop(self._heap)[2]()

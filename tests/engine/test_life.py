@@ -1,0 +1,303 @@
+"""Starting, stopping, and living beside others in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pykka
+import pytest
+
+from actorproc import Procedure, Status
+from actorproc.config import Config
+from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
+from actorproc.manager import ProcedureManager
+
+pytestmark = pytest.mark.processes
+
+
+@dataclass
+class Nap(Procedure):
+    seconds: float = 0.0
+    marker: str = ""
+
+    def execute(self, ctx):
+        if self.marker:
+            with Path(self.marker).open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        time.sleep(self.seconds)
+        return Status.done("rested")
+
+
+@dataclass
+class UsesEnvironment(Procedure):
+    def execute(self, ctx):
+        return Status.done(ctx.env["answer"])
+
+
+def began(marker: Path) -> bool:
+    return marker.exists() and bool(marker.read_text())
+
+
+def test_the_constructor_touches_nothing(tmp_path):
+    threads = threading.active_count()
+
+    ProcedureManager(tmp_path / "state", procedures=[Nap])
+
+    assert not (tmp_path / "state").exists()
+    assert threading.active_count() == threads
+
+
+def test_a_stop_that_drains_waits_for_the_running_step(open_manager, tmp_path, until):
+    manager = open_manager()
+    handle = manager.submit(Nap(0.4, str(tmp_path / "began")))
+    until(lambda: began(tmp_path / "began"))
+    assert handle.wait(0) is False
+
+    manager.stop()
+
+    assert handle.result() == "rested"
+    assert manager.health().status == "stopped"
+
+
+def test_a_stop_that_does_not_drain_leaves_the_step_for_the_next_start(open_manager, tmp_path, until):
+    manager = open_manager()
+    marker = tmp_path / "began"
+    handle = manager.submit(Nap(60, str(marker)), "nap")
+    until(lambda: began(marker))
+    before = time.monotonic()
+
+    manager.stop(drain=False)
+
+    assert time.monotonic() - before < 10
+    with pytest.raises(ManagerStopped):
+        handle.result()
+    again = open_manager(procedures=[Nap])
+    until(lambda: len(marker.read_text().split()) == 2)
+    info = again.info("nap")
+    assert (info.attempt, info.crashes, info.errors) == (2, 0, 0)
+
+
+def test_a_stop_with_a_time_limit_keeps_it(open_manager, tmp_path, until):
+    manager = open_manager()
+    manager.submit(Nap(60, str(tmp_path / "began")))
+    until(lambda: began(tmp_path / "began"))
+    before = time.monotonic()
+
+    manager.stop(timeout=1.0)
+
+    assert time.monotonic() - before < 10
+
+
+def test_stopping_twice_and_starting_again_is_allowed(open_manager):
+    manager = open_manager()
+    handle = manager.submit(Nap())
+    manager.stop()
+    manager.stop()
+
+    with pytest.raises(ManagerStopped, match="stopped"):
+        manager.submit(Nap())
+    manager.start()
+
+    assert manager.submit(Nap()).result(30) == "rested"
+    assert handle.result(30) == "rested"
+
+
+def test_a_waiting_caller_is_told_when_the_manager_stops(open_manager, until):
+    manager = open_manager()
+    manager.pause()
+    handle = manager.submit(Nap())
+    told = []
+
+    def wait():
+        try:
+            handle.result()
+        except ManagerStopped as error:
+            told.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    manager.stop()
+    waiter.join(30)
+
+    assert len(told) == 1
+
+
+def test_a_second_manager_on_the_directory_is_refused_and_told_the_pid(open_manager, tmp_path):
+    open_manager()
+    script = (
+        "import sys\nfrom actorproc.manager import ProcedureManager\n"
+        f"ProcedureManager({str(tmp_path / 'state')!r}, workers=1).start()\n"
+    )
+
+    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert other.returncode == 1
+    assert "StoreInUse" in other.stderr
+    assert str(os.getpid()) in other.stderr
+    with pytest.raises(StoreInUse) as caught:
+        ProcedureManager(tmp_path / "state", workers=1).start()
+    assert caught.value.pid == os.getpid()
+
+
+def test_several_managers_live_in_one_process(open_manager, tmp_path):
+    managers = [open_manager(tmp_path / name, workers=1) for name in ("a", "b", "c")]
+
+    handles = [manager.submit(Nap(), "same-id") for manager in managers]
+
+    assert [handle.result(30) for handle in handles] == ["rested"] * 3
+    managers[0].stop()
+    assert managers[1].submit(Nap()).result(30) == "rested"
+
+
+def test_a_host_that_stops_all_actors_stops_the_manager_cleanly(open_manager, tmp_path):
+    manager = open_manager()
+    done = manager.submit(Nap())
+    done.result(30)
+    running = manager.submit(Nap(60, str(tmp_path / "began")), "running")
+
+    pykka.ActorRegistry.stop_all(timeout=30)
+
+    with pytest.raises(ManagerStopped):
+        manager.submit(Nap())
+    with pytest.raises(ManagerStopped):
+        running.result()
+    manager.stop()
+    again = open_manager()
+    assert again.get(done.id).result(30) == "rested"
+    assert again.info("running").id == "running"
+
+
+def test_actors_of_the_host_survive_our_stop(open_manager):
+    class Theirs(pykka.ThreadingActor):
+        use_daemon_thread = True
+
+        def on_receive(self, message):
+            return message
+
+    theirs = Theirs.start()
+    manager = open_manager()
+    manager.stop()
+
+    assert theirs.ask("still here", timeout=5) == "still here"
+    theirs.stop()
+
+
+def test_an_awaited_handle_leaves_the_loop_free(tmp_path):
+    async def main():
+        async with ProcedureManager(tmp_path / "state", workers=2) as manager:
+            handle = manager.submit(Nap(0.3))
+            beats = 0
+
+            async def beat():
+                nonlocal beats
+                while True:
+                    await asyncio.sleep(0.01)
+                    beats += 1
+
+            beating = asyncio.create_task(beat())
+            output = await handle
+            beating.cancel()
+            many = await asyncio.gather(*manager.submit_many([Nap(), Nap(), Nap()]))
+            return output, beats, many
+
+    output, beats, many = asyncio.run(main())
+
+    assert output == "rested"
+    assert beats >= 5
+    assert many == ["rested"] * 3
+
+
+def test_a_cancelled_await_does_not_abort(open_manager):
+    manager = open_manager()
+    handle = manager.submit(Nap(0.3))
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_await(handle), 0.02)
+
+    async def _await(awaited):
+        return await awaited
+
+    asyncio.run(main())
+
+    assert handle.result(30) == "rested"
+
+
+def test_workers_that_cannot_boot_fail_the_start_with_their_traceback(tmp_path):
+    manager = ProcedureManager(tmp_path / "state", workers=2, preload=["no_such_module_anywhere"])
+
+    with pytest.raises(WorkerBootFailed, match="no_such_module_anywhere"):
+        manager.start()
+
+    with pytest.raises(ManagerStopped):
+        manager.submit(Nap())
+    with ProcedureManager(tmp_path / "state", workers=1) as other:  # the directory is free again
+        assert other.run(Nap()) == "rested"
+
+
+def test_slots_that_keep_failing_are_parked_and_the_host_is_told(open_manager, until):
+    fatal = []
+    manager = open_manager(
+        workers=1,
+        config=Config(restart_limit=3, spares=0),
+        on_fatal=fatal.append,
+    )
+
+    for _ in range(3):
+        workers = until(lambda: [worker for worker in manager.workers() if worker.state == "idle"])
+        os.kill(workers[0].pid, 9)
+        until(lambda pid=workers[0].pid: pid not in [worker.pid for worker in manager.workers()])
+
+    until(lambda: fatal)
+    health = manager.health()
+    assert health.status == "failed"
+    assert health.slots[0].state == "parked"
+    assert not health.ok
+
+
+def test_the_environment_factory_runs_in_each_worker(open_manager):
+    manager = open_manager(environment=lambda: {"answer": 42})
+
+    assert manager.run(UsesEnvironment()) == 42
+
+
+def test_nothing_needs_a_main_guard_and_classes_of_a_script_work(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from actorproc import ProcedureManager, Saga, step\n"
+        "class Order(Saga):\n"
+        "    item: str\n"
+        "    @step\n"
+        "    def ship(self, ctx): return f'{self.item} shipped'\n"
+        f"with ProcedureManager({str(tmp_path / 'state')!r}, workers=2) as manager:\n"
+        "    print(manager.run(Order('book')))\n"
+    )
+
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ran.stdout == "book shipped\n"
+    assert ran.stderr == ""
+
+
+def test_a_host_that_forgets_to_stop_still_exits(tmp_path):
+    script = (
+        "from actorproc.manager import ProcedureManager\n"
+        f"manager = ProcedureManager({str(tmp_path / 'state')!r}, workers=2).start()\n"
+        "print(*[worker.pid for worker in manager.workers()])\n"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ran.returncode == 0
+    pids = [int(pid) for pid in ran.stdout.split()]
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

@@ -1,0 +1,140 @@
+"""A disk that refuses commits for a while: nothing acknowledged is lost, and the engine goes on by itself."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from actorproc import Procedure, Status
+from actorproc.config import Config
+from actorproc.errors import InternalError, OutcomeUnknown, StorageUnavailable
+from actorproc.manager import ProcedureManager
+from actorproc.store.memory import MemoryStore
+
+pytestmark = pytest.mark.processes
+
+FAST = Config(commit_backoff=0.01, commit_backoff_cap=0.05)
+
+
+class FailingStore(MemoryStore):
+    """Refuses commits while `full` is set; with `late` it applies them first and then says it failed."""
+
+    def __init__(self):
+        super().__init__()
+        self.full = False
+        self.late = False
+        self.refused = 0
+        self.reopened = 0
+
+    def _apply(self, rows):
+        if self.full:
+            self.refused += 1
+            if self.late:
+                super()._apply(rows)
+            raise StorageUnavailable("no space left on device")
+        super()._apply(rows)
+
+    def reopen(self):
+        if self.full:
+            raise StorageUnavailable("still no space left")
+        self.reopened += 1
+        super().reopen()
+
+
+class BrokenStore(MemoryStore):
+    def procedure(self, id):  # noqa: A002
+        raise ZeroDivisionError("a bug of ours")
+
+
+@dataclass
+class Count(Procedure):
+    upto: int
+    seen: list = field(default_factory=list)
+
+    def execute(self, ctx):
+        self.seen.append(ctx.step)
+        return Status.done(self.seen) if len(self.seen) >= self.upto else Status.executing()
+
+
+@pytest.fixture
+def store():
+    return FailingStore()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["not-written", "written-but-reported-failed"])
+def test_running_procedures_go_on_after_the_trouble_with_nothing_lost(open_manager, store, until, late):
+    manager = open_manager(store=store, config=FAST)
+    handles = manager.submit_many(Count(upto=200) for _ in range(8))
+    store.late = late
+
+    store.full = True
+    until(lambda: store.refused)
+    assert manager.health().status == "storage-trouble"
+    assert not any(handle.done() for handle in handles)
+    store.full = False
+
+    assert [handle.result(60) for handle in handles] == [list(range(1, 201))] * 8
+    until(lambda: manager.health().ok)
+    assert store.reopened >= 1
+
+
+def test_submits_are_refused_while_the_store_is_in_trouble(open_manager, store, until):
+    manager = open_manager(store=store, config=FAST)
+    store.full = True
+    answers = []
+
+    def submit():
+        try:
+            answers.append(manager.submit(Count(upto=1), "first"))
+        except StorageUnavailable as error:
+            answers.append(error)
+
+    first = threading.Thread(target=submit)
+    first.start()
+    until(lambda: store.refused)
+    until(lambda: manager.health().status == "storage-trouble")
+
+    with pytest.raises(StorageUnavailable, match="no space"):
+        manager.submit(Count(upto=1))
+    assert answers == []  # it was in the batch that failed, so it waits
+    store.full = False
+    first.join(30)
+    assert answers[0].result(30) == [1]
+
+
+def test_a_submit_in_a_failed_commit_ends_as_unknown_when_the_manager_stops(open_manager, store, until):
+    manager = open_manager(store=store, config=FAST)
+    store.full = True
+    errors = []
+
+    def submit():
+        try:
+            manager.submit(Count(upto=1), "first")
+        except OutcomeUnknown as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=submit)
+    waiting.start()
+    until(lambda: store.refused)
+    until(lambda: manager.health().status == "storage-trouble")
+    manager.stop(timeout=1)
+    waiting.join(30)
+
+    assert len(errors) == 1
+
+
+def test_a_bug_breaks_the_engine_loudly_and_nobody_waits_for_ever(until):
+    fatal = []
+    manager = ProcedureManager("unused", workers=1, store=BrokenStore(), on_fatal=fatal.append).start()
+    try:
+        with pytest.raises(InternalError, match="a bug of ours"):
+            manager.submit(Count(upto=1), "named")
+
+        until(lambda: fatal)
+        assert manager.health().status == "broken"
+        with pytest.raises(InternalError):
+            manager.submit(Count(upto=1))
+    finally:
+        manager.stop()

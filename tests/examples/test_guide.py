@@ -1,0 +1,53 @@
+"""The guide's programs, pasted one after the other as the guide says, print what the guide says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXPECTED = [
+    "5",
+    "letters-1 13",
+    "SUCCESS",
+    "moved 100",
+    "ROLLEDBACK RuntimeError: the bank is closed",
+    "41654167500",
+    "10",
+    "ROLLEDBACK False",
+    "Guide: looks good",
+    "somewhere after 3 attempts",
+    "13",
+]
+
+
+def programs_in(page):
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.processes
+def test_the_guide_prints_what_it_says(tmp_path):
+    (tmp_path / "guide.py").write_text("\n".join(programs_in("docs/guide.md")))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    command = [sys.executable, "-W", "error", "guide.py"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == EXPECTED
+
+
+def test_the_readme_shows_the_first_example():
+    def without_comments(text):
+        lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
+        return [line for line in lines if line]
+
+    (shown,) = programs_in("README.md")
+    example = (ROOT / "examples" / "01_hello_saga.py").read_text().partition('"""\n')[2]
+
+    assert without_comments(shown) == without_comments(example)

@@ -1,0 +1,89 @@
+"""Thousands of small disturbed histories: the engine's promises hold in each of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from actorproc.testing.faults import FaultKind
+from actorproc.testing.scripts import MIN_PROCEDURES, MIN_STEPS
+from actorproc.testing.simulation import main, run_campaign, simulate
+from actorproc.testing.world import World
+
+CHUNK = 50
+SEEDS = 400
+
+
+def _story(seed: int) -> str:
+    """What a failing test shows: the violations and how to see the whole history again."""
+    history = simulate(seed)
+    lines = [f"invariant {violation.number}: {violation.text}" for violation in history.violations]
+    return "\n".join([f"python -m actorproc.testing.simulation --replay {seed}", *lines])
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, CHUNK))
+def test_every_disturbed_history_keeps_every_promise(first: int) -> None:
+    campaign = run_campaign(first, seconds=300.0, histories=CHUNK)
+
+    assert [_story(history.seed) for history in campaign.failed] == []
+    assert campaign.histories + campaign.weak == CHUNK
+    assert campaign.histories >= CHUNK * 0.8
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    digests = [simulate(seed).digest for seed in range(1, 21)]
+
+    assert [simulate(seed).digest for seed in range(1, 21)] == digests
+
+
+def test_the_trace_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
+    program = "from actorproc.testing.simulation import simulate; print([simulate(s).digest for s in range(1, 41)])"
+
+    def run(hash_seed: str) -> bytes:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True).stdout
+
+    assert run("1") == run("2")
+
+
+def test_each_kind_of_fault_is_effective_many_times() -> None:
+    faults: Counter[FaultKind] = Counter()
+    for seed in range(1, 401):
+        faults.update(simulate(seed, check_every=1000).faults)
+
+    rare = {kind.name: faults[kind] for kind in FaultKind if faults[kind] < 5}
+    assert rare == {}
+
+
+def test_every_history_has_a_tree_of_three_procedures_and_twelve_steps() -> None:
+    for seed in range(1, 101):
+        scenario = World(seed).scenario
+
+        assert len(scenario.programs) >= MIN_PROCEDURES
+        assert scenario.steps >= MIN_STEPS
+
+
+def test_scenarios_reach_every_kind_of_step_and_trait() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(1, 301):
+        for program in World(seed).scenario.programs.values():
+            kinds.update(operation.kind for operation in program.operations)
+            kinds.update(f"undo {operation.undo}" for operation in program.operations)
+            kinds[f"child failure {program.meta.on_child_failure}"] += 1
+            kinds[f"lock scope {program.meta.lock_scope}"] += 1
+            kinds[f"keeps children {not program.meta.undo_children}"] += 1
+
+    wanted = {"go", "sleep", "wait", "spawn", "fatal", "poison", "done", "undo twice", "undo flaky", "undo broken"}
+    wanted |= {"child failure resume", "lock scope step", "keeps children True"}
+    assert wanted <= kinds.keys()
+
+
+def test_one_history_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--replay", "7"])
+
+    assert code == 0
+    assert capsys.readouterr().out.strip() == simulate(7).trace

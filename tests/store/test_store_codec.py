@@ -1,0 +1,252 @@
+"""Records to bytes: the format stays, and damage is noticed."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actorproc.errors import StoreDamaged
+from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.records import (
+    ChildRecord,
+    ErrorInfo,
+    EventRecord,
+    LockRecord,
+    NoteRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    StepKind,
+    StepRecord,
+    UndoRecord,
+)
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutProcedure
+from actorproc.store import codec
+from actorproc.store.layout import NEXT_SEQ, SWEEP
+from actorproc.store.memory import MemoryStore
+from actorproc.store.tables import Table
+
+ERROR = ErrorInfo("error", "builtins.ValueError", "no stock", "Traceback …", "order-1", 3)
+GOLDEN = json.loads(Path(__file__).with_name("golden_v1.json").read_text())
+RECORDS = {
+    Table.META: 41,
+    Table.PROCEDURES: ProcedureRecord(
+        id="order-1",
+        type_name="shop.Order",
+        version=2,
+        root="order-1",
+        parent=None,
+        seq=7,
+        state=ProcedureState.WAITING_TIMEOUT,
+        step=3,
+        records=4,
+        unit="pay",
+        attempt=2,
+        errors=1,
+        rollback_supported=True,
+        on_child_failure="resume",
+        due_at=1700000000.5,
+        locks=(LockKey.write("shop/1"), LockKey.read("stock")),
+        error=ERROR,
+        owner="anna",
+        tags=("blue",),
+        created_at=1699999999.25,
+        digest=b"\x00\xff",
+    ),
+    Table.STEPS: StepRecord(
+        procedure="order-1", number=3, kind=StepKind.ROLLBACK, at=1.5, state=b"\x80", label="pay", error=ERROR
+    ),
+    Table.CHILDREN: ChildRecord("order-1", 3, 0, "child-1"),
+    Table.UNDO: UndoRecord("order-1", 2, "child-1", "", 1),
+    Table.LOCKS: LockRecord("shop/1", LockMode.WRITE, "order-1", "order-1", 2.5),
+    Table.POISON: PoisonRecord("shop/1", "order-1", "order-1", 3.5, "the rollback gave up"),
+    Table.EVENTS: EventRecord("order-1", 1, b"paid", "k1", 4.5),
+    Table.NOTES: NoteRecord("order-1", 3, "old", b"\x01"),
+}
+
+
+@pytest.mark.parametrize("table", RECORDS, ids=lambda table: table.label)
+def test_bytes_of_format_version_1_still_decode_to_the_same_record(table):
+    value = bytes.fromhex(GOLDEN[table.label])
+
+    assert codec.decode(table, b"golden", value) == RECORDS[table]
+
+
+def test_every_kind_of_record_has_golden_bytes():
+    assert set(RECORDS) == set(codec._DECODERS)
+    assert set(GOLDEN) == {table.label for table in RECORDS}
+
+
+@pytest.mark.parametrize("table", RECORDS, ids=lambda table: table.label)
+def test_every_single_bit_flip_is_noticed(table):
+    value = codec.encode(table, b"k", RECORDS[table])
+
+    for bit in range(8 * len(value)):
+        damaged = bytearray(value)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(StoreDamaged):
+            codec.decode(table, b"k", bytes(damaged))
+
+
+def test_garbage_is_damage_and_never_another_error():
+    chance = random.Random(1)
+    for length in range(80):
+        with pytest.raises(StoreDamaged):
+            codec.decode(Table.PROCEDURES, b"k", chance.randbytes(length))
+
+
+def test_a_record_under_another_key_or_in_another_table_is_damage():
+    value = codec.encode(Table.PROCEDURES, b"order-1", RECORDS[Table.PROCEDURES])
+
+    with pytest.raises(StoreDamaged, match="procedures order-2"):
+        codec.decode(Table.PROCEDURES, b"order-2", value)
+    with pytest.raises(StoreDamaged, match="steps order-1"):
+        codec.decode(Table.STEPS, b"order-1", value)
+
+
+def test_a_record_with_fields_added_later_is_read_without_them():
+    longer = [*msgspec.structs.astuple(RECORDS[Table.CHILDREN]), "a field of a later version"]
+
+    assert codec.decode(Table.CHILDREN, b"k", codec.encode(Table.CHILDREN, b"k", longer)) == RECORDS[Table.CHILDREN]
+
+
+def test_a_record_written_before_a_field_existed_gets_its_default():
+    shorter = msgspec.structs.astuple(RECORDS[Table.STEPS])[:5]
+
+    found = codec.decode(Table.STEPS, b"k", codec.encode(Table.STEPS, b"k", shorter))
+
+    assert found.error is None
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "shown"),
+    [
+        (Table.META, b"epoch", "epoch"),
+        (Table.STEPS, b"a\0" + bytes(7) + b"\x03", "a/3"),
+        (Table.CHILDREN, b"a\0" + bytes(7) + b"\x03" + bytes(8), "a/3/0"),
+        (Table.LOCKS, b"cat/db\0a", "cat/db held by a"),
+        (Table.NOTES, b"a\0" + bytes(7) + b"\x01\0old", "a/1/old"),
+        (Table.ORDER, bytes(7) + b"\x09", "9"),
+        (Table.TIMERS, bytes(7) + b"\x09\0a", "9/a"),
+    ],
+)
+def test_keys_are_shown_to_people(table, key, shown):
+    assert codec.show_key(table, key) == shown
+
+
+# Damage in a store: what is sound is loaded, what is not is listed.
+
+
+@pytest.fixture
+def tree(make):
+    """A root with two children, and another root, in memory; and the rows to damage."""
+    store = MemoryStore()
+    store.own()
+    store.commit([make.new("r", 1), make.new("c1", 2, root="r"), make.new("c2", 3, root="r"), make.new("x", 4)], 1)
+    store.commit([make.step("r", 1), make.undo("r", 1), make.lock("k", "r"), make.event("r", 1), make.poison("q")], 1)
+    return store
+
+
+def put(store, table, key, value):
+    store._rows.apply([(table, key, value)])
+
+
+def found(snapshot):
+    return [head.id for head in snapshot.procedures], [(damage.table, damage.key) for damage in snapshot.damage]
+
+
+def test_a_damaged_head_is_listed_and_the_rest_of_its_tree_is_loaded(tree):
+    put(tree, Table.PROCEDURES, b"c1", b"\x01garbage")
+
+    assert found(tree.load()) == (["r", "c2", "x"], [("procedures", "c1")])
+    with pytest.raises(StoreDamaged, match="c1"):
+        tree.procedure("c1")
+    with pytest.raises(StoreDamaged, match="c1"):
+        list(tree.scan())
+    with pytest.raises(StoreDamaged, match="c1"):
+        tree.tree("r")
+
+
+def test_swapped_heads_are_both_noticed(tree):
+    one, two = (tree._rows.get(Table.PROCEDURES, key) for key in (b"c1", b"x"))
+    put(tree, Table.PROCEDURES, b"c1", two)
+    put(tree, Table.PROCEDURES, b"x", one)
+
+    assert found(tree.load()) == (["r", "c2"], [("procedures", "c1"), ("procedures", "x")])
+
+
+@pytest.mark.parametrize("table", [Table.UNDO, Table.LOCKS, Table.EVENTS, Table.POISON], ids=lambda t: t.label)
+def test_other_damaged_records_are_listed_and_left_out(tree, table):
+    key, value = next(tree._rows.scan(table))
+    put(tree, table, key, value[:-1] + bytes([value[-1] ^ 1]))
+
+    snapshot = tree.load()
+
+    assert found(snapshot)[0] == ["r", "c1", "c2", "x"]
+    assert [damage.table for damage in snapshot.damage] == [table.label]
+    assert len(snapshot.units + snapshot.locks + snapshot.events + snapshot.poisons) == 3
+
+
+@pytest.mark.parametrize("table", [Table.BY_STATE, Table.MEMBERS, Table.ORDER], ids=lambda t: t.label)
+@pytest.mark.parametrize("harm", ["lost", "lost all", "swapped", "points nowhere"])
+def test_no_unfinished_procedure_is_lost_with_its_index_rows(tree, table, harm):
+    rows = list(tree._rows.scan(table))
+    if harm == "lost all":
+        put(tree, table, b"", SWEEP)
+    elif harm == "lost":
+        put(tree, table, rows[1][0], None)
+    elif harm == "swapped":
+        put(tree, table, rows[1][0], rows[2][1])
+        put(tree, table, rows[2][0], rows[1][1])
+    else:
+        put(tree, table, rows[1][0], b"nobody")
+
+    snapshot = tree.load()
+
+    assert found(snapshot)[0] == ["r", "c1", "c2", "x"]
+    assert snapshot.next_seq >= 5
+    # What is read of `order` at a start is its length and its last key, and no value of it.
+    assert snapshot.damage or (table is Table.ORDER and not harm.startswith("lost"))
+
+
+def test_an_index_row_that_points_to_another_procedure_stops_a_scan(tree):
+    put(tree, Table.ORDER, (1).to_bytes(8), b"x")
+
+    with pytest.raises(StoreDamaged, match="order 1"):
+        list(tree.scan())
+
+
+def test_damage_that_looks_like_a_finished_state_does_not_hide_a_live_head(tree, make):
+    # The index says SUCCESS, the head says RUNNABLE: as after a write with a wrong `was`.
+    put(tree, Table.BY_STATE, b"RUNNABLE\0" + (4).to_bytes(8), None)
+
+    assert "x" in found(tree.load())[0]
+
+
+def test_a_damaged_step_is_named(tree):
+    put(tree, Table.STEPS, b"r\0" + (1).to_bytes(8), b"\x01garbage")
+
+    with pytest.raises(StoreDamaged, match="steps r/1"):
+        tree.step("r", 1)
+    with pytest.raises(StoreDamaged, match="steps r/1"):
+        tree.steps("r")
+
+
+def test_a_damaged_number_in_meta_does_not_stop_a_start(tree):
+    put(tree, Table.META, NEXT_SEQ, b"\x01garbage")
+
+    snapshot = tree.load()
+
+    assert snapshot.next_seq == 5
+    assert ("meta", "next_seq") in found(snapshot)[1]
+
+
+def test_writing_a_wrong_was_is_reported_at_the_next_load(tree, make):
+    _, changed = make.change(make.head("x", 4), state=ProcedureState.SUCCESS)
+    tree.commit([PutProcedure(changed, make.change(changed)[0].was)], 1)
+
+    assert [damage.table for damage in tree.load().damage] == ["by_state"]
