@@ -255,7 +255,7 @@ class InternalError(ActorprocError):
     """A bug in actorproc; please report it with the message."""
 
 
-class RetryLater(Exception):  # noqa: N818 - reads as an order, which it is
+class RetryLater(Exception):
     """Raised by a step to be tried again: ``after`` seconds from now, or by the policy's backoff.
 
     Counts as an error of the retry budget (`RetryPolicy.max_attempts`).

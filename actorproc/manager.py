@@ -12,8 +12,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import cloudpickle
-
 from actorproc.actors.clock import Clock, SystemClock
 from actorproc.actors.messages import Ending
 from actorproc.actors.tree import EngineTree
@@ -27,6 +25,7 @@ from actorproc.model.records import LockRecord, NewProcedure, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import encode_value
+from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
 from actorproc.store.base import ProcedureStore
@@ -120,7 +119,7 @@ class ProcedureManager:
             epoch=epoch,
             spares=self._config.spares,
             preload=self._preload,
-            environment=cloudpickle.dumps(environment) if environment is not None else None,
+            environment=pickled_by_value(environment) if environment is not None else None,
             max_frame=self._config.max_frame,
             warm_limit=self._config.warm_limit,
         )
@@ -229,8 +228,8 @@ class ProcedureManager:
             procedure,
             id=check_id(id) if id is not None else new_id(),
             fresh=id is None,
-            owner=owner,
-            priority=priority,
+            owner=_checked_text(owner, "owner", 1024) if owner is not None else None,
+            priority=_checked_priority(priority),
             due_at=self._clock.wall() + seconds if seconds else None,
             deadline=_epoch_seconds(deadline, self._clock),
             tags=_checked_tags(tags),
@@ -246,6 +245,7 @@ class ProcedureManager:
     # ------------------------------------------------------------ verbs
     def abort(self, id: str, force: bool = False) -> bool:  # noqa: A002 - public contract
         """Ask a procedure to abort and roll back; False when it has ended already. `force` kills its running step."""
+        check_id(id)
         accepted: bool = self._running().request(lambda reply: AbortRequested(id, reply, force=force))
         return accepted
 
@@ -254,6 +254,9 @@ class ProcedureManager:
 
         False when the procedure has ended. Two signals with the same ``dedup`` count once.
         """
+        _checked_text(target, "the target of a signal")
+        if dedup is not None:
+            _checked_text(dedup, "dedup")
         data = encode_value(payload)
         accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup))
         return accepted
@@ -368,10 +371,31 @@ def _checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
         raise TypeError(msg)
     labels: tuple[Any, ...] = tuple(tags or ())
     for label in labels:
-        if not isinstance(label, str):
-            msg = f"tag {label!r} is not a string"
-            raise TypeError(msg)
+        _checked_text(label, "a tag")
     return labels
+
+
+def _checked_text(text: Any, what: str, limit: int = 256) -> str:
+    """Text of the caller that is stored: a string that UTF-8 can hold, of a bounded length."""
+    if not isinstance(text, str):
+        msg = f"{what} is a string, not {text!r:.60}"
+        raise TypeError(msg)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        msg = f"{what} {text!a:.60} holds a lone surrogate, which cannot be stored"
+        raise ValueError(msg) from None
+    if not 0 < size <= limit:
+        msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
+        raise ValueError(msg)
+    return text
+
+
+def _checked_priority(priority: Any) -> int:
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > 1_000_000_000:
+        msg = f"priority is an int between -1000000000 and 1000000000, not {priority!r:.60}"
+        raise TypeError(msg)
+    return priority
 
 
 def _epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -> float | None:

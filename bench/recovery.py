@@ -30,9 +30,9 @@ class Hang(Procedure):
     limits = Limits(crashes=1_000_000)
 
     def execute(self, ctx):
-        with open(self.journal, "a", buffering=1) as file:
+        with Path(self.journal).open("a", buffering=1) as file:
             file.write(f"{os.getpid()} {time.monotonic_ns()}\n")
-        while not os.path.exists(self.journal + ".stop"):
+        while not Path(self.journal + ".stop").exists():
             time.sleep(0.001)
         return Status.done()
 
@@ -49,6 +49,10 @@ def wait_for_starts(journal: Path, count: int) -> list[tuple[int, int]]:
             raise SystemExit(f"the step did not start for the {count}th time within 30 s")
         time.sleep(0.0005)
     return found
+
+
+def _line(what: str, figures: dict[str, float]) -> str:
+    return f"{what:54} p50 {figures['p50'] * 1e3:6.1f} ms   p99 {figures['p99'] * 1e3:6.1f} ms"
 
 
 def main() -> None:
@@ -80,9 +84,8 @@ def main() -> None:
         "recovery",
         {"kill_to_restart_s": figures, "bare_interpreter_s": spread(bare), "kills": options.kills},
         [
-            f"worker killed -> its step starts again   p50 {figures['p50'] * 1e3:6.1f} ms   "
-            f"p99 {figures['p99'] * 1e3:6.1f} ms   ({options.kills} kills)",
-            f"starting a bare interpreter              p50 {spread(bare)['p50'] * 1e3:6.1f} ms",
+            _line(f"worker killed -> its step starts again ({options.kills} kills)", figures),
+            _line("starting a bare interpreter", spread(bare)),
         ],
     )
 

@@ -13,7 +13,7 @@ __all__ = ["Batch"]
 class Batch:
     """Writes for the store, commands for after the commit, and the events, kept to be handled again if it fails."""
 
-    __slots__ = ("_steps", "commands", "events", "number", "started", "writes")
+    __slots__ = ("_heads", "_steps", "commands", "events", "number", "started", "writes")
 
     def __init__(self) -> None:
         self.number = 0
@@ -22,6 +22,7 @@ class Batch:
         self.commands: list[Command] = []
         self.started = False
         """The marker that closes this batch is in the inbox."""
+        self._heads: dict[str, PutProcedure] | None = None
         self._steps: dict[tuple[str, int], StepRecord] | None = None
 
     def add(self, decision: Decision) -> None:
@@ -46,7 +47,6 @@ class Batch:
 
     def head(self, procedure: str) -> PutProcedure | None:
         """The last write of this head in the batch."""
-        for write in reversed(self.writes):
-            if type(write) is PutProcedure and write.record.id == procedure:
-                return write
-        return None
+        if self._heads is None:
+            self._heads = {write.record.id: write for write in self.writes if type(write) is PutProcedure}
+        return self._heads.get(procedure)

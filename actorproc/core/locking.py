@@ -24,7 +24,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         return False
     tree = book.tree_of(record)
     if not record.ticket:
-        # Drawn when it asks and not before, so that a restart, which asks in the order of tickets, makes the same queue.
+        # Drawn when it asks and not before: a restart asks in the order of tickets and so makes the same queue.
         record.ticket = book.next_ticket
         book.next_ticket += 1
         book.touch(record)

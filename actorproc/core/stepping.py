@@ -132,6 +132,7 @@ def _commit_step(
                 kind=StepKind.STEP,
                 at=book.now,
                 state=outcome.state,
+                codec=book.types[record.type_name].codec,
                 version=book.types[record.type_name].version,
                 outcome=name,
                 label=outcome.unit,
@@ -163,8 +164,7 @@ def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
         if outcome.acquire:
             record.locks = (*record.locks, *outcome.acquire)
             record.locked = False
-            record.ticket = book.next_ticket
-            book.next_ticket += 1
+            record.ticket = 0
         if outcome.after > 0:
             _sleep(book, record, outcome.after, Trigger.SLEPT)
         else:
@@ -272,6 +272,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
                 at=book.now,
                 state=outcome.state,
                 output=outcome.output,
+                codec=book.types[record.type_name].codec,
                 version=book.types[record.type_name].version,
                 outcome="done",
                 attempts=attempts,

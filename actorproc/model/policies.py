@@ -86,3 +86,5 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The class overrides `abort`: it is asked before an abort takes effect."""
     has_on_timeout: bool = False
     """The class overrides `on_timeout`: a wait that times out calls it."""
+    codec: str = "data"
+    """Codec of the states it dumps."""

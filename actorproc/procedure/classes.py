@@ -32,6 +32,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         grace=float(limits.grace),
         asks_abort=cls.abort is not Procedure.abort,
         has_on_timeout=cls.on_timeout is not Procedure.on_timeout,
+        codec=cls.codec,
     )
 
 

@@ -296,7 +296,6 @@ class Secretive(Procedure):
         return Status.done(list(self.numbers[2]))
 
 
-@pytest.mark.xfail(reason="step records after the first do not name the codec of their state")
 def test_a_pickled_state_is_signed_with_a_key_that_outlives_the_manager(open_manager, tmp_path, until):
     late = ProcedureManager(tmp_path / "state", workers=1, procedures=[Secretive])
     first = open_manager(workers=1)
