@@ -78,6 +78,8 @@ def on_returned(book: Book, event: StepReturned) -> None:
     if event.token.mode is Mode.ASK_ABORT:
         book.asking[record.id] = None
     else:
+        # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
+        book.warm.pop(record.id, None)
         record.attempt -= 1
         book.touch(record)
         wake(book, record)

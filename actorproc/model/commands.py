@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-class RunStep(msgspec.Struct, frozen=True):
+class RunStep(msgspec.Struct, frozen=True, gc=False):
     """Hand a step to a worker. The shell adds the state, read from the store, when `warm` is false."""
 
     token: StepToken
@@ -47,20 +47,20 @@ class RunStep(msgspec.Struct, frozen=True):
     grace: float = 1.0
 
 
-class TakeBack(msgspec.Struct, frozen=True):
+class TakeBack(msgspec.Struct, frozen=True, gc=False):
     """Ask a worker to give back prefetched steps it has not begun."""
 
     worker: WorkerId
     tokens: tuple[StepToken, ...]
 
 
-class AskAbort(msgspec.Struct, frozen=True):
+class AskAbort(msgspec.Struct, frozen=True, gc=False):
     """Tell the running step that an abort was asked (`ctx.aborting`)."""
 
     token: StepToken
 
 
-class KillWorker(msgspec.Struct, frozen=True):
+class KillWorker(msgspec.Struct, frozen=True, gc=False):
     """Kill this worker because of the step in it."""
 
     worker: WorkerId
@@ -68,7 +68,7 @@ class KillWorker(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """Resolve a waiting caller: with ids, a bool, or an error."""
 
     reply: int
@@ -76,14 +76,14 @@ class Reply(msgspec.Struct, frozen=True):
     error: ActorprocError | None = None
 
 
-class AnswerWorker(msgspec.Struct, frozen=True):
+class AnswerWorker(msgspec.Struct, frozen=True, gc=False):
     """Answer a request a running step made (`remember`)."""
 
     token: StepToken
     request: int
 
 
-class Resolve(msgspec.Struct, frozen=True):
+class Resolve(msgspec.Struct, frozen=True, gc=False):
     """A procedure reached a terminal state: resolve its handles and watchers."""
 
     id: str
@@ -93,7 +93,7 @@ class Resolve(msgspec.Struct, frozen=True):
 Command = RunStep | TakeBack | AskAbort | KillWorker | Reply | AnswerWorker | Resolve
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What one event led to. Commands go out only after all writes are durable (as raft's Ready)."""
 
     writes: list[Write]

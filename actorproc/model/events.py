@@ -25,40 +25,40 @@ __all__ = [
 ]
 
 
-class TypeRegistered(msgspec.Struct, frozen=True):
+class TypeRegistered(msgspec.Struct, frozen=True, gc=False):
     """A class or loader is known now; what was parked for it goes on."""
 
     meta: TypeMeta
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class Submitted(msgspec.Struct, frozen=True, gc=False):
     """Procedures were submitted, all or nothing. `reply` names the waiting caller."""
 
     procedures: tuple[NewProcedure, ...]
     reply: int
 
 
-class StepEnded(msgspec.Struct, frozen=True):
+class StepEnded(msgspec.Struct, frozen=True, gc=False):
     """A worker answered a handed-out step."""
 
     token: StepToken
     outcome: Outcome
 
 
-class StepReturned(msgspec.Struct, frozen=True):
+class StepReturned(msgspec.Struct, frozen=True, gc=False):
     """A worker gave back a prefetched step that it had not begun."""
 
     token: StepToken
 
 
-class WorkerReady(msgspec.Struct, frozen=True):
+class WorkerReady(msgspec.Struct, frozen=True, gc=False):
     """A worker in this slot takes steps now."""
 
     worker: WorkerId
     threads: int = 1
 
 
-class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
+class CrashReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a worker ended, in words and numbers."""
 
     kind: str
@@ -73,7 +73,7 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes."""
 
 
-class WorkerLost(msgspec.Struct, frozen=True):
+class WorkerLost(msgspec.Struct, frozen=True, gc=False):
     """A worker is dead and reaped; everything it answered before has been delivered.
 
     `blamed` is the step the supervisor killed it for (a time limit); None: blame the first unanswered step
@@ -86,7 +86,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
     blamed: StepToken | None = None
 
 
-class AbortRequested(msgspec.Struct, frozen=True):
+class AbortRequested(msgspec.Struct, frozen=True, gc=False):
     """Somebody asked a procedure to abort."""
 
     id: str
@@ -94,7 +94,7 @@ class AbortRequested(msgspec.Struct, frozen=True):
     force: bool = False
 
 
-class Signalled(msgspec.Struct, frozen=True):
+class Signalled(msgspec.Struct, frozen=True, gc=False):
     """A signal for a procedure id or an event name."""
 
     target: str
@@ -103,7 +103,7 @@ class Signalled(msgspec.Struct, frozen=True):
     dedup: str | None = None
 
 
-class NoteMade(msgspec.Struct, frozen=True):
+class NoteMade(msgspec.Struct, frozen=True, gc=False):
     """`ctx.remember`: store the value before the step goes on; answered with `AnswerWorker(request)`."""
 
     token: StepToken
@@ -112,7 +112,7 @@ class NoteMade(msgspec.Struct, frozen=True):
     request: int
 
 
-class Tick(msgspec.Struct, frozen=True):
+class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time passed: do what is due at `now`."""
 
 

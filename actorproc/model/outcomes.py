@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     state: bytes = b""
     """The state after the step (what `dump` gave)."""
     unit: str | None = None
@@ -38,7 +38,7 @@ class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Seconds the step ran in the worker (monotonic)."""
 
 
-class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv"):
+class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=False):
     """`Status.executing`, and any rollback step that wants another one."""
 
     persist: bool = True
@@ -47,7 +47,7 @@ class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv"):
     acquire: tuple[LockKey, ...] = ()
 
 
-class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus"):
+class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus", gc=False):
     """`Status.suspended`; children are stored with the parent in one transaction."""
 
     children: tuple[NewProcedure, ...]
@@ -56,22 +56,22 @@ class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus"):
     on_parent_end: Literal["abort", "leave"] = "abort"
 
 
-class Slept(_Base, frozen=True, array_like=True, kw_only=True, tag="slp"):
+class Slept(_Base, frozen=True, array_like=True, kw_only=True, tag="slp", gc=False):
     seconds: float
 
 
-class Waited(_Base, frozen=True, array_like=True, kw_only=True, tag="wai"):
+class Waited(_Base, frozen=True, array_like=True, kw_only=True, tag="wai", gc=False):
     event: str
     timeout: float | None = None
 
 
-class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin"):
+class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin", gc=False):
     """`Status.done`; in rollback mode: this undo unit is undone (`state` is the state after it)."""
 
     output: bytes = b""
 
 
-class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err"):
+class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err", gc=False):
     """The step raised. `retryable` was judged in the worker by the class's policy."""
 
     error: ErrorInfo
@@ -80,20 +80,20 @@ class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err"):
     """`RetryLater(after=…)`: seconds, instead of the policy's backoff."""
 
 
-class Poisoned(_Base, frozen=True, array_like=True, kw_only=True, tag="poi"):
+class Poisoned(_Base, frozen=True, array_like=True, kw_only=True, tag="poi", gc=False):
     """`Status.poisoned`: ends the procedure without undoing it; the keys stay poisoned."""
 
     keys: tuple[str, ...]
     error: ErrorInfo
 
 
-class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref"):
+class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref", gc=False):
     """The class could not be loaded or refused the state: park the procedure."""
 
     reason: str
 
 
-class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans"):
+class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=False):
     """The answer of `abort(ctx)` (mode ASK_ABORT)."""
 
     allowed: bool

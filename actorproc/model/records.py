@@ -43,7 +43,7 @@ ErrorKind = Literal[
 Wait = Literal["all", "any", "each"]
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A failure as text: nothing here needs a class of the user to be shown."""
 
     kind: ErrorKind
@@ -56,7 +56,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
     step: int = 0
 
 
-class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     """A procedure as its submitter, or its parent's step, describes it."""
 
     id: str
@@ -82,7 +82,7 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Its first step was declared the point of no return."""
 
 
-class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True):
+class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """The head of a procedure: everything the engine decides on. Mutable; the core alone changes it."""
 
     id: str
@@ -190,7 +190,7 @@ class StepKind(IntEnum):
     ROLLBACK = 2
 
 
-class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     """One line of the step log: ``/procedures/{id}/000001.step``.
 
     A ``.step`` record n holds the state from which step n runs; ``.commit`` closes with the output;
@@ -218,7 +218,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Of a ``.commit``: the encoded output."""
 
 
-class UndoRecord(msgspec.Struct, frozen=True, array_like=True):
+class UndoRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One undo unit. `seq` is root-wide; units are popped newest first."""
 
     root: str
@@ -247,7 +247,7 @@ class LockRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since: float
 
 
-class PoisonRecord(msgspec.Struct, frozen=True, array_like=True):
+class PoisonRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A key that only an operator clears."""
 
     path: str
@@ -257,7 +257,7 @@ class PoisonRecord(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
-class EventRecord(msgspec.Struct, frozen=True, array_like=True):
+class EventRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A buffered signal for a procedure id or an event name."""
 
     target: str
@@ -267,7 +267,7 @@ class EventRecord(msgspec.Struct, frozen=True, array_like=True):
     at: float
 
 
-class NoteRecord(msgspec.Struct, frozen=True, array_like=True):
+class NoteRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A write-ahead note made by `Context.remember`."""
 
     procedure: str

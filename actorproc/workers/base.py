@@ -17,21 +17,21 @@ from actorproc.workers.frames import FromWorker, ToWorker
 __all__ = ["PoolEvent", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
 
 
-class WorkerBooted(msgspec.Struct, frozen=True):
+class WorkerBooted(msgspec.Struct, frozen=True, gc=False):
     """The worker said `Ready`."""
 
     worker: WorkerId
     pid: int
 
 
-class WorkerMessages(msgspec.Struct, frozen=True):
+class WorkerMessages(msgspec.Struct, frozen=True, gc=False):
     """Messages of one or more frames, in order of arrival."""
 
     worker: WorkerId
     messages: list[FromWorker]
 
 
-class WorkerDied(msgspec.Struct, frozen=True):
+class WorkerDied(msgspec.Struct, frozen=True, gc=False):
     """The process is reaped and its channel was read to the end; all its messages were delivered before.
 
     `booted` is false for a boot failure (it never said `Ready`).
@@ -45,7 +45,7 @@ class WorkerDied(msgspec.Struct, frozen=True):
 PoolEvent = WorkerBooted | WorkerMessages | WorkerDied
 
 
-class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One worker as shown by `ProcedureManager.workers()`; times in seconds, memory in bytes."""
 
     slot: int

@@ -58,12 +58,12 @@ class FrameError(ActorprocError):
     """The bytes on a worker's channel are not a frame of this protocol."""
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True):
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
 
 
 # ---------------------------------------------------------------- host to worker
-class Prepare(_Message, frozen=True, array_like=True, tag="prepare"):
+class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     """First message: what to make ready while the worker has no name; a warm spare gets it long before its `Hello`."""
 
     preload: tuple[str, ...] = ()
@@ -76,20 +76,20 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare"):
     log_level: int = 20
 
 
-class Hello(_Message, frozen=True, array_like=True, tag="hello"):
+class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):
     """Second message: who the worker is from now on. Answered with `Ready` once the preparation is done."""
 
     epoch: int
     worker: WorkerId
 
 
-class Define(_Message, frozen=True, array_like=True, tag="define"):
+class Define(_Message, frozen=True, array_like=True, tag="define", gc=False):
     """A procedure type, sent before the first step that needs it."""
 
     definition: Definition
 
 
-class Run(_Message, frozen=True, array_like=True, tag="run"):
+class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     """Run one step."""
 
     token: StepToken
@@ -109,15 +109,15 @@ class Run(_Message, frozen=True, array_like=True, tag="run"):
     event: bytes | None = None
 
 
-class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback"):
+class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback", gc=False):
     tokens: tuple[StepToken, ...]
 
 
-class AbortAsked(_Message, frozen=True, array_like=True, tag="abort"):
+class AbortAsked(_Message, frozen=True, array_like=True, tag="abort", gc=False):
     token: StepToken
 
 
-class Answer(_Message, frozen=True, array_like=True, tag="answer"):
+class Answer(_Message, frozen=True, array_like=True, tag="answer", gc=False):
     """Answer to an `Ask`: `value` is the raw answer (msgpack), `error` a text when it was refused."""
 
     request: int
@@ -125,22 +125,22 @@ class Answer(_Message, frozen=True, array_like=True, tag="answer"):
     error: str | None = None
 
 
-class Stop(_Message, frozen=True, array_like=True, tag="stop"):
+class Stop(_Message, frozen=True, array_like=True, tag="stop", gc=False):
     """Finish the running step, answer it, leave with exit code 0."""
 
 
 # ---------------------------------------------------------------- worker to host
-class Ready(_Message, frozen=True, array_like=True, tag="ready"):
+class Ready(_Message, frozen=True, array_like=True, tag="ready", gc=False):
     pid: int
     python: str
 
 
-class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed"):
+class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed", gc=False):
     reason: str
     traceback: str
 
 
-class Ended(_Message, frozen=True, array_like=True, tag="ended"):
+class Ended(_Message, frozen=True, array_like=True, tag="ended", gc=False):
     """A step's answer. `definitions` brings types of children that this worker has not announced yet."""
 
     token: StepToken
@@ -148,17 +148,17 @@ class Ended(_Message, frozen=True, array_like=True, tag="ended"):
     definitions: tuple[Definition, ...] = ()
 
 
-class Returned(_Message, frozen=True, array_like=True, tag="returned"):
+class Returned(_Message, frozen=True, array_like=True, tag="returned", gc=False):
     token: StepToken
 
 
-class NeedState(_Message, frozen=True, array_like=True, tag="needstate"):
+class NeedState(_Message, frozen=True, array_like=True, tag="needstate", gc=False):
     """The live object of a warm `Run` is gone; the step has not begun. Send it again with its state."""
 
     token: StepToken
 
 
-class Ask(_Message, frozen=True, array_like=True, tag="ask"):
+class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
     """A request of the running step.
 
     kind "remember" (key, value): durable before the answer. "recall" (key): value of an earlier note or nil.
@@ -174,13 +174,13 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask"):
     step: int = 0
 
 
-class Heartbeat(_Message, frozen=True, array_like=True, tag="beat"):
+class Heartbeat(_Message, frozen=True, array_like=True, tag="beat", gc=False):
     token: StepToken
     progress: float | None
     message: str | None
 
 
-class LogLine(_Message, frozen=True, array_like=True, tag="log"):
+class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     token: StepToken | None
     level: int
     name: str
