@@ -15,7 +15,7 @@ from actorproc.core.timers import Timers
 from actorproc.core.tree import Tree
 from actorproc.model.commands import Command, Decision
 from actorproc.model.ids import WorkerId
-from actorproc.model.policies import TypeMeta
+from actorproc.model.policies import LockMode, TypeMeta
 from actorproc.model.records import EventRecord, PoisonRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.model.writes import PutProcedure, Was, Write
@@ -41,6 +41,8 @@ class Book:
         self.ready = ReadyQueue()
         self.timers = Timers()
         self.locks = LockTable()
+        self.inherited: dict[str, dict[str, LockMode]] = {}
+        """What parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.poisons: dict[str, PoisonRecord] = {}
         self.staff = Staff()
         self.warm: dict[str, WorkerId] = {}
@@ -72,6 +74,10 @@ class Book:
             self.unsettled[record.root] = None
         self.procs[record.id] = record
         tree.add(record)
+        if record.undoing:
+            tree.undoing = record.id
+        if self.locks.keys_of(record.id):
+            tree.holders.add(record.id)
         if stored:
             self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
         return tree

@@ -251,6 +251,7 @@ class Coordinator:
             "locks": {name: dict(keys) for name, keys in book.locks.holders().items()},
             "lock queue": {name: (row.ticket, row.privileged) for name, row in book.locks.waiting().items()},
             "due": {(at, name) for at, name in timers if name in heads and book.procs[name].due_at == at},
+            "inherited": {name: dict(keys) for name, keys in book.inherited.items()},
             "poisons": dict(book.poisons),
             "buffered": {target: tuple(rows) for target, rows in book.buffered.items()},
             "numbers": (book.next_seq, book.next_ticket),

@@ -34,6 +34,9 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     book.warm.pop(record.id, None)
     book.asking.pop(record.id, None)
     tree.scopes.discard(record.id)
+    if tree.undoing == record.id:
+        tree.undoing = None
+    book.scopes_to_advance.update(dict.fromkeys(sorted(tree.scopes)))
     tree.held.pop(record.id, None)
     book.touch(record)
     if was_open:

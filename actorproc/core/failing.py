@@ -118,7 +118,7 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord) -> None:
 def _set_aside(book: Book, member: ProcedureRecord) -> None:
     """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
     member.due_at = None
-    member.undoing = 0
+    _end_undoing(book, book.tree_of(member), member)
     book.ready.discard(member.id)
     book.asking.pop(member.id, None)
     locking.withdraw(book, member)
@@ -136,11 +136,13 @@ def advance(book: Book, top_id: str) -> None:
     if top is None or not top.failing:
         return
     tree = book.tree_of(top)
-    if any(tree.is_below(name, top_id) for name in tree.running):
+    if tree.runs_below(top_id):
         return
-    for name in tree.waiting:
-        if book.procs[name].undoing and tree.is_below(name, top_id):
-            return
+    if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
+        _ask_again(book, tree, book.procs[tree.undoing])
+        return
+    if tree.undoing is not None and tree.undoing in tree.waiting:
+        return
     while (unit := _newest(tree, top_id)) is not None:
         member = book.procs[unit.procedure]
         if not _is_left_alone(book, member, top_id):
@@ -148,6 +150,21 @@ def advance(book: Book, top_id: str) -> None:
             return
         drop_unit(book, tree, unit)
     _finish(book, tree, top)
+
+
+def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+    """Another scope of the tree stands still now: its locks are no obstacle to the undo under way any more."""
+    if member.id in tree.waiting:
+        locking.withdraw(book, member)
+        wake(book, member)
+
+
+def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+    """The member is not being undone any more; the other failing scopes of the tree may go on."""
+    member.undoing = 0
+    if tree.undoing == member.id:
+        tree.undoing = None
+        book.scopes_to_advance.update(dict.fromkeys(sorted(tree.scopes)))
 
 
 def _newest(tree: Tree, top_id: str) -> UndoRecord | None:
@@ -173,6 +190,7 @@ def _is_left_alone(book: Book, member: ProcedureRecord, top_id: str) -> bool:
 def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
     if member.undoing != unit.seq:
         member.undoing = unit.seq
+        book.tree_of(member).undoing = member.id
         member.attempt = member.errors = member.crashes = 0
         member.first_error_at = None
         member.due_at = None
@@ -189,7 +207,7 @@ def drop_unit(book: Book, tree: Tree, unit: UndoRecord) -> None:
     member = book.procs[unit.procedure]
     was_undone = member.undoing == unit.seq
     if was_undone:
-        member.undoing = 0
+        _end_undoing(book, tree, member)
         book.touch(member)
     if tree.pop(unit) and was_undone and member.state is ProcedureState.SUCCESS:
         close_unsuccessfully(book, member, Trigger.UNDONE)

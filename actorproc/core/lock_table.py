@@ -182,6 +182,27 @@ class LockTable:
         self._rescan(freed)
         return list(keys)
 
+    def reduce(self, procedure: str, kept: dict[str, LockMode]) -> None:
+        """Give up all keys of a holder but `kept`, which it holds already, in these modes."""
+        before = self._masks[procedure]
+        after = needs_of(LockKey(path, mode) for path, mode in kept.items())
+        freed = []
+        for path, mask in before.items():
+            wanted = after.get(path, 0)
+            if wanted != mask:
+                node = self._nodes[path]
+                del node.holders[procedure]
+                gone = node.held.remove(mask)
+                if wanted:
+                    node.holders[procedure] = wanted
+                    node.held.add(wanted)
+                if gone or node.privileged:
+                    freed.append(path)
+                self._drop_if_empty(path, node)
+        self._keys[procedure] = dict(kept)
+        self._masks[procedure] = after
+        self._rescan(freed)
+
     def drain(self) -> list[str]:
         """Procedures granted by releases, withdrawals and promotions since the last call, in order."""
         granted, self._granted = self._granted, []

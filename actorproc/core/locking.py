@@ -34,7 +34,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         record.locks,
         frozenset(_kin(tree, record)),
         record.ticket,
-        privileged=_holds_locks(book, tree),
+        privileged=bool(tree.holders),
         ahead=bool(record.undoing),
     )
     if book.locks.request(request):
@@ -46,10 +46,12 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
 
 
 def _kin(tree: Tree, record: ProcedureRecord) -> Iterable[str]:
-    """Whose locks are no obstacle: its ancestors, and while it is undone its failure scope, which stands still."""
+    """Whose locks are no obstacle: its ancestors, and while it is undone the failing scopes that stand still."""
     line = tree.lineage(record.id)
-    top = next((name for name in reversed(line) if name in tree.scopes), None) if record.undoing else None
-    return line if top is None else {*line, *(member.id for member in tree.below(top))}
+    if not record.undoing:
+        return line
+    still = [top for top in tree.scopes if top in line or not tree.runs_below(top)]
+    return {*line, *(member.id for top in still for member in tree.below(top))}
 
 
 def note_grants(book: Book) -> list[ProcedureRecord]:
@@ -66,16 +68,32 @@ def note_grants(book: Book) -> list[ProcedureRecord]:
 
 def release(book: Book, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
+    book.inherited.pop(record.id, None)
+    book.tree_of(record).holders.discard(record.id)
     for path in book.locks.release(record.id):
         book.write(DeleteLock(path, record.id))
 
 
 def end_of_step(book: Book, record: ProcedureRecord) -> None:
-    """A step ended: locks of ``lock_scope = "step"`` are given up, to be asked for again before the next."""
-    if record.lock_scope == "step" and record.locks:
+    """A step ended: locks of ``lock_scope = "step"`` are given up, to be asked for again before the next.
+
+    What the procedure keeps for its finished children stays: it belongs to the tree until the root ends.
+    """
+    if record.lock_scope != "step" or not record.locks:
+        return
+    record.locked = False
+    record.ticket = 0
+    kept = book.inherited.get(record.id)
+    if kept is None:
         release(book, record)
-        record.locked = False
-        record.ticket = 0
+        return
+    before = dict(book.locks.keys_of(record.id))
+    book.locks.reduce(record.id, kept)
+    for path, mode in before.items():
+        if path not in kept:
+            book.write(DeleteLock(path, record.id))
+        elif mode != kept[path]:
+            _write_lock(book, record, path)
 
 
 def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None:
@@ -83,11 +101,20 @@ def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None
     held = dict(book.locks.keys_of(child.id))
     if not held:
         return
+    book.tree_of(parent).holders.add(parent.id)
     for path, mode in held.items():
         book.locks.hold(parent.id, path, mode)
-        strongest = book.locks.keys_of(parent.id)[path]
-        book.write(PutLock(LockRecord(path, strongest, parent.id, parent.root, book.now)))
+        if parent.lock_scope == "step":
+            kept = book.inherited.setdefault(parent.id, {})
+            kept[path] = max(mode, kept.get(path, mode))
+        _write_lock(book, parent, path)
     release(book, child)
+
+
+def _write_lock(book: Book, holder: ProcedureRecord, path: str) -> None:
+    mode = LockMode(book.locks.keys_of(holder.id)[path])
+    kept = book.inherited.get(holder.id, {}).get(path, 0)
+    book.write(PutLock(LockRecord(path, mode, holder.id, holder.root, book.now, int(kept))))
 
 
 def withdraw(book: Book, record: ProcedureRecord) -> None:
@@ -110,18 +137,11 @@ def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | Non
     return None
 
 
-def _holds_locks(book: Book, tree: Tree) -> bool:
-    held = book.locks.holders()
-    if len(tree.members) <= len(held):
-        return any(member in held for member in tree.members)
-    return any(holder in tree.members for holder in held)
-
-
 def _write_grant(book: Book, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
-    held = book.locks.keys_of(record.id)
+    tree.holders.add(record.id)
     for path in dict.fromkeys(key.path for key in record.locks):
-        book.write(PutLock(LockRecord(path, LockMode(held[path]), record.id, record.root, book.now)))
+        _write_lock(book, record, path)
     record.locked = True
     book.touch(record)
     # The tree holds locks now, so its other waiters go before those of trees that hold none; and whoever

@@ -11,6 +11,7 @@ from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import Mode, StepToken
+from actorproc.model.policies import LockMode
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -36,6 +37,11 @@ def rebuild(snapshot: Snapshot, now: float, workers: Sequence[tuple[WorkerReady,
             book.trees[unit.root].push(unit)
     for lock in snapshot.locks:
         book.locks.hold(lock.holder, lock.path, lock.mode)
+        if lock.inherited:
+            book.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
+        holder = book.procs.get(lock.holder)
+        if holder is not None:
+            book.trees[holder.root].holders.add(holder.id)
     for ready, tokens in workers:
         _rehire(book, ready, tokens, now)
     for tree in book.trees.values():

@@ -12,7 +12,7 @@ from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.staff import InHand
 from actorproc.core.submitting import MAX_DEPTH, admit, refusal
-from actorproc.core.verbs import begin_abort, take_buffered
+from actorproc.core.verbs import begin_abort, deadline_error, is_past_deadline, take_buffered
 from actorproc.model.events import StepEnded, StepReturned
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import (
@@ -31,7 +31,7 @@ from actorproc.model.policies import Backoff
 from actorproc.model.records import ChildRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutChild, PutStep
 
-__all__ = ["MAX_STUCK_PAUSE", "after_step", "on_ended", "on_returned", "on_step_error"]
+__all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
 
 MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
@@ -62,6 +62,9 @@ def on_ended(book: Book, event: StepEnded) -> None:
         _after_asking(book, record, outcome)
     else:
         _after_execution(book, record, item, outcome)
+    if is_past_deadline(book, record):
+        # Its answer came before the kill: the step counts, and no timer is left to end the procedure.
+        fail(book, record, deadline_error(record))
     if record.rolling or token.mode is Mode.ROLLBACK:
         _look_at_scope(book, record)
 
@@ -116,7 +119,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
                 _make_children(book, record, outcome)
         else:
             _go_on(book, record, outcome)
-            after_step(book, record)
+            _after_step(book, record)
 
 
 def _commit_step(
@@ -283,6 +286,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
             )
         )
     )
+    locking.end_of_step(book, record)
     end(book, record, Trigger.FINISHED)
 
 
@@ -293,11 +297,9 @@ def _stop_late(book: Book, record: ProcedureRecord) -> None:
     book.touch(record)
 
 
-def after_step(book: Book, record: ProcedureRecord) -> None:
-    """A step ended well: an abort asked meanwhile, and a deadline that passed, come due now."""
-    if record.rolling or record.finished_at is not None:
-        return
-    if record.aborting:
+def _after_step(book: Book, record: ProcedureRecord) -> None:
+    """A step ended well: an abort asked meanwhile comes due now."""
+    if record.aborting and not record.rolling and record.finished_at is None:
         begin_abort(book, record)
 
 

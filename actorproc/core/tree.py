@@ -19,7 +19,20 @@ class Tree:
     nothing but a timer entry has to stay in memory.
     """
 
-    __slots__ = ("batch", "held", "members", "open", "root", "running", "scopes", "unit_counts", "units", "waiting")
+    __slots__ = (
+        "batch",
+        "held",
+        "holders",
+        "members",
+        "open",
+        "root",
+        "running",
+        "scopes",
+        "undoing",
+        "unit_counts",
+        "units",
+        "waiting",
+    )
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -34,8 +47,12 @@ class Tree:
         """Tops of failure scopes that are being undone."""
         self.running: set[str] = set()
         """Members with a step in a worker's hands."""
+        self.undoing: str | None = None
+        """The member that is being undone: one at a time in a tree, whatever the number of failing scopes."""
         self.waiting: set[str] = set()
         """Members that wait for locks."""
+        self.holders: set[str] = set()
+        """Members that hold locks."""
         self.held: dict[str, deque[str]] = {}
         """Children kept back by `max_parallel`, by parent, in order."""
         self.batch = 0
@@ -70,6 +87,10 @@ class Tree:
             chain.append(place)
             place = self.members[place].parent
         return tuple(chain)
+
+    def runs_below(self, top: str) -> bool:
+        """Whether a step of `top` or of its descendants is in a worker's hands."""
+        return any(self.is_below(name, top) for name in self.running)
 
     def is_below(self, procedure: str, top: str) -> bool:
         """Whether a member is `top` or descends from it."""

@@ -126,8 +126,7 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
     """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
     if record.state in TERMINAL and not record.undoing:
         return
-    is_late = record.deadline is not None and record.deadline <= book.now
-    if is_late and not record.rolling and not record.undoing and not book.procs[record.root].no_return:
+    if is_past_deadline(book, record):
         _miss_deadline(book, record)
         return
     if record.due_at is None or record.due_at > book.now:
@@ -149,6 +148,12 @@ def _miss_deadline(book: Book, record: ProcedureRecord) -> None:
             book.command(KillWorker(worker.id, item.token, "past the procedure's deadline"))
         return
     fail(book, record, deadline_error(record))
+
+
+def is_past_deadline(book: Book, record: ProcedureRecord) -> bool:
+    """Whether the deadline of a procedure that still goes forward has passed."""
+    is_late = record.deadline is not None and record.deadline <= book.now and record.state not in TERMINAL
+    return is_late and not record.rolling and not book.procs[record.root].no_return
 
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:

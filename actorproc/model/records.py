@@ -245,6 +245,8 @@ class LockRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     holder: str
     root: str
     since: float
+    inherited: int = 0
+    """The `LockMode` of it that came from finished children (0: nothing); kept when a step's own locks are given up."""
 
 
 class PoisonRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -96,6 +96,13 @@ class FakeShell:
             else:
                 self.register(type_name)
 
+    @property
+    def is_busy(self) -> bool:
+        """A caller waits, or a tree in memory has something to do now."""
+        if self.callers:
+            return True
+        return any(not (tree.is_finished or tree.is_cold) for tree in self.core._book.trees.values())
+
     # ------------------------------------------------------------ moves the loop makes
     def tell(self, event: Call) -> None:
         """A caller asks and waits for the answer."""

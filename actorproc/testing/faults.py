@@ -7,6 +7,7 @@ running step, ...). A fault counts as *effective* only when it fired while work 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from enum import StrEnum
 from random import Random
 
@@ -46,6 +47,8 @@ class FaultPlan:
 
     def __init__(self, random: Random) -> None:
         self.effective: Counter[FaultKind] = Counter()
+        self.is_work_in_flight: Callable[[], bool] = bool
+        """Asked when a fault fires; without work it happens all the same and is not counted."""
         self._waiting: dict[FaultKind, int] = {}
         draw = random.random
         for _ in range(3 + int(draw() * 4)):
@@ -68,7 +71,7 @@ class FaultPlan:
         return kind in self._waiting
 
     def fires(self, kind: FaultKind) -> bool:
-        """Whether the fault fires at this opportunity; then it is counted and spent."""
+        """Whether the fault fires at this opportunity; then it is spent, and counted if there was work to hurt."""
         left = self._waiting.get(kind)
         if left is None:
             return False
@@ -76,5 +79,6 @@ class FaultPlan:
             self._waiting[kind] = left - 1
             return False
         del self._waiting[kind]
-        self.effective[kind] += 1
+        if self.is_work_in_flight():
+            self.effective[kind] += 1
         return True

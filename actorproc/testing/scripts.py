@@ -267,7 +267,7 @@ class _Maker:
             rollback_supported=style != 1,
             on_child_failure="resume" if children and random() < 0.3 else "fail",
             undo_children=random() >= 0.08,
-            lock_scope="step" if not children and random() < 0.1 else "procedure",
+            lock_scope="step" if random() < 0.1 else "procedure",
             wall_time=WALL_TIME,
             asks_abort=random() < 0.2,
             has_on_timeout=random() < 0.3,

@@ -68,6 +68,7 @@ class Simulation:
         self.last_reply = 0
         self.asked_again = False
         self.shell = FakeShell(self.world, first=True, check_every=check_every)
+        self.world.plan.is_work_in_flight = lambda: self.shell.is_busy
 
     def run(self) -> History:
         """Play the history to its end and judge it."""

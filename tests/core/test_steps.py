@@ -309,3 +309,18 @@ def test_a_higher_priority_goes_first_and_started_work_before_new_roots() -> Non
     assert [name for name, _, _ in stage.order] == ["first", "high"]
     stage.answer("high", Finished(state=b"", elapsed=1.0))
     assert stage.order[-1][0] == "first"
+
+
+def test_an_answer_that_comes_before_the_deadlines_kill_counts_and_the_procedure_fails_all_the_same() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p", deadline=10.0))
+    stage.now = 10.0
+    stage.handle(Tick())
+    assert stage.kills()
+
+    stage.answer("p", Advanced(state=b"1"))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.error is not None
+    assert (record.step, record.error.kind) == (2, "deadline")

@@ -310,3 +310,46 @@ def test_every_outcome_class_is_known_to_the_core() -> None:
         stage.submit(stage.new("p"))
         assert isinstance(outcome, Outcome)
         assert stage.answer("p", outcome).writes
+
+
+def test_a_parent_that_locks_by_the_step_keeps_what_its_children_locked() -> None:
+    stage = Stage(workers=3)
+    stage.register("S", lock_scope="step")
+    stage.submit(stage.new("p", "S", locks=(LockKey.write("own"), LockKey.read("child"))))
+    stage.answer("p", _suspend(stage.new("c", locks=(LockKey.write("child"),))))
+    stage.answer("c", DONE)
+    stage.submit(stage.new("stranger", locks=(LockKey.write("child"),)), stage.new("other", locks=(LockKey.write("own"),)))
+    assert "stranger" not in stage.inbox
+
+    stage.answer("p", Advanced(state=b""))
+
+    assert "stranger" not in stage.inbox, "the tree keeps the child's key until the root ends"
+    assert "other" in stage.inbox, "the parent's own key is free between its steps"
+    stage.answer("other", DONE)
+    stage.answer("p", DONE)
+    assert "stranger" in stage.inbox
+
+
+def test_two_failing_scopes_of_one_tree_undo_one_after_the_other() -> None:
+    stage = Stage(workers=4, rollback_supported=True)
+    stage.register("R", rollback_supported=True, on_child_failure="resume")
+    stage.register("S", rollback_supported=True, lock_scope="step")
+    x, y = (LockKey.write("x"),), (LockKey.write("y"),)
+    stage.submit(stage.new("p", "R", unit=""))
+    stage.answer("p", _suspend(stage.new("a", unit=""), stage.new("b", unit=""), unit=""))
+    for name, key in (("a", y), ("b", x)):
+        stage.answer(name, _suspend(stage.new(f"{name} locks by the step", "S", unit="", locks=key), unit=""))
+        stage.answer(f"{name} locks by the step", DONE)
+    for name, key in (("a", x), ("b", y)):
+        stage.answer(name, _suspend(stage.new(f"{name} holds", unit="", locks=key), unit=""))
+        stage.answer(f"{name} holds", DONE)
+
+    stage.answer("a", boom())
+    assert stage.undo_all() == ["a holds:"], "undoing the other child of a needs y, which b keeps"
+    stage.answer("b", boom())
+
+    undone = stage.undo_all()
+    assert [unit for unit in undone if unit.startswith("a")] == ["a locks by the step:", "a:"]
+    assert [unit for unit in undone if unit.startswith("b")] == ["b holds:", "b locks by the step:", "b:"]
+    assert stage.inbox["p"].token.step == 2
+    assert stage.state("a") is stage.state("b") is ProcedureState.ROLLEDBACK
