@@ -13,10 +13,13 @@ __all__ = ["Batch"]
 class Batch:
     """Writes for the store, commands for after the commit, and the events, kept to be handled again if it fails."""
 
-    __slots__ = ("_heads", "_steps", "commands", "events", "number", "started", "writes")
+    __slots__ = ("_heads", "_steps", "commands", "events", "number", "sealed", "started", "writes")
 
     def __init__(self) -> None:
         self.number = 0
+        """What the store calls this commit."""
+        self.sealed = 0
+        """What the core calls this batch."""
         self.events: list[Event] = []
         self.writes: list[Write] = []
         self.commands: list[Command] = []

@@ -3,7 +3,8 @@
 Every commit is a group commit without a timer: the first event of a batch makes the actor tell itself
 `CloseBatch`, which lands behind everything already waiting, and that is the batch. While a commit is under way
 the next batch fills. After a failed commit nobody knows what is on disk: memory is thrown away, the store is
-opened and read again, and the events of both batches are handled once more, under the same epoch.
+opened and read again under the same epoch, and the number of the last batch in it says what happened. A batch
+that is there counts as committed and is acted on; the events of one that is not are handled once more.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class Ring:
         self._open = Batch()
         self._in_flight: Batch | None = None
         self._kept: list[Event] = []
-        """While the store is in trouble: everything that must be handled again."""
-        self._unsure = 0
-        """How many of the first of `_kept` were in the commit that failed: their outcome is unknown."""
+        """While the store is in trouble: what came after the commit that failed."""
+        self._failed: Batch | None = None
+        """The batch whose commit failed: its outcome is unknown until the store was read again."""
+        self._numbered = 0
         self._dispatching = True
         self.trouble = False
         """A commit failed and the store has not been reopened yet: nothing is decided."""
@@ -95,8 +97,10 @@ class Ring:
         """Close the open batch, unless a commit is under way: then `committed` does it."""
         while self._in_flight is None and not self.trouble and not self._open.empty:
             batch, self._open = self._open, Batch()
-            batch.number = self.core.seal()
+            batch.sealed = self.core.seal()
             if batch.writes:
+                self._numbered += 1
+                batch.number = self._numbered
                 self._in_flight = batch
                 self._asked = self._clock.monotonic()
                 self._persister.commit(batch.number, batch.writes)
@@ -116,7 +120,7 @@ class Ring:
         self.close()
 
     def _settle(self, batch: Batch) -> None:
-        self.core.settle(batch.number)
+        self.core.settle(batch.sealed)
         self._ledger.committed(batch.events)
         for event in self._act(batch):
             self.handle(event)
@@ -128,16 +132,22 @@ class Ring:
         if batch is None or batch.number != number:
             return
         self._in_flight = None
-        self._kept = batch.events + self._open.events
-        self._unsure = len(batch.events)
+        self._failed = batch
+        self._kept = self._open.events
         self._open = Batch()
         self.trouble = True
         self._persister.reopen()
 
     def reopened(self, snapshot: Snapshot) -> None:
         """The store works: rebuild memory from it and handle again what was kept."""
-        kept, self._kept, self._unsure = self._kept, [], 0
+        failed, self._failed = self._failed, None
+        kept, self._kept = self._kept, []
         self.trouble = False
+        if failed is not None and failed.number == snapshot.batch:
+            self._ledger.committed(failed.events)
+            kept = self._act(failed) + kept
+        elif failed is not None:
+            kept = failed.events + kept
         self.core, decision = Coordinator.restore(snapshot, self._clock.wall(), workers=self._ledger.handed_out())
         self._take(decision)
         self.core.dispatching = self._dispatching
@@ -148,8 +158,9 @@ class Ring:
 
     def unanswered(self) -> tuple[list[int], list[int]]:
         """Reply numbers of submits that are kept: those of the failed commit, and those that came after it."""
-        unsure = [event.reply for event in self._kept[: self._unsure] if type(event) is Submitted]
-        later = [event.reply for event in self._kept[self._unsure :] if type(event) is Submitted]
+        failed = self._failed.events if self._failed is not None else []
+        unsure = [event.reply for event in failed if type(event) is Submitted]
+        later = [event.reply for event in self._kept if type(event) is Submitted]
         return unsure, later
 
     # ------------------------------------------------------------ switches

@@ -10,7 +10,7 @@ from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
 from actorproc.model.events import WorkerReady
-from actorproc.model.ids import Mode, StepToken
+from actorproc.model.ids import StepToken
 from actorproc.model.policies import LockMode
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
@@ -67,19 +67,9 @@ def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: 
     worker = book.staff.workers[ready.worker.slot]
     for token in tokens:
         record = book.procs.get(token.procedure)
-        if record is not None and _is_current(record, token):
+        if record is not None:
             book.staff.give(worker, InHand(token, record.type_name), now)
             book.trees[record.root].running.add(record.id)
-
-
-def _is_current(record: ProcedureRecord, token: StepToken) -> bool:
-    """Whether the stored head still waits for this token: the failed commit may have stored its answer."""
-    if record.due_at is not None or record.parked is not None:
-        return False
-    if token.mode is Mode.ROLLBACK:
-        return bool(record.undoing) and (record.records + 1, record.attempt) == (token.step, token.attempt)
-    is_open = record.state is ProcedureState.RUNNABLE or token.mode is Mode.ASK_ABORT
-    return is_open and not record.undoing and (record.step, record.attempt) == (token.step, token.attempt)
 
 
 def _rebuild_tree(book: Book, tree: Tree) -> None:

@@ -35,3 +35,5 @@ class Snapshot(msgspec.Struct):
     poisons: list[PoisonRecord]
     events: list[EventRecord]
     damage: list[Damage]
+    batch: int = 0
+    """Number of the last batch its present owner committed; 0: none yet."""

@@ -38,8 +38,11 @@ class ProcedureStore(Protocol):
         """
         ...
 
-    def commit(self, writes: Sequence[Write], epoch: int) -> None:
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, durably, if `epoch` is still the stored one.
+
+        `batch` numbers the commits of one owner, upwards from 1, and is stored with the writes: after a failure
+        `load().batch` says whether this one was applied. 0: not numbered.
 
         Raises `StorageUnavailable` when the disk refuses (the outcome is then unknown until `reopen`), and
         `StoreInUse` when a newer epoch owns the store. A full map is grown inside and is no error.

@@ -138,7 +138,7 @@ class Committer:
     def _commit(self, writes: Sequence[Write], batch: int) -> None:
         if self._failed is None:
             try:
-                self._store.commit(coalesce(writes), self.epoch)
+                self._store.commit(coalesce(writes), self.epoch, batch)
                 self._delay = 0.0
             except Exception as error:  # noqa: BLE001 - the manager is told, and decides
                 self._failed = error

@@ -82,6 +82,7 @@ FORMAT = 1
 FORMAT_KEY = b"format"
 STORE_ID = b"store_id"
 EPOCH = b"epoch"
+BATCH = b"batch"
 NEXT_SEQ = b"next_seq"
 
 _TEXT_LIMIT = 255
@@ -136,11 +137,13 @@ def text_key(text: str) -> bytes:
 STATE_PREFIX = {state: state.value.encode() + b"\0" for state in ProcedureState}
 
 
-def rows_of(writes: Sequence[Write]) -> list[Row]:
-    """The rows that store `writes`, in order."""
+def rows_of(writes: Sequence[Write], batch: int = 0) -> list[Row]:
+    """The rows that store `writes`, in order, and the number of the batch they are (0: not numbered)."""
     rows: list[Row] = []
     for write in writes:
         _ROWS[type(write)](write, rows)
+    if batch:
+        rows.append((Table.META, BATCH, codec.encode(Table.META, BATCH, batch)))
     return rows
 
 

@@ -34,7 +34,7 @@ from actorproc.store.environment import (
     translated,
 )
 from actorproc.store.gate import Gate
-from actorproc.store.layout import EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
 from actorproc.store.owner import OwnerLock
 from actorproc.store.reading import RecordReader
 from actorproc.store.tables import Table
@@ -143,9 +143,9 @@ class LmdbStore(_OpenStore):
             raise
         return self._epoch
 
-    def commit(self, writes: Sequence[Write], epoch: int) -> None:
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
-        rows = rows_of(writes)
+        rows = rows_of(writes, batch)
         databases = self._databases
         expected = codec.encode(Table.META, EPOCH, epoch)
 
@@ -202,6 +202,7 @@ class LmdbStore(_OpenStore):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)
         epoch = int(_meta(txn, databases, EPOCH)) + 1
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=meta)
+        txn.put(BATCH, codec.encode(Table.META, BATCH, 0), db=meta)
         return epoch, str(_meta(txn, databases, STORE_ID))
 
     def _reclaim(self, txn: _Txn) -> None:

@@ -15,7 +15,7 @@ from actorproc.errors import EngineError, StoreInUse
 from actorproc.model.ids import new_id
 from actorproc.model.writes import Write
 from actorproc.store import codec
-from actorproc.store.layout import EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
 from actorproc.store.reading import RecordReader
 from actorproc.store.recovery import read_number
 from actorproc.store.tables import Table
@@ -37,12 +37,13 @@ class MemoryStore(RecordReader):
         with self._rows:
             epoch = read_number(self._rows, EPOCH) + 1
             self._rows.put(Table.META, EPOCH, codec.encode(Table.META, EPOCH, epoch))
+            self._rows.put(Table.META, BATCH, codec.encode(Table.META, BATCH, 0))
             self._owned = True
             return epoch
 
-    def commit(self, writes: Sequence[Write], epoch: int) -> None:
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, if `epoch` is still the stored one."""
-        rows = rows_of(writes)
+        rows = rows_of(writes, batch)
         with self._rows:
             self._check(epoch)
             self._apply(rows)

@@ -15,7 +15,7 @@ from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import EPOCH, NEXT_SEQ, STATE_PREFIX, number_key, prefix
+from actorproc.store.layout import BATCH, EPOCH, NEXT_SEQ, STATE_PREFIX, number_key, prefix
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
@@ -43,6 +43,7 @@ def read_snapshot(rows: Rows) -> Snapshot:
         poisons=list(reader.records(Table.POISON)),
         events=list(reader.records(Table.EVENTS)),
         damage=list(reader.damage.values()),
+        batch=reader.number(BATCH),
     )
 
 

@@ -49,13 +49,14 @@ Call = Submitted | AbortRequested | Signalled
 class Batch:
     """What was decided since the last batch was closed."""
 
-    __slots__ = ("commands", "events", "number", "writes")
+    __slots__ = ("commands", "events", "number", "sealed", "writes")
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.writes: list[Write] = []
         self.commands: list[Command] = []
         self.number = 0
+        self.sealed = 0
 
     @property
     def is_open(self) -> bool:
@@ -79,6 +80,7 @@ class FakeShell:
         self.unregistered: list[str] = []
         self.callers: dict[int, Call] = {}
         self.commits = 0
+        self.numbered = 0
         self._actions: dict[type[Command], Callable[[Any], None]] = {
             RunStep: self._run_step,
             TakeBack: self.workers.take_back,
@@ -128,10 +130,12 @@ class FakeShell:
     def close(self) -> None:
         """Close the open batch; without writes it is acted on at once."""
         batch, self.batch = self.batch, Batch()
-        batch.number = self.core.seal()
+        batch.sealed = self.core.seal()
         if not batch.writes:
             self._settle(batch)
             return
+        self.numbered += 1
+        batch.number = self.numbered
         if self.world.plan.fires(FaultKind.HOST_BEFORE_COMMIT):
             raise HostCrash
         self.in_flight = batch
@@ -143,7 +147,7 @@ class FakeShell:
         if world.plan.fires(FaultKind.COMMIT_LOST):
             self._commit_failed(batch, applied=False)
             return
-        world.store.commit(batch.writes, self.epoch)
+        world.store.commit(batch.writes, self.epoch, batch.number)
         world.journal.append(("commit", self.epoch, batch.writes))
         self.commits += 1
         if self.commits % self.check_every == 0:
@@ -181,17 +185,24 @@ class FakeShell:
 
     def _commit_failed(self, batch: Batch, *, applied: bool) -> None:
         self.world.journal.append(("commit-failed", applied))
-        kept = batch.events + self.batch.events
+        kept = self.batch.events
         self.in_flight = None
         self.batch = Batch()
         self.world.store.reopen()
+        if self.world.store.load().batch == batch.number:
+            self._act(batch)
+        else:
+            kept = batch.events + kept
         self._restore(tuple((WorkerReady(worker), tuple(tokens)) for worker, tokens in self.known.items()))
         self.world.inbox.extendleft(reversed(kept))
         programs = self.world.scenario.programs
         self.world.inbox.extendleft(TypeRegistered(programs[name].meta) for name in reversed(self.registered))
 
     def _settle(self, batch: Batch) -> None:
-        self.core.settle(batch.number)
+        self.core.settle(batch.sealed)
+        self._act(batch)
+
+    def _act(self, batch: Batch) -> None:
         known = self.known
         for event in batch.events:
             if isinstance(event, (StepEnded, StepReturned)):

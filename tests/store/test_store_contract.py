@@ -440,3 +440,15 @@ def test_a_memory_store_is_copied_by_clone(make):
     assert twin.own() == 2
     assert ids(twin.load().procedures) == ["a"]
     assert ids(store.load().procedures) == ["a", "b"]
+
+
+def test_the_number_of_the_last_batch_is_stored_with_it_and_begins_anew_with_each_owner(store, make):
+    store.commit([make.new("a", 1)], 1, 7)
+    assert store.load().batch == 7
+
+    store.commit([make.new("b", 2)], 1)
+    assert store.load().batch == 7, "a commit without a number leaves it"
+
+    store.close()
+    store.own()
+    assert store.load().batch == 0
