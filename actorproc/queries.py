@@ -9,6 +9,7 @@ from typing import Protocol
 from actorproc.actors.messages import Described, ManagerStatus, SlotStatus
 from actorproc.errors import ActorprocError, InternalError, UnknownProcedure
 from actorproc.info import Health, ProcedureInfo, SlotHealth, info_of
+from actorproc.model.ids import check_id
 from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.store.base import ProcedureStore
@@ -47,8 +48,8 @@ class Queries:
         self._store = engine.store
 
     def head(self, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure id
-        """The stored head; raises `UnknownProcedure`."""
-        record = self._store.procedure(id)
+        """The stored head; raises `UnknownProcedure`, and `InvalidId` for what can be no id."""
+        record = self._store.procedure(check_id(id))
         if record is None:
             msg = f"no procedure has the id {id!r}"
             raise UnknownProcedure(msg)
@@ -70,6 +71,10 @@ class Queries:
         after: str | None,
     ) -> list[ProcedureInfo]:
         """Procedures in submit order that match all given filters."""
+        _check_filters(limit, {"type_name": type_name, "tag": tag, "owner": owner})
+        for name in (root, after):
+            if name is not None:
+                check_id(name)
         heads: Iterable[ProcedureRecord] = self._store.scan(
             state=state, type_name=type_name, root=root, tag=tag, after=after
         )
@@ -178,3 +183,13 @@ class Queries:
             slowest_commit=manager.slowest_commit if manager is not None else 0.0,
             stale_results=manager.stale_results if manager is not None else 0,
         )
+
+
+def _check_filters(limit: object, texts: dict[str, object]) -> None:
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+        msg = f"list(limit=…) is a number of procedures, at least 0, or None, not {limit!r:.60}"
+        raise ValueError(msg)
+    for name, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            msg = f"list({name}=…) is a string or None, not {text!r:.60}"
+            raise TypeError(msg)

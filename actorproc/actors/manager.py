@@ -16,6 +16,7 @@ from actorproc.actors.callers import CallerDesk
 from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.courier import Courier
 from actorproc.actors.dispatch import Dispatcher
+from actorproc.actors.inbox import QuickActor
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.messages import (
     CloseBatch,
@@ -100,10 +101,8 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Called when somebody else stopped this actor (`ActorRegistry.stop_all` of the host)."""
 
 
-class ManagerActor(pykka.ThreadingActor):
+class ManagerActor(QuickActor):
     """Carries events to the core, decisions to the store, and commands to workers and callers."""
-
-    use_daemon_thread = True
 
     def __init__(self, parts: ManagerParts) -> None:
         super().__init__()

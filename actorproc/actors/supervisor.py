@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Any
 
 import msgspec
-import pykka
 
 from actorproc.actors.clock import Alarm, Clock
+from actorproc.actors.inbox import QuickActor
 from actorproc.actors.messages import Booted, Gone, LaunchAll, Report, SlotStatus, StandDown, Wake
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
 from actorproc.actors.restarts import RestartWindow
@@ -64,10 +64,8 @@ class _Slot:
         return WorkerId(self.number, self.incarnation)
 
 
-class SupervisorActor(pykka.ThreadingActor):
+class SupervisorActor(QuickActor):
     """Keeps a worker in every slot."""
-
-    use_daemon_thread = True
 
     def __init__(self, parts: SupervisorParts) -> None:
         super().__init__()

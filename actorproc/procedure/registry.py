@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from actorproc.errors import DuplicateType
+from actorproc.errors import DuplicateType, UsageError
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.type_runtime import Loader, TypeRuntime
 
@@ -65,7 +65,9 @@ class TypeRegistry:
             self._runtimes[runtime.type_name] = runtime
 
     def for_object(self, procedure: Procedure) -> TypeRuntime:
-        """The runtime of an object's class, registered at need."""
+        """The runtime of an object's class, registered at need. Raises `UsageError` for what is no procedure."""
+        if not isinstance(procedure, Procedure) or type(procedure) is Procedure:
+            raise UsageError(_why_no_procedure(procedure))
         known = self._runtimes.get(procedure.type_name)
         if known is not None and known.procedure_class is type(procedure):
             return known
@@ -93,6 +95,19 @@ class TypeRegistry:
                 )
                 raise DuplicateType(msg)
         self._runtimes[runtime.type_name] = runtime
+
+
+def _why_no_procedure(subject: object) -> str:
+    if isinstance(subject, type) and issubclass(subject, Procedure):
+        name = subject.__qualname__
+        return f"{name} is a class; submit an object of it, such as {name}(…)"
+    if isinstance(subject, ProcedureFunction):
+        return f"{subject!r} is a function; call it to get the procedure to submit, as in {subject.__name__}(…)"
+    try:
+        shown = repr(subject)[:80]
+    except Exception:  # noqa: BLE001 - __repr__ is user code
+        shown = f"an object of {type(subject).__qualname__}"
+    return f"{shown} is no procedure; submit an object of a class derived from actorproc.Procedure"
 
 
 def _is_replaceable(subject: object) -> bool:

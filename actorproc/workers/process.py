@@ -31,7 +31,7 @@ from actorproc.workers.output import OutputPipe
 
 __all__ = ["Reaped", "WorkerProcess", "boot_bytes", "host_path"]
 
-_RECEIVE = 256 * 1024
+_RECEIVE = 64 * 1024
 _STACK_BYTES = 16 * 1024
 _NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
 _NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")

@@ -19,7 +19,7 @@ from actorproc.workers.frames import (
 
 __all__ = ["Channel"]
 
-_RECEIVE = 256 * 1024
+_RECEIVE = 64 * 1024
 
 
 class Channel:
