@@ -39,6 +39,9 @@
 
 from __future__ import annotations
 
+import math
+from datetime import timedelta
+
 __all__ = [
     "ActorprocError",
     "DeadlineExceeded",
@@ -258,9 +261,16 @@ class InternalError(ActorprocError):
 class RetryLater(Exception):
     """Raised by a step to be tried again: ``after`` seconds from now, or by the policy's backoff.
 
-    Counts as an error of the retry budget (`RetryPolicy.max_attempts`).
+    Counts as an error of the retry budget (`RetryPolicy.max_attempts`). ``after`` is a number or a timedelta, finite
+    and not negative; anything else is `InvalidStatus`, which fails the step.
     """
 
-    def __init__(self, message: str = "", *, after: float | None = None) -> None:
+    def __init__(self, message: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(message or "asked to be retried later")
-        self.after = after
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None:
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if not is_number or not 0 <= seconds < math.inf:
+                msg = f"RetryLater(after=…) is a number of seconds, finite and not negative, or None, not {after!r:.60}"
+                raise InvalidStatus(msg)
+        self.after = seconds

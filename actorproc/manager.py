@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,15 @@ from typing import Any, Self, TypeVar
 from actorproc.actors.clock import Clock, SystemClock
 from actorproc.actors.messages import Ending
 from actorproc.actors.tree import EngineTree
+from actorproc.arguments import (
+    check_workers,
+    checked_priority,
+    checked_tags,
+    checked_text,
+    delay_seconds,
+    epoch_seconds,
+    pair,
+)
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, ManagerStopped, StateTooLarge
 from actorproc.handle import ProcedureHandle
@@ -68,10 +76,12 @@ class ProcedureManager:
         durability: Durability = "power",
         clock: Clock | None = None,
     ) -> None:
-        if workers is not None and workers < 1:
-            msg = f"workers={workers}: a manager needs at least one worker process"
-            raise ValueError(msg)
+        if workers is not None:
+            check_workers(workers)
         self._path = os.fspath(path)
+        if not self._path:
+            msg = "the path of a manager is empty; give a directory of its own, such as 'state'"
+            raise ValueError(msg)
         self._slots = workers if workers is not None else os.cpu_count() or 1
         self._given_store = store
         self._config = config if config is not None else Config()
@@ -197,8 +207,8 @@ class ProcedureManager:
     ) -> _List[ProcedureHandle]:
         """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none."""
         tree = self._running()
-        labels = _checked_tags(tags)
-        pairs = [item if isinstance(item, tuple) else (None, item) for item in procedures]
+        labels = checked_tags(tags)
+        pairs = [pair(item) for item in procedures]
         news = tuple(
             self._describe(procedure, id, owner, priority, delay, deadline, labels)
             for id, procedure in pairs  # noqa: A001
@@ -223,16 +233,16 @@ class ProcedureManager:
         tags: Iterable[str] | None,
     ) -> NewProcedure:
         runtime = self._types.runtime_of(procedure)
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        seconds = delay_seconds(delay)
         new = runtime.describe(
             procedure,
             id=check_id(id) if id is not None else new_id(),
             fresh=id is None,
-            owner=_checked_text(owner, "owner", 1024) if owner is not None else None,
-            priority=_checked_priority(priority),
+            owner=checked_text(owner, "owner", 1024) if owner is not None else None,
+            priority=checked_priority(priority),
             due_at=self._clock.wall() + seconds if seconds else None,
-            deadline=_epoch_seconds(deadline, self._clock),
-            tags=_checked_tags(tags),
+            deadline=epoch_seconds(deadline, self._clock),
+            tags=checked_tags(tags),
         )
         if len(new.state) > self._config.max_state:
             msg = (
@@ -254,9 +264,9 @@ class ProcedureManager:
 
         False when the procedure has ended. Two signals with the same ``dedup`` count once.
         """
-        _checked_text(target, "the target of a signal")
+        checked_text(target, "the target of a signal")
         if dedup is not None:
-            _checked_text(dedup, "dedup")
+            checked_text(dedup, "dedup")
         data = encode_value(payload)
         accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup))
         return accepted
@@ -322,7 +332,14 @@ class ProcedureManager:
     # ------------------------------------------------------------ what handles ask (HandleSource)
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002
         """A future of a procedure's end."""
-        return self._running().watch(id)
+        tree = self._running()
+        ending = Queries(tree).ending(id)
+        if ending is None:
+            return tree.watch(id)
+        # It has ended: what is stored is final, and the manager need not be asked.
+        future: Future[Ending] = Future()
+        future.set_result(ending)
+        return future
 
     def ended(self, id: str) -> bool:  # noqa: A002
         """The procedure is in a terminal state."""
@@ -363,49 +380,3 @@ class ProcedureManager:
 
 async def _in_thread(call: Callable[[], _T]) -> _T:
     return await asyncio.to_thread(call)
-
-
-def _checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        msg = f"tags={tags!r} is one string; give a list of strings"
-        raise TypeError(msg)
-    labels: tuple[Any, ...] = tuple(tags or ())
-    for label in labels:
-        _checked_text(label, "a tag")
-    return labels
-
-
-def _checked_text(text: Any, what: str, limit: int = 256) -> str:
-    """Text of the caller that is stored: a string that UTF-8 can hold, of a bounded length."""
-    if not isinstance(text, str):
-        msg = f"{what} is a string, not {text!r:.60}"
-        raise TypeError(msg)
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        msg = f"{what} {text!a:.60} holds a lone surrogate, which cannot be stored"
-        raise ValueError(msg) from None
-    if not 0 < size <= limit:
-        msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
-        raise ValueError(msg)
-    return text
-
-
-def _checked_priority(priority: Any) -> int:
-    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > 1_000_000_000:
-        msg = f"priority is an int between -1000000000 and 1000000000, not {priority!r:.60}"
-        raise TypeError(msg)
-    return priority
-
-
-def _epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -> float | None:
-    if deadline is None:
-        return None
-    if isinstance(deadline, datetime):
-        return deadline.timestamp()
-    if isinstance(deadline, timedelta):
-        return clock.wall() + deadline.total_seconds()
-    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not math.isfinite(deadline):
-        msg = f"deadline={deadline!r} is neither a datetime, a timedelta from now, nor epoch seconds"
-        raise TypeError(msg)
-    return float(deadline)

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterable
 from typing import Protocol
 
-from actorproc.actors.messages import Described, ManagerStatus, SlotStatus
-from actorproc.errors import ActorprocError, InternalError, UnknownProcedure
+from actorproc.actors.messages import Described, Ending, ManagerStatus, SlotStatus
+from actorproc.errors import ActorprocError, EngineError, InternalError, UnknownProcedure
 from actorproc.info import Health, ProcedureInfo, SlotHealth, info_of
 from actorproc.model.ids import check_id
 from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
-from actorproc.model.states import ProcedureState
+from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import WorkerInfo, WorkerPool
 
@@ -54,6 +54,16 @@ class Queries:
             msg = f"no procedure has the id {id!r}"
             raise UnknownProcedure(msg)
         return record
+
+    def ending(self, id: str) -> Ending | None:  # noqa: A002
+        """How a procedure ended; None when it has not, or when the store cannot say so now."""
+        try:
+            record = self._store.procedure(id)
+            if record is None or record.state not in TERMINAL:
+                return None
+            return Ending(record, self._store.step(id, record.records))
+        except EngineError:
+            return None
 
     def info(self, id: str) -> ProcedureInfo:  # noqa: A002
         """One procedure as it is now."""

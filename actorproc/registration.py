@@ -43,11 +43,11 @@ class Registration:
 
     def register(self, procedure_class: type) -> None:
         """Make a class known, with those it `uses`."""
-        self._announce(self._registry.register(procedure_class))
+        self._announce(self._registry.register(procedure_class), again=True)
 
     def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
         """Make a type known by its loader."""
-        self._announce(self._registry.register_loader(type_name, loader))
+        self._announce(self._registry.register_loader(type_name, loader), again=True)
 
     def runtime_of(self, procedure: Procedure) -> TypeRuntime:
         """The runtime of an object's class, registered at need."""
@@ -79,10 +79,14 @@ class Registration:
             for definition in self._definitions.values():
                 listener.register(definition)
 
-    def _announce(self, runtime: TypeRuntime) -> None:
-        if self._announced.get(runtime.type_name) is not runtime:
+    def _announce(self, runtime: TypeRuntime, *, again: bool = False) -> None:
+        """Pass a type on; with `again` also when it is known: what was parked for its refusal is tried once more."""
+        name = runtime.type_name
+        if self._announced.get(name) is not runtime:
             with self._lock:
                 self._take_in()
+        elif again and self._listener is not None:
+            self._listener.register(self._definitions[name])
 
     def _take_in(self) -> None:
         """Look for what is new in the registry: a class brings along those it `uses`."""

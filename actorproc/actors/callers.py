@@ -9,7 +9,7 @@ from actorproc.actors.ledger import Ledger
 from actorproc.actors.messages import Described, Ending, ManagerStatus, Watch
 from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
-from actorproc.errors import UnknownProcedure
+from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.info import ProcedureInfo, info_of
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
@@ -30,6 +30,12 @@ class CallerDesk:
 
     def watch(self, message: Watch) -> None:
         """Tell the procedure's end now, or when it comes."""
+        try:
+            self._watch(message)
+        except StoreDamaged as error:
+            fail_future(message.future, error)
+
+    def _watch(self, message: Watch) -> None:
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
         record = self._store.procedure(message.id)
         if record is not None and record.state in TERMINAL:

@@ -17,6 +17,7 @@ from actorproc.actors.ledger import Ledger
 from actorproc.actors.persister import Persister
 from actorproc.actors.types import TypeTable
 from actorproc.core.coordinator import Coordinator
+from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
 from actorproc.model.events import Event, Submitted, Tick, TypeRegistered
 from actorproc.model.snapshot import Snapshot
@@ -88,9 +89,12 @@ class Ring:
 
     def _load(self, ids: tuple[str, ...]) -> None:
         for id in ids:  # noqa: A001 - a procedure id
-            head = self._store.procedure(id)
-            if head is not None and self.core.view(id) is None:
-                self.core.load(*self._store.tree(head.root))
+            try:
+                head = self._store.procedure(id)
+                if head is not None and self.core.view(id) is None:
+                    self.core.load(*self._store.tree(head.root))
+            except StoreDamaged as error:
+                self.core.exclude(id, str(error))
 
     # ------------------------------------------------------------ persist, act
     def close(self) -> None:

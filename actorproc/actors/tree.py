@@ -40,7 +40,7 @@ from actorproc.actors.messages import (
     Watch,
 )
 from actorproc.actors.persister import Persister
-from actorproc.actors.replies import ReplyTable
+from actorproc.actors.replies import ReplyTable, fail_future
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
@@ -90,6 +90,9 @@ class EngineTree:
         self._persister = Persister(store, config, self._to_manager)
         self._manager: pykka.ActorRef[ManagerActor] | None = None
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
+        self._watching = threading.Lock()
+        self._watched: dict[str, Future[Ending]] = {}
+        """Futures of ends that have not come, by procedure."""
         self._stopping = threading.Lock()
         self._closed = threading.Event()
         self.failure: ActorprocError | None = None
@@ -263,9 +266,18 @@ class EngineTree:
         return future.result()
 
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
-        """A future of the procedure's end."""
-        future: Future[Ending] = Future()
-        self._replies.add(future)
+        """A future of the procedure's end, shared by all who wait for it at the same time."""
+        with self._watching:
+            future = self._watched.get(id)
+            if future is not None:
+                return future
+            future = self._watched[id] = Future()
+        future.add_done_callback(lambda _: self._watched.pop(id, None))
+        try:
+            self._replies.add(future)
+        except ActorprocError as error:
+            fail_future(future, error)
+            raise
         self._to_manager(Watch(id, future))
         return future
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -15,7 +16,10 @@ __all__ = ["build_parser", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 0 well, 1 the command says no, 2 it could not be run, 130 interrupted."""
+    """Run one command; return its exit code.
+
+    0 well, 1 the command says no, 2 it could not be run, 130 interrupted, 141 nobody reads its output any more.
+    """
     parser = build_parser()
     try:
         options = parser.parse_args(arguments)
@@ -26,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MissingExtra as missing:
         print(missing, file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -50,6 +50,8 @@ class Book:
         self.listeners: dict[str, dict[str, str]] = {}
         """Event name to the procedures that wait for it (with their roots), oldest first."""
         self.buffered: dict[str, list[EventRecord]] = {}
+        self.damaged: dict[str, str] = {}
+        """Procedures that cannot be trusted, with the reason; they are not resident."""
         self.unsettled: dict[str, None] = {}
         """Roots of trees changed since they were last looked at for leaving memory."""
         self.stale_results = 0
@@ -58,6 +60,8 @@ class Book:
         """Tops of failure scopes to look at again."""
         self.victims: dict[str, list[str]] = {}
         """Roots to fail for a cycle of lock waiting, with the cycle."""
+        self.refused: dict[str, str] = {}
+        """Procedures that asked for a poisoned key, with that key."""
         self.asking: dict[str, None] = {}
         """Procedures to be asked whether they may be aborted."""
         self.writes: list[Write] = []
@@ -116,6 +120,7 @@ class Book:
         for procedure, record in self._touched.items():
             record.updated_at = self.now
             was = self._stored.get(procedure)
+            self._forget_times(record, was)
             self.writes.append(PutProcedure(copy(record), was))
             if (
                 was is None
@@ -131,6 +136,16 @@ class Book:
         self.writes = []
         self.commands = []
         return decision
+
+    def _forget_times(self, record: ProcedureRecord, was: Was | None) -> None:
+        """Timers of a wait that is over, or of a procedure that has ended, go off for nobody."""
+        due_at = was.due_at if was is not None else None
+        if due_at is not None and due_at not in {record.due_at, record.deadline}:
+            self.timers.discard(due_at, record.id)
+        if record.finished_at is not None:
+            for at in (due_at, record.deadline):
+                if at is not None:
+                    self.timers.discard(at, record.id)
 
     def settle(self, batch: int) -> None:
         """Let trees leave memory that are cold or finished and were last changed in a batch that is stored."""

@@ -9,7 +9,8 @@ Nothing here knows threads, processes, files or clocks, so every crash is a plac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import assert_never
 
 import msgspec
@@ -72,25 +73,32 @@ class Coordinator:
     # ------------------------------------------------------------------ the read set
     def missing(self, event: Event, now: float) -> tuple[str, ...]:
         """Procedures this event is about that are not in memory: load their trees first."""
-        procs = self._book.procs
+        book = self._book
+        if type(event) is StepEnded and type(event.outcome) is not Suspended:
+            return ()  # the most frequent of all events
+        names: Iterable[str]
         match event:
             case Submitted():
-                return tuple(new.id for new in event.procedures if not new.fresh and new.id not in procs)
+                names = (new.id for new in event.procedures if not new.fresh)
             case StepEnded(outcome=Suspended(children=children)):
-                return tuple(new.id for new in children if not new.fresh and new.id not in procs)
+                names = (new.id for new in children if not new.fresh)
             case AbortRequested():
-                return (event.id,) if event.id not in procs else ()
+                names = (event.id,)
             case Signalled():
-                names = [event.target, *list(self._book.listeners.get(event.target, ()))[:1]]
-                return tuple(name for name in names if name not in procs)
+                names = (event.target, *verbs.first_listener(book, event.target))
             case Tick():
-                return tuple(name for name, _ in self._book.timers.due(now) if name not in procs)
+                names = (name for name, _ in book.timers.due(now))
             case _:
                 return ()
+        return tuple(name for name in names if name not in book.procs and name not in book.damaged)
 
     def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
         """A stored tree, as `missing` asked for. Loading a resident tree changes nothing."""
         restoring.load_tree(self._book, members, units)
+
+    def exclude(self, id: str, reason: str) -> None:  # noqa: A002
+        """A procedure that `missing` named cannot be read: nothing is done with it, and nobody gets its id."""
+        self._book.damaged[id] = reason
 
     # ------------------------------------------------------------------ deciding
     def handle(self, event: Event, now: float) -> Decision:
@@ -128,6 +136,8 @@ class Coordinator:
             if granted := locking.note_grants(book):
                 for record in granted:
                     queueing.wake(book, record)
+            elif book.refused:
+                failing.fail_refused(book)
             elif book.victims:
                 failing.fail_victims(book)
             elif book.scopes_to_advance:
@@ -147,6 +157,8 @@ class Coordinator:
             if record.parked is not None:
                 record.parked = None
                 book.touch(record)
+            if record.aborting and not record.rolling and record.state not in TERMINAL:
+                verbs.begin_abort(book, record)
             queueing.wake(book, record)
 
     def _tick(self, now: float) -> None:
@@ -212,6 +224,8 @@ class Coordinator:
             return Phase.DONE, None
         if record.parked is not None:
             return Phase.PARKED, record.parked
+        if record.id in book.damaged:
+            return Phase.PARKED, book.damaged[record.id]
         if record.type_name not in book.types:
             return Phase.PARKED, f"no class is registered as {record.type_name!r}"
         if record.rolling or record.undoing:
@@ -225,7 +239,7 @@ class Coordinator:
         if record.state is ProcedureState.WAITING:
             return Phase.SUSPENDED, f"for {record.pending} of its children"
         if book.locks.is_waiting(record.id):
-            return Phase.LOCKED_OUT, f"by {', '.join(book.locks.blockers(record.id)[:5]) or 'earlier waiters'}"
+            return Phase.LOCKED_OUT, f"by {', '.join(islice(book.locks.blockers(record.id), 5)) or 'earlier waiters'}"
         if record.errors or record.crashes:
             return Phase.RETRYING, record.error.message if record.error else None
         return Phase.QUEUED, None

@@ -57,24 +57,28 @@ def _guilty(items: list[InHand], event: WorkerLost) -> InHand | None:
 def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
     if item.token.mode is Mode.ASK_ABORT:
         book.asking[record.id] = None
-    elif item.forced is not None and not record.rolling:
-        fail(book, record, _forced_error(record, item))
+    elif item.forced is not None:
+        _end_forced(book, record, item)
     else:
         wake(book, record, to_the_front=True)
 
 
-def _forced_error(record: ProcedureRecord, item: InHand) -> ErrorInfo:
-    return aborted_error(record) if item.forced == "aborted" else deadline_error(record)
+def _end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """We had it killed. Where its tree fails already, or has no way back any more, that is all."""
+    if record.rolling or book.procs[record.root].no_return:
+        wake(book, record, to_the_front=True)
+    else:
+        fail(book, record, aborted_error(record) if item.forced == "aborted" else deadline_error(record))
 
 
 def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
     report = event.report
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
-    if item.token.mode is Mode.ASK_ABORT:
+    if item.token.mode is Mode.ASK_ABORT and not book.procs[record.root].no_return:
         # A procedure that dies over the question is not asked twice.
         fail(book, record, aborted_error(record))
-    elif item.forced is not None and not record.rolling:
-        fail(book, record, _forced_error(record, item))
+    elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
+        _end_forced(book, record, item)
     elif event.blamed is not None:
         error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step)
         if item.token.mode is Mode.ROLLBACK:

@@ -1,14 +1,17 @@
 """A wait-for graph over lock requests; a cycle of waiting is the only deadlock there is.
 
-Nodes are waiting requests. A request waits for its blockers; a blocker of another tree is gone only when
-that whole tree has ended, so the request waits for every waiting member of it; a blocker in its own tree
+Nodes are waiting requests. A request waits for its obstacles; an obstacle of another tree is gone only when
+that whole tree has ended, so the request waits for every waiting member of it; an obstacle in its own tree
 is out of the way when the branch below their common ancestor has ended, so it waits for the waiting
 members of that branch. Trees that hold nothing cannot be part of a cycle.
+
+A crowd of siblings that want the same keys counts as one node (its youngest member waits for all that the others
+wait for), and the search keeps its own stack: ten thousand siblings in line for one key are no deep graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 
 from actorproc.core.lock_table import LockTable
 
@@ -21,46 +24,59 @@ def find_cycle(
     *,
     tree_of: Callable[[str], str],
     lineage_of: Callable[[str], tuple[str, ...]],
-    waiting_in: Callable[[str], Iterable[str]],
 ) -> list[str]:
     """Procedures of a cycle of waiting through `start`, in order; empty when there is none.
 
-    `lineage_of` gives a procedure and its ancestors, nearest first; `waiting_in` the lock-waiting members of a tree.
+    When `start` is in no cycle but waits for one, that one. `lineage_of` gives a procedure and its ancestors,
+    nearest first.
     """
-    path: list[str] = []
-    seen: set[str] = set()
+    if not table.is_waiting(start) or table.is_one_family():
+        return []
 
-    def visit(waiter: str) -> bool:
-        seen.add(waiter)
-        path.append(waiter)
-        for blocker in table.blockers(waiter):
-            for other in _held_up_by(waiter, blocker, tree_of, lineage_of, waiting_in):
-                if other == start:
-                    return True
-                if other not in seen and visit(other):
-                    return True
-        path.pop()
-        return False
+    def next_of(waiter: str) -> Iterator[str]:
+        for obstacle in table.obstacles(waiter):
+            yield from _held_up_by(waiter, obstacle, table, tree_of, lineage_of)
 
-    return path if table.is_waiting(start) and visit(start) else []
+    path = {start: next_of(start)}
+    seen = {start}
+    elsewhere: list[str] = []
+    while path:
+        waiter, others = next(reversed(path.items()))
+        for other in others:
+            if other == start:
+                return list(path)
+            if other in path and not elsewhere:
+                line = list(path)
+                elsewhere = line[line.index(other) :]
+            if other not in seen:
+                seen.add(other)
+                path[other] = next_of(other)
+                break
+        else:
+            del path[waiter]
+    return elsewhere
 
 
 def _held_up_by(
     waiter: str,
-    blocker: str,
+    obstacle: str,
+    table: LockTable,
     tree_of: Callable[[str], str],
     lineage_of: Callable[[str], tuple[str, ...]],
-    waiting_in: Callable[[str], Iterable[str]],
-) -> list[str]:
-    """The waiting procedures that must move before `blocker` is out of the way of `waiter`."""
-    tree = tree_of(blocker)
-    members = list(waiting_in(tree))
+) -> Iterator[str]:
+    """The waiting procedures that must move before `obstacle` is out of the way of `waiter`."""
+    tree = tree_of(obstacle)
     if tree != tree_of(waiter):
-        return members
+        yield from table.crowds(tree)
+        return
     ours = set(lineage_of(waiter))
-    branch = blocker
-    for ancestor in lineage_of(blocker):
+    branch = obstacle
+    for ancestor in lineage_of(obstacle):
         if ancestor in ours:
             break
         branch = ancestor
-    return [member for member in members if branch in lineage_of(member)]
+    if table.is_waiting(branch):
+        yield branch
+    for member in table.crowds(tree):
+        if member != branch and branch in lineage_of(member):
+            yield member

@@ -33,10 +33,11 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     book.ready.discard(record.id)
     book.warm.pop(record.id, None)
     book.asking.pop(record.id, None)
-    tree.scopes.discard(record.id)
+    tree.scopes.pop(record.id, None)
     if tree.undoing == record.id:
         tree.undoing = None
-    book.scopes_to_advance.update(dict.fromkeys(sorted(tree.scopes)))
+    if tree.undoing is None and (top := tree.next_scope()) is not None:
+        book.scopes_to_advance[top] = None
     tree.held.pop(record.id, None)
     book.touch(record)
     if was_open:
@@ -113,7 +114,7 @@ def _close_tree(book: Book, root: ProcedureRecord) -> None:
     for seq in tree.units:
         book.write(DeleteUndo(root.id, seq))
     tree.units.clear()
-    tree.unit_counts.clear()
+    tree.units_of.clear()
 
 
 def _tell_parent(book: Book, child: ProcedureRecord) -> None:

@@ -19,7 +19,7 @@ from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord, Un
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteUndo, PutPoison
 
-__all__ = ["aborted_error", "advance", "drop_unit", "fail", "fail_victims", "give_up", "poison"]
+__all__ = ["aborted_error", "advance", "drop_unit", "fail", "fail_refused", "fail_victims", "give_up", "poison"]
 
 
 def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
@@ -83,14 +83,14 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
     book.touch(top)
     members = tree.below(top.id)
     inside = {member.id for member in members}
-    for inner in [name for name in tree.scopes if name in inside]:
+    for inner in sorted(tree.scopes.keys() & inside):
         # A wider failure takes over the undoing that went on below it.
-        tree.scopes.discard(inner)
+        del tree.scopes[inner]
         book.procs[inner].failing = False
         book.touch(book.procs[inner])
         book.scopes_to_advance.pop(inner, None)
     top.failing = True
-    tree.scopes.add(top.id)
+    tree.scopes[top.id] = None
     for member in members:
         if member.state not in TERMINAL:
             _stop(book, tree, member)
@@ -143,7 +143,7 @@ def advance(book: Book, top_id: str) -> None:
         return
     if tree.undoing is not None and tree.undoing in tree.waiting:
         return
-    while (unit := _newest(tree, top_id)) is not None:
+    while (unit := tree.newest_unit(top_id)) is not None:
         member = book.procs[unit.procedure]
         if not _is_left_alone(book, member, top_id):
             _undo(book, member, unit)
@@ -160,18 +160,12 @@ def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
 
 
 def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
-    """The member is not being undone any more; the other failing scopes of the tree may go on."""
+    """The member is not being undone any more; another failing scope of the tree may go on."""
     member.undoing = 0
     if tree.undoing == member.id:
         tree.undoing = None
-        book.scopes_to_advance.update(dict.fromkeys(sorted(tree.scopes)))
-
-
-def _newest(tree: Tree, top_id: str) -> UndoRecord | None:
-    for unit in reversed(tree.units.values()):
-        if tree.is_below(unit.procedure, top_id):
-            return unit
-    return None
+        if (top := tree.next_scope()) is not None:
+            book.scopes_to_advance[top] = None
 
 
 def _is_left_alone(book: Book, member: ProcedureRecord, top_id: str) -> bool:
@@ -250,13 +244,21 @@ def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
     book.poisons[path] = record
     book.write(PutPoison(record))
     for waiter in list(book.locks.waiting().values()):
-        if waiter.tree != by.root and locking.covers_poison(book, waiter.keys, waiter.tree) is not None:
-            record_waiting = book.procs[waiter.procedure]
-            message = (
-                f"lock key {path!r} was poisoned by {by.id}: {reason}; clear it once the object is known to be sound"
-            )
-            fail(
-                book,
-                record_waiting,
-                ErrorInfo("usage", "KeyPoisoned", message, procedure=waiter.procedure, step=record_waiting.step),
-            )
+        waiting = book.procs[waiter.procedure]
+        if waiter.tree != by.root and not waiting.undoing and locking.poisoned_key(book, waiting) is not None:
+            book.refused[waiting.id] = path
+
+
+def fail_refused(book: Book) -> None:
+    """Fail the procedures that need a poisoned key and go forward still."""
+    while book.refused:
+        name, path = book.refused.popitem()
+        record = book.procs[name]
+        if record.rolling or record.state in TERMINAL:
+            continue
+        known = book.poisons[path]
+        message = (
+            f"lock key {path!r} was poisoned by {known.by}: {known.reason}; "
+            "clear it once the object is known to be sound"
+        )
+        fail(book, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))

@@ -10,15 +10,20 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
   exceptions: keys an ancestor covers already are granted whoever waits, and *privileged* requests (their
   tree holds locks) go before the others, because making them wait for newcomers would only lengthen the queue.
 * Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
-  long queue costs nothing while it cannot move.
+  long queue costs nothing while it cannot move. When waiters withdraw, that is left to `drain`: a whole tree
+  may do so at once.
+* Waiters of one tree with the same parent and the same keys are a *crowd*: they wait for the same holders and
+  in line for each other, so whoever looks for cycles looks at one of them.
 
 The table knows procedures and trees as strings. It grants and queues; it wakes nobody: `drain` says who was granted.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from bisect import bisect_left, insort
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from actorproc.model.policies import LockKey, LockMode
 
@@ -53,10 +58,14 @@ def _ancestors(path: str) -> Iterator[str]:
         end = path.rfind("/")
 
 
+_Crowd = tuple[str, str, tuple[LockKey, ...]]
+"""Tree, parent (the procedure itself when it is like no other), keys."""
+
+
 class Request:
     """One procedure's wish for all its keys."""
 
-    __slots__ = ("ahead", "keys", "lineage", "needs", "privileged", "procedure", "ticket", "tree")
+    __slots__ = ("ahead", "crowd", "keys", "lineage", "needs", "parent", "privileged", "procedure", "ticket", "tree")
 
     def __init__(
         self,
@@ -67,6 +76,7 @@ class Request:
         ticket: int,
         privileged: bool,
         ahead: bool = False,
+        parent: str | None = None,
     ) -> None:
         self.procedure = procedure
         self.tree = tree
@@ -78,6 +88,8 @@ class Request:
         self.ahead = ahead
         """Waits for holders only, never for waiters: an undo must not queue behind newcomers."""
         self.needs = needs_of(keys)
+        self.parent = parent
+        self.crowd: _Crowd = (tree, procedure, keys)
 
 
 class _Counts:
@@ -131,6 +143,14 @@ class LockTable:
         self._masks: dict[str, dict[str, int]] = {}
         self._waiting: dict[str, Request] = {}
         self._granted: list[str] = []
+        self._aheads = 0
+        """Waiters that wait for holders only."""
+        self._freed: dict[str, None] = {}
+        """Nodes that waiters withdrew from: something may be possible there now."""
+        self._crowds: dict[str, dict[_Crowd, dict[str, None]]] = {}
+        """Privileged waiters by tree and crowd, oldest request first."""
+        self._families: Counter[tuple[str, str]] = Counter()
+        """Privileged waiters by tree and parent."""
 
     # ------------------------------------------------------------------ asking
     def request(self, request: Request) -> bool:
@@ -150,7 +170,7 @@ class LockTable:
         request = self._waiting.get(procedure)
         if request is not None:
             self._dequeue(request)
-            self._rescan(request.needs)
+            self._freed.update(dict.fromkeys(request.needs))
 
     def promote(self, procedure: str) -> None:
         """The waiter's tree holds locks now: it goes before those whose trees hold none."""
@@ -205,6 +225,9 @@ class LockTable:
 
     def drain(self) -> list[str]:
         """Procedures granted by releases, withdrawals and promotions since the last call, in order."""
+        while self._freed:
+            freed, self._freed = self._freed, {}
+            self._rescan(freed)
         granted, self._granted = self._granted, []
         return granted
 
@@ -225,30 +248,74 @@ class LockTable:
         """All held keys by procedure."""
         return self._keys
 
-    def blockers(self, procedure: str) -> list[str]:
+    def blockers(self, procedure: str) -> Iterator[str]:
         """Whom a queued request waits for: conflicting strangers, then earlier privileged waiters."""
         request = self._waiting[procedure]
-        found: dict[str, None] = {}
+        seen = set()
+        for name in chain(self._holders_against(request), self._waiters_against(request)):
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+    def obstacles(self, procedure: str) -> list[str]:
+        """As `blockers`, without those that are implied: what a waiter in front waits for, and its own crowd."""
+        request = self._waiting[procedure]
+        found = dict.fromkeys(self._holders_against(request))
         for path, mask in request.needs.items():
-            node = self._nodes.get(path)
-            if node is None:
-                continue
+            node = self._nodes[path]
             conflicts = CONFLICTS[mask]
-            if node.held.mask & conflicts:
-                found.update(
-                    dict.fromkeys(
-                        h for h, held in node.holders.items() if held & conflicts and h not in request.lineage
-                    )
-                )
-            if node.privileged_waiting.mask & conflicts and not (request.ahead or self._is_covered(request, path)):
-                for ticket, other in node.privileged:
-                    if ticket >= request.ticket and request.privileged:
-                        break
-                    if other != procedure and self._waiting[other].needs[path] & conflicts:
-                        found[other] = None
+            if not node.privileged_waiting.mask & conflicts or request.ahead or self._is_covered(request, path):
+                continue
+            in_front = len(node.privileged)
+            if request.privileged:
+                in_front = bisect_left(node.privileged, (request.ticket, procedure))
+            for place in range(in_front - 1, -1, -1):
+                other = self._waiting[node.privileged[place][1]]
+                if other.crowd == request.crowd or not other.needs[path] & conflicts:
+                    continue
+                found[other.procedure] = None
+                # It excludes everybody, so it waits itself for all that are in front of it.
+                if other.needs[path] & X and not other.ahead and not self._is_covered(other, path):
+                    break
         return list(found)
 
+    def crowds(self, tree: str) -> list[str]:
+        """The youngest of each crowd of a tree's privileged waiters: it waits for all that the others wait for."""
+        return [next(reversed(crowd)) for crowd in self._crowds.get(tree, {}).values()]
+
+    def is_one_family(self) -> bool:
+        """Whether all privileged waiters are children of one parent that hold nothing: none waits for another."""
+        return len(self._families) <= 1
+
+    def has_overtaken(self, keys: tuple[LockKey, ...], ticket: int) -> bool:
+        """Whether a holder may stand in the way of a privileged waiter that came before it."""
+        for path, mask in needs_of(keys).items():
+            node = self._nodes[path]
+            if node.privileged_waiting.mask & CONFLICTS[mask] and node.privileged[0][0] < ticket:
+                return True
+        return False
+
     # ------------------------------------------------------------------ inside
+    def _holders_against(self, request: Request) -> Iterator[str]:
+        for path, mask in request.needs.items():
+            node = self._nodes.get(path)
+            if node is not None and node.held.mask & CONFLICTS[mask]:
+                for holder, held in node.holders.items():
+                    if held & CONFLICTS[mask] and holder not in request.lineage:
+                        yield holder
+
+    def _waiters_against(self, request: Request) -> Iterator[str]:
+        for path, mask in request.needs.items():
+            node = self._nodes[path]
+            conflicts = CONFLICTS[mask]
+            if not node.privileged_waiting.mask & conflicts or request.ahead or self._is_covered(request, path):
+                continue
+            for ticket, other in node.privileged:
+                if ticket >= request.ticket and request.privileged:
+                    break
+                if other != request.procedure and self._waiting[other].needs[path] & conflicts:
+                    yield other
+
     def _is_free(self, request: Request) -> bool:
         for path, mask in request.needs.items():
             node = self._nodes.get(path)
@@ -322,11 +389,13 @@ class LockTable:
 
     def _enqueue(self, request: Request) -> None:
         self._waiting[request.procedure] = request
+        self._aheads += request.ahead
+        if request.privileged:
+            self._join_crowd(request)
         for path, mask in request.needs.items():
             node = self._node(path)
             if request.privileged:
-                node.privileged.append((request.ticket, request.procedure))
-                node.privileged.sort()
+                insort(node.privileged, (request.ticket, request.procedure))
                 node.privileged_waiting.add(mask)
             else:
                 node.ordinary[request.procedure] = request.ticket
@@ -334,15 +403,38 @@ class LockTable:
 
     def _dequeue(self, request: Request) -> None:
         del self._waiting[request.procedure]
+        self._aheads -= request.ahead
+        if request.privileged:
+            self._leave_crowd(request)
         for path, mask in request.needs.items():
             node = self._nodes[path]
             if request.privileged:
-                node.privileged.remove((request.ticket, request.procedure))
+                del node.privileged[bisect_left(node.privileged, (request.ticket, request.procedure))]
                 node.privileged_waiting.remove(mask)
             else:
                 del node.ordinary[request.procedure]
                 node.ordinary_waiting.remove(mask)
             self._drop_if_empty(path, node)
+
+    def _join_crowd(self, request: Request) -> None:
+        procedure = request.procedure
+        is_like_others = request.parent is not None and not request.ahead and procedure not in self._keys
+        parent = request.parent if is_like_others and request.parent is not None else procedure
+        request.crowd = (request.tree, parent, request.keys)
+        self._crowds.setdefault(request.tree, {}).setdefault(request.crowd, {})[procedure] = None
+        self._families[request.tree, parent] += 1
+
+    def _leave_crowd(self, request: Request) -> None:
+        crowds = self._crowds[request.tree]
+        del crowds[request.crowd][request.procedure]
+        if not crowds[request.crowd]:
+            del crowds[request.crowd]
+            if not crowds:
+                del self._crowds[request.tree]
+        family = request.crowd[:2]
+        self._families[family] -= 1
+        if not self._families[family]:
+            del self._families[family]
 
     def _rescan(self, paths: Iterable[str]) -> None:
         """Grant what became possible on these nodes, privileged first, oldest first."""
@@ -351,7 +443,8 @@ class LockTable:
             if node is None:
                 continue
             passed = 0
-            for procedure in [name for _, name in node.privileged] + self._ordinary_head(path, node):
+            privileged = [name for _, name in node.privileged]
+            for procedure in chain(privileged, self._ordinary_head(path, node)):
                 request = self._waiting.get(procedure)
                 if request is None or path not in request.needs:
                     continue
@@ -362,6 +455,8 @@ class LockTable:
                     self._dequeue(request)
                     self._grant(request)
                     self._granted.append(procedure)
+                    if mask & X and not self._aheads:
+                        break  # it excludes everybody behind it
                 else:
                     passed |= mask
 

@@ -12,7 +12,17 @@ from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.writes import DeleteLock, PutLock
 
-__all__ = ["ask", "covers_poison", "end_of_step", "inherit", "look_for_cycles", "note_grants", "release", "withdraw"]
+__all__ = [
+    "ask",
+    "covers_poison",
+    "end_of_step",
+    "inherit",
+    "look_for_cycles",
+    "note_grants",
+    "poisoned_key",
+    "release",
+    "withdraw",
+]
 
 
 def ask(book: Book, record: ProcedureRecord) -> bool:
@@ -36,6 +46,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         record.ticket,
         privileged=bool(tree.holders),
         ahead=bool(record.undoing),
+        parent=record.parent,
     )
     if book.locks.request(request):
         _write_grant(book, record)
@@ -137,25 +148,39 @@ def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | Non
     return None
 
 
+def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
+    """The poisoned key that keeps a procedure from the keys it does not hold yet.
+
+    Past the point of no return there is only the way forward, poisoned or not.
+    """
+    if book.procs[record.root].no_return:
+        return None
+    held = book.locks.keys_of(record.id)
+    wanted = tuple(key for key in record.locks if held.get(key.path, 0) < key.mode)
+    return covers_poison(book, wanted, record.root)
+
+
 def _write_grant(book: Book, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
+    is_first = not tree.holders
     tree.holders.add(record.id)
     for path in dict.fromkeys(key.path for key in record.locks):
         _write_lock(book, record, path)
     record.locked = True
     book.touch(record)
-    # The tree holds locks now, so its other waiters go before those of trees that hold none; and whoever
-    # waits for the keys just granted may have closed a cycle.
-    for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
-        book.locks.promote(name)
-    look_for_cycles(book, tree)
+    if is_first:
+        # The tree holds locks now, so its other waiters go before those of trees that hold none.
+        for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
+            book.locks.promote(name)
+    # Who came later waited for this one before; only who was overtaken waits for something new.
+    if is_first or book.locks.has_overtaken(record.locks, record.ticket):
+        look_for_cycles(book, tree)
 
 
 def look_for_cycles(book: Book, tree: Tree) -> None:
-    """Look at every waiter of a tree: what was granted, or who gave way, may have closed or left a cycle."""
-    for name in sorted(tree.waiting):
-        if book.locks.is_waiting(name):
-            _look_for_cycle(book, book.procs[name])
+    """Look at the waiters of a tree: what was granted, or who gave way, may have closed or left a cycle."""
+    for name in book.locks.crowds(tree.root):
+        _look_for_cycle(book, book.procs[name])
 
 
 def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
@@ -167,9 +192,6 @@ def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
         # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
         tree_of=lambda name: book.procs[name].root if name in book.procs else "",
         lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
-        waiting_in=lambda root: (
-            [name for name in sorted(book.trees[root].waiting) if book.locks.is_waiting(name)] if root else ()
-        ),
     )
     if not cycle:
         return

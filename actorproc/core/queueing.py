@@ -34,13 +34,23 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
         book.touch(record)
     if _is_held_back(book, record):
         return
-    if not record.locked and not locking.ask(book, record):
+    if not record.locked and not _has_locks(book, record):
         return
     is_new_root = to_the_back or (record.parent is None and record.step == 1 and not record.attempt)
     if to_the_front and record.id not in book.ready:
         book.ready.put_back(record.id, priority=record.priority, is_new_root=is_new_root)
         return
     book.ready.push(record.id, priority=record.priority, is_new_root=is_new_root)
+
+
+def _has_locks(book: Book, record: ProcedureRecord) -> bool:
+    """Ask for the locks of a step. A key that was poisoned since the procedure was accepted is refused now."""
+    if book.poisons and not record.undoing and not book.locks.is_waiting(record.id):
+        path = locking.poisoned_key(book, record)
+        if path is not None:
+            book.refused[record.id] = path
+            return False
+    return locking.ask(book, record)
 
 
 def park(book: Book, record: ProcedureRecord) -> None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from actorproc.core.book import Book
+from actorproc.core.damage import exclude, exclude_damaged
 from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
@@ -30,11 +31,11 @@ def rebuild(snapshot: Snapshot, now: float, workers: Sequence[tuple[WorkerReady,
     for event in snapshot.events:
         book.buffered.setdefault(event.target, []).append(event)
     for record in snapshot.procedures:
-        if record.id == record.root or record.root in book.trees:
-            book.admit(record, stored=True)
+        book.admit(record, stored=True)
     for unit in snapshot.units:
         if unit.root in book.trees:
             book.trees[unit.root].push(unit)
+    exclude_damaged(book, snapshot.damage)
     for lock in snapshot.locks:
         book.locks.hold(lock.holder, lock.path, lock.mode)
         if lock.inherited:
@@ -59,6 +60,7 @@ def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[Un
     assert tree is not None
     for unit in units:
         tree.push(unit)
+    exclude(book, tree)
 
 
 def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
@@ -77,7 +79,7 @@ def _rebuild_tree(book: Book, tree: Tree) -> None:
         if record.state in TERMINAL:
             continue
         if record.failing:
-            tree.scopes.add(record.id)
+            tree.scopes[record.id] = None
         if record.deadline is not None:
             book.timers.add(record.deadline, record.id, record.root)
         if record.due_at is not None:
@@ -90,7 +92,7 @@ def _rebuild_tree(book: Book, tree: Tree) -> None:
 
 def _hold_back(tree: Tree, parent: ProcedureRecord) -> None:
     """Children beyond those released by `max_parallel`: the last ones of the awaited step, in order."""
-    children = [member for member in tree.members.values() if member.parent == parent.id]
+    children = [tree.members[name] for name in tree.children.get(parent.id, ())]
     awaited = children[len(children) - parent.width :]
     held = [child.id for child in awaited[parent.started :] if child.state not in TERMINAL]
     if held:

@@ -166,8 +166,9 @@ def _commit_step(
 
 def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
     if isinstance(outcome, Advanced):
-        if outcome.acquire:
-            record.locks = (*record.locks, *outcome.acquire)
+        added = tuple(key for key in dict.fromkeys(outcome.acquire) if key not in record.locks)
+        if added:
+            record.locks += added
             record.locked = False
             record.ticket = 0
         if outcome.after > 0:
@@ -320,11 +321,12 @@ def on_step_error(
         return
     locking.end_of_step(book, record)
     is_spent = retries.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
-    if record.aborting and not book.types[record.type_name].asks_abort:
+    has_way_back = not book.procs[record.root].no_return
+    if record.aborting and has_way_back and not book.types[record.type_name].asks_abort:
         fail(book, record, aborted_error(record))
     elif retryable and not is_spent:
         _retry(book, record, policy, after)
-    elif book.procs[record.root].no_return:
+    elif not has_way_back:
         pause = min(retries.delay(policy, procedure=record.id, step=record.step, errors=record.errors), MAX_STUCK_PAUSE)
         _retry(book, record, policy, pause)
     else:
@@ -344,7 +346,8 @@ def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | 
 def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
     if record.rolling:
         return
-    if isinstance(outcome, Answered) and not outcome.allowed:
+    is_refused = isinstance(outcome, Answered) and not outcome.allowed
+    if is_refused or book.procs[record.root].no_return:
         wake(book, record)
     else:
         fail(book, record, aborted_error(record))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actorproc.core import locking
 from actorproc.core.book import Book
+from actorproc.core.damage import error_of
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, UnknownType
@@ -40,6 +41,8 @@ def submit(book: Book, event: Submitted) -> None:
 
 def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | None:
     """Why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
+    if new.id in book.damaged:
+        return error_of(book, new.id)
     known = book.procs.get(new.id)
     if known is not None:
         return _clash(new, known.type_name, known.version, known.digest)

@@ -21,6 +21,7 @@ class Tree:
 
     __slots__ = (
         "batch",
+        "children",
         "held",
         "holders",
         "members",
@@ -29,22 +30,24 @@ class Tree:
         "running",
         "scopes",
         "undoing",
-        "unit_counts",
         "units",
+        "units_of",
         "waiting",
     )
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.members: dict[str, ProcedureRecord] = {}
+        self.children: dict[str, list[str]] = {}
+        """Members by parent, in submit order."""
         self.open = 0
         """Members that have not finished."""
         self.units: dict[int, UndoRecord] = {}
         """Undo units by sequence, oldest first."""
-        self.unit_counts: dict[str, int] = {}
-        """Units per member: a finished member is undone when its last unit is."""
-        self.scopes: set[str] = set()
-        """Tops of failure scopes that are being undone."""
+        self.units_of: dict[str, list[UndoRecord]] = {}
+        """Units by member, oldest first: a finished member is undone when its last unit is."""
+        self.scopes: dict[str, None] = {}
+        """Tops of failure scopes that are being undone, in the order they failed."""
         self.running: set[str] = set()
         """Members with a step in a worker's hands."""
         self.undoing: str | None = None
@@ -61,23 +64,34 @@ class Tree:
     def add(self, record: ProcedureRecord) -> None:
         """A new or loaded member."""
         self.members[record.id] = record
+        if record.parent is not None:
+            self.children.setdefault(record.parent, []).append(record.id)
         if record.state not in TERMINAL:
             self.open += 1
 
     def push(self, unit: UndoRecord) -> None:
         """A new undo unit on top."""
         self.units[unit.seq] = unit
-        self.unit_counts[unit.procedure] = self.unit_counts.get(unit.procedure, 0) + 1
+        self.units_of.setdefault(unit.procedure, []).append(unit)
 
     def pop(self, unit: UndoRecord) -> bool:
         """A unit is done; whether it was the last of its procedure."""
         del self.units[unit.seq]
-        left = self.unit_counts[unit.procedure] - 1
-        if left:
-            self.unit_counts[unit.procedure] = left
-        else:
-            del self.unit_counts[unit.procedure]
+        left = self.units_of[unit.procedure]
+        left.remove(unit)
+        if not left:
+            del self.units_of[unit.procedure]
         return not left
+
+    def newest_unit(self, top: str) -> UndoRecord | None:
+        """The unit of `top` or its descendants to be undone first."""
+        if top not in self.children:
+            return self.units_of[top][-1] if top in self.units_of else None
+        return next((unit for unit in reversed(self.units.values()) if self.is_below(unit.procedure, top)), None)
+
+    def next_scope(self) -> str | None:
+        """The failing scope whose turn it is: the oldest that stands still, as one member is undone at a time."""
+        return next((top for top in self.scopes if not self.runs_below(top)), None)
 
     def lineage(self, procedure: str) -> tuple[str, ...]:
         """A member and its ancestors, nearest first."""
@@ -105,13 +119,10 @@ class Tree:
         """`top` and its descendants, in submit order (parents before their children)."""
         if top == self.root:
             return list(self.members.values())
-        inside = {top}
-        found = []
-        for record in self.members.values():
-            if record.id == top or record.parent in inside:
-                inside.add(record.id)
-                found.append(record)
-        return found
+        found = [top]
+        for name in found:  # it grows while it is read
+            found += self.children.get(name, ())
+        return sorted((self.members[name] for name in found), key=lambda record: record.seq)
 
     @property
     def is_finished(self) -> bool:

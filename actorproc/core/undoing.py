@@ -30,7 +30,7 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
                     at=book.now,
                     state=outcome.state,
                     codec=book.types[record.type_name].codec,
-                version=book.types[record.type_name].version,
+                    version=book.types[record.type_name].version,
                     outcome="undone" if isinstance(outcome, Finished) else "undoing",
                     label=unit.label,
                     attempts=record.attempt,

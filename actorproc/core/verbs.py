@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from actorproc.core.book import Book
+from actorproc.core.damage import error_of
 from actorproc.core.ending import forget_listening
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
@@ -10,11 +13,21 @@ from actorproc.core.queueing import wake
 from actorproc.errors import NotAllowed, UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply
 from actorproc.model.events import AbortRequested, NoteMade, Signalled
+from actorproc.model.ids import Mode
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteEvent, PutEvent, PutNote
 
-__all__ = ["MAX_BUFFERED", "begin_abort", "note", "on_due", "request_abort", "signal", "take_buffered"]
+__all__ = [
+    "MAX_BUFFERED",
+    "begin_abort",
+    "first_listener",
+    "note",
+    "on_due",
+    "request_abort",
+    "signal",
+    "take_buffered",
+]
 
 MAX_BUFFERED = 1000
 """Signals kept for one target that nobody waits for yet."""
@@ -25,7 +38,8 @@ def request_abort(book: Book, event: AbortRequested) -> None:
     """Ask a procedure to abort; the request is durable and False means it has ended already."""
     record = book.procs.get(event.id)
     if record is None:
-        book.command(Reply(event.reply, error=UnknownProcedure(f"no procedure has the id {event.id!r}")))
+        unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
+        book.command(Reply(event.reply, error=error_of(book, event.id) or unknown))
         return
     if record.state in TERMINAL:
         book.command(Reply(event.reply, value=False))
@@ -33,7 +47,8 @@ def request_abort(book: Book, event: AbortRequested) -> None:
     record.aborting = True
     book.touch(record)
     worker = book.staff.in_hand.get(record.id)
-    if not record.rolling:
+    # Past the point of no return it is recorded and has no effect, as during a rollback.
+    if not record.rolling and not book.procs[record.root].no_return:
         if worker is None:
             begin_abort(book, record, force=event.force)
         else:
@@ -48,6 +63,8 @@ def request_abort(book: Book, event: AbortRequested) -> None:
 
 def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> None:
     """Ask a procedure that is in no worker's hands; a class without `abort` is not asked."""
+    if book.procs[record.root].no_return:
+        return
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
     if force or not was_executed or meta is None or not meta.asks_abort:
@@ -59,6 +76,9 @@ def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> 
 # ---------------------------------------------------------------------- signals
 def signal(book: Book, event: Signalled) -> None:
     """Deliver a signal to a procedure or an event name; it is kept when nobody waits yet. An id wins over a name."""
+    if event.target in book.damaged:
+        book.command(Reply(event.reply, error=error_of(book, event.target)))
+        return
     record = book.procs.get(event.target)
     if record is not None and record.state in TERMINAL:
         book.command(Reply(event.reply, value=False))
@@ -67,7 +87,7 @@ def signal(book: Book, event: Signalled) -> None:
         book.command(Reply(event.reply, value=True))
         return
     if record is None:
-        record = next((book.procs[name] for name in book.listeners.get(event.target, ())), None)
+        record = next((book.procs[name] for name in first_listener(book, event.target)), None)
     if record is not None and record.event is not None and record.state is not ProcedureState.RUNNABLE:
         _deliver(book, record, event.payload)
     else:
@@ -76,6 +96,11 @@ def signal(book: Book, event: Signalled) -> None:
             book.command(Reply(event.reply, error=error))
             return
     book.command(Reply(event.reply, value=True))
+
+
+def first_listener(book: Book, event: str) -> tuple[str, ...]:
+    """Who has waited longest for an event name, if anybody; procedures that cannot be trusted wait no more."""
+    return tuple(islice((name for name in book.listeners.get(event, ()) if name not in book.damaged), 1))
 
 
 def _deliver(book: Book, record: ProcedureRecord, payload: bytes) -> None:
@@ -129,6 +154,9 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
     if is_past_deadline(book, record):
         _miss_deadline(book, record)
         return
+    if _runs_past_deadline(book, record):
+        _kill_late(book, record)
+        return
     if record.due_at is None or record.due_at > book.now:
         return
     if record.state is ProcedureState.WAITING_TIMEOUT:
@@ -140,14 +168,25 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
 
 
 def _miss_deadline(book: Book, record: ProcedureRecord) -> None:
-    worker = book.staff.in_hand.get(record.id)
-    if worker is not None:
-        item = worker.queue[record.id]
-        if item.forced is None:
-            item.forced = "deadline"
-            book.command(KillWorker(worker.id, item.token, "past the procedure's deadline"))
-        return
-    fail(book, record, deadline_error(record))
+    if record.id in book.staff.in_hand:
+        _kill_late(book, record)
+    else:
+        fail(book, record, deadline_error(record))
+
+
+def _runs_past_deadline(book: Book, record: ProcedureRecord) -> bool:
+    """Whether a forward step runs on though its tree has failed over the same deadline."""
+    if record.deadline is None or record.deadline > book.now or record.id not in book.staff.in_hand:
+        return False
+    return book.staff.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
+
+
+def _kill_late(book: Book, record: ProcedureRecord) -> None:
+    worker = book.staff.in_hand[record.id]
+    item = worker.queue[record.id]
+    if item.forced is None:
+        item.forced = "deadline"
+        book.command(KillWorker(worker.id, item.token, "past the procedure's deadline"))
 
 
 def is_past_deadline(book: Book, record: ProcedureRecord) -> bool:
@@ -177,5 +216,9 @@ def _end_wait(book: Book, record: ProcedureRecord) -> None:
         return
     message = f"no signal for {record.event!r} came in time"
     error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
+    if book.procs[record.root].no_return:
+        # No way back: it goes on waiting, and says what it waits for in vain.
+        record.error = error
+        return
     forget_listening(book, record)
     fail(book, record, error)

@@ -48,8 +48,13 @@ def _checked(path: object) -> str:
     if not path or any(not segment for segment in path.split("/")) or "\x00" in path:
         msg = f"lock key {path!r} is empty, has an empty segment, or holds NUL; write it as 'catalog/db/table'"
         raise ValueError(msg)
-    if len(path.encode()) > 255:
-        msg = f"lock key {path[:40]!r}… has {len(path.encode())} bytes in UTF-8; the limit is 255"
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        msg = f"lock key {path!a:.60} holds a lone surrogate, which cannot be stored"
+        raise ValueError(msg) from None
+    if size > 255:
+        msg = f"lock key {path[:40]!r}… has {size} bytes in UTF-8; the limit is 255"
         raise ValueError(msg)
     return path
 

@@ -10,12 +10,17 @@ import msgspec
 
 from actorproc.errors import RemoteError, UnknownProcedure
 from actorproc.model.definitions import OutcomeRow
-from actorproc.model.ids import Mode
+from actorproc.model.ids import Mode, check_id
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.codec import PLAIN, DataCodec
+from actorproc.procedure.kinds import is_text
 
 __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep"]
 
+_LONGEST_MESSAGE = 1000
+"""Characters of a heartbeat's message that are shown."""
+_LONGEST_LINE = 64 * 1024
+"""Characters of one log record that are sent to the host."""
 _rows = msgspec.msgpack.Decoder(list[OutcomeRow])
 _SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
 
@@ -201,6 +206,9 @@ class Context:
 
         So "read the old value, then change it" is safe: a repeated step sees the value from before the change.
         """
+        if not isinstance(key, str) or not is_text(key):
+            msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
+            raise TypeError(msg)
         notes = self._notes
         if notes is None:
             notes = self._notes = {}
@@ -219,11 +227,16 @@ class Context:
 
     def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
         """Show how far it is (``progress`` from 0 to 1, ``message`` for people). Silence never kills a step."""
-        self._channel.heartbeat(None if progress is None else float(progress), message)
+        if message is not None and (not isinstance(message, str) or not is_text(message)):
+            msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
+            raise TypeError(msg)
+        self._channel.heartbeat(
+            None if progress is None else float(progress), None if message is None else message[:_LONGEST_MESSAGE]
+        )
 
     def query(self, procedure_id: str) -> dict[str, Any]:
-        """What `ProcedureManager.info` knows of a procedure, as plain data. Raises `UnknownProcedure`."""
-        answer = self._channel.request("query", procedure_id)
+        """What `ProcedureManager.info` knows of a procedure, as plain data. Raises `UnknownProcedure`, `InvalidId`."""
+        answer = self._channel.request("query", check_id(procedure_id))
         found = None if answer is None else PLAIN.decode(answer)
         if not isinstance(found, dict):
             msg = f"no procedure has the id {procedure_id!r}"
@@ -264,6 +277,7 @@ class _ToChannel(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._channel.log(record.levelno, record.name, self.format(record))
+            text = self.format(record)[:_LONGEST_LINE]
+            self._channel.log(record.levelno, record.name, text.encode("utf-8", "backslashreplace").decode())
         except Exception:  # noqa: BLE001 - as logging does: a bad format must not fail the step
             self.handleError(record)

@@ -15,15 +15,17 @@ __all__ = ["error_info"]
 _ENGINE = f"{Path(__file__).parent}{os.sep}"
 _LONGEST = 64 * 1024
 """Characters of a traceback kept: its beginning and its end say most."""
+_LONGEST_MESSAGE = 8 * 1024
+"""Characters of a message kept: it is in the head of its procedure, which is written at every change."""
 
 
 def error_info(error: BaseException | str, *, procedure: str, step: int, kind: ErrorKind | None = None) -> ErrorInfo:
     """This failure as text. Never raises, whatever the exception's own methods do."""
     if isinstance(error, str):
-        return ErrorInfo(kind or "error", "", error, "", procedure, step)
+        return ErrorInfo(kind or "error", "", _shortened(_encodable(error), _LONGEST_MESSAGE), "", procedure, step)
     cls = type(error)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    return ErrorInfo(kind or _kind_of(error), name, _message(error), _traceback(error), procedure, step)
+    return ErrorInfo(kind or _kind_of(error), _encodable(name), _message(error), _traceback(error), procedure, step)
 
 
 def _kind_of(error: BaseException) -> ErrorKind:
@@ -34,7 +36,7 @@ def _kind_of(error: BaseException) -> ErrorKind:
 
 def _message(error: BaseException) -> str:
     try:
-        return _encodable(str(error))
+        return _shortened(_encodable(str(error)), _LONGEST_MESSAGE)
     except Exception as failure:  # noqa: BLE001 - __str__ is user code
         return f"<its text is not available: {type(failure).__name__}>"
 
@@ -47,10 +49,14 @@ def _traceback(error: BaseException) -> str:
         text = _encodable("".join(lines))
     except Exception as failure:  # noqa: BLE001 - formatting runs __str__ and __repr__ of user code
         text = f"<the traceback is not available: {type(failure).__name__}>"
-    if len(text) <= _LONGEST:
+    return _shortened(text, _LONGEST)
+
+
+def _shortened(text: str, longest: int) -> str:
+    if len(text) <= longest:
         return text
-    half = _LONGEST // 2
-    return f"{text[:half]}\n  … {len(text) - _LONGEST} characters left out …\n{text[-half:]}"
+    half = longest // 2
+    return f"{text[:half]}\n  … {len(text) - longest} characters left out …\n{text[-half:]}"
 
 
 def _users_part(frames: TracebackType | None) -> TracebackType | None:

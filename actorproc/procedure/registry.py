@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from actorproc.errors import DuplicateType, UsageError
+from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.type_runtime import Loader, TypeRuntime
 
@@ -102,7 +103,7 @@ def _why_no_procedure(subject: object) -> str:
         name = subject.__qualname__
         return f"{name} is a class; submit an object of it, such as {name}(…)"
     if isinstance(subject, ProcedureFunction):
-        return f"{subject!r} is a function; call it to get the procedure to submit, as in {subject.__name__}(…)"
+        return f"{subject!r} is a function; call it to get a procedure to submit, as in {subject.function.__name__}(…)"
     try:
         shown = repr(subject)[:80]
     except Exception:  # noqa: BLE001 - __repr__ is user code

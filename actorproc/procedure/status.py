@@ -12,6 +12,7 @@ import msgspec
 from actorproc.errors import InvalidStatus
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey
+from actorproc.procedure.kinds import is_text
 
 if TYPE_CHECKING:
     from actorproc.model.records import Wait
@@ -44,7 +45,11 @@ class Status(msgspec.Struct, frozen=True):
         """
         if persist and not yield_ and not after and not acquire and not no_return:
             return _EXECUTING
-        keys: tuple[Any, ...] = tuple(acquire)
+        given: Any = acquire
+        if not isinstance(given, Iterable):
+            msg = f"Status.executing(acquire=…) takes a list of LockKey values, not {given!r:.60}"
+            raise InvalidStatus(msg)
+        keys: tuple[Any, ...] = tuple(given)
         for key in keys:
             if not isinstance(key, LockKey):
                 msg = f"Status.executing(acquire=…) takes LockKey values such as LockKey.write('a/b'), not {key!r}"
@@ -87,8 +92,8 @@ class Status(msgspec.Struct, frozen=True):
     @staticmethod
     def wait(event: str, timeout: float | timedelta | None = None) -> Status:
         """Go on when this event is signalled (`ctx.event` is its payload), or call `on_timeout` after ``timeout``."""
-        if not isinstance(event, str) or not event or len(event) > 255:
-            msg = f"Status.wait(event) is a name of 1 to 255 characters, not {event!r}"
+        if not isinstance(event, str) or not is_text(event) or not 0 < len(event.encode()) <= 255:
+            msg = f"Status.wait(event) is a name of 1 to 255 bytes in UTF-8, not {event!r:.60}"
             raise InvalidStatus(msg)
         return Waiting(event, None if timeout is None else _seconds("wait(timeout=…)", timeout))
 
@@ -100,13 +105,11 @@ class Status(msgspec.Struct, frozen=True):
     @staticmethod
     def poisoned(keys: Iterable[str | LockKey] | str | LockKey, error: BaseException | str) -> Status:
         """End without being undone, and leave these keys refused to others until an operator clears them."""
-        listed = (keys,) if isinstance(keys, str | LockKey) else tuple(keys)
-        paths = tuple(key.path if isinstance(key, LockKey) else key for key in listed)
-        for path in paths:
-            if not isinstance(path, str) or not path:
-                msg = f"Status.poisoned(keys, …) takes key paths such as 'catalog/db/table', not {path!r}"
-                raise InvalidStatus(msg)
-        return Poisoning(paths, error)
+        given: Any = error
+        if not isinstance(given, BaseException | str):
+            msg = f"Status.poisoned(…, error) takes an exception or a text, not {given!r:.60}"
+            raise InvalidStatus(msg)
+        return Poisoning(_key_paths(keys), error)
 
 
 class Executing(Status, frozen=True):
@@ -167,6 +170,15 @@ def _seconds(where: str, value: float | timedelta) -> float:
         msg = f"Status.{where} takes seconds that are finite and not negative, not {value!r}"
         raise InvalidStatus(msg)
     return float(value)
+
+
+def _key_paths(keys: Any) -> tuple[str, ...]:
+    try:
+        listed = (keys,) if isinstance(keys, str | LockKey) else tuple(keys)
+        return tuple(key.path if isinstance(key, LockKey) else LockKey.write(key).path for key in listed)
+    except (TypeError, ValueError) as error:
+        msg = f"Status.poisoned(keys, …) takes key paths such as 'catalog/db/table': {error}"
+        raise InvalidStatus(msg) from None
 
 
 def _children(children: Iterable[Procedure | tuple[str, Procedure]]) -> tuple[tuple[str | None, Any], ...]:

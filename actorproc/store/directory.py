@@ -78,7 +78,8 @@ def _check_owner(path: Path, found: os.stat_result, *, kind: str) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise EngineError(f"the store's {kind} {path} is a symbolic link, which is refused: give the real path")
     if not expected(found.st_mode):
-        raise EngineError(f"the store's {kind} {path} is something else; give another path or move it away")
+        wanted = "directory" if kind == "directory" else "regular file"
+        raise EngineError(f"the store's {kind} {path} is no {wanted}; give another path or move it away")
     if found.st_uid != os.geteuid():
         raise EngineError(
             f"the store's {kind} {path} belongs to user {found.st_uid} and this process runs as user "

@@ -150,5 +150,8 @@ class _FakeWorker(threading.Thread):
     def forbid_interrupt(self) -> None:
         """Threads cannot be interrupted."""
 
+    def leave_if_forked(self, error: str | None) -> None:
+        """A fake worker is a thread: its steps must not fork."""
+
     def restore(self) -> None:
         """What a step does to this process stays done."""

@@ -196,8 +196,15 @@ _to_worker = msgspec.msgpack.Decoder(list[ToWorker])
 
 
 def encode_frame(messages: Sequence[ToWorker] | Sequence[FromWorker], max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
-    """One frame holding these messages; raises `FrameError` when it is longer than `max_frame` bytes."""
-    body = _encode(messages)
+    """One frame holding these messages.
+
+    Raises `FrameError` when it is longer than `max_frame` bytes, or holds what msgpack cannot say.
+    """
+    try:
+        body = _encode(messages)
+    except (TypeError, ValueError, OverflowError) as error:  # a lone surrogate, an int beyond 64 bits
+        msg = f"a message cannot be encoded: {error}"
+        raise FrameError(msg) from error
     if len(body) > max_frame:
         msg = f"a frame of {len(body)} bytes exceeds the maximum of {max_frame}"
         raise FrameError(msg)
@@ -209,7 +216,7 @@ def decode_from_worker(body: bytes | bytearray | memoryview) -> list[FromWorker]
     try:
         return _from_worker.decode(body)
     except msgspec.DecodeError as error:
-        msg = f"a worker sent {len(body)} bytes that are no frame: {error}"
+        msg = f"sent {len(body)} bytes that are no frame: {error}"
         raise FrameError(msg) from None
 
 

@@ -354,3 +354,21 @@ def test_the_demo_ends_consistent(tmp_path, source, chaos):
     assert check_table(kept, "symbols", REGIONS, direct_answer(source)) == []
     assert check_nothing_left(kept, "symbols_broken") == []
     assert json.loads(kept.outcome("symbols_broken").read_text())["state"] == "ROLLEDBACK"
+
+
+def test_a_reader_that_leaves_early_ends_the_demo_without_a_traceback(source):
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "actorproc.cli.main", "demo", str(source)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+
+    assert (ended.returncode, ended.stderr) == (141, "")

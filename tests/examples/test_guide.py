@@ -51,3 +51,24 @@ def test_the_readme_shows_the_first_example():
     example = (ROOT / "examples" / "01_hello_saga.py").read_text().partition('"""\n')[2]
 
     assert without_comments(shown) == without_comments(example)
+
+
+@pytest.mark.processes
+def test_the_readme_example_can_be_pasted_into_the_interpreter(tmp_path):
+    (shown,) = programs_in("README.md")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    # With -i the interpreter reads as from a terminal: an empty line ends a class.
+    ended = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input=shown + "\n",
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert "Error" not in ended.stderr
+    assert ended.stdout.startswith("tracking-")

@@ -9,6 +9,7 @@ import pytest
 from actorproc.core import ending, failing, queueing
 from actorproc.core.book import Book
 from actorproc.core.staff import Staff
+from actorproc.core.tree import Tree
 from actorproc.model.commands import Decision, Reply, RunStep
 from actorproc.model.states import TERMINAL
 from actorproc.model.writes import DeleteLock, DeleteUndo, PutLock, PutProcedure, PutUndo, Write
@@ -64,7 +65,7 @@ def _units_are_undone_oldest_first(patch: pytest.MonkeyPatch) -> None:
     def oldest(tree, top_id):
         return next((unit for unit in tree.units.values() if tree.is_below(unit.procedure, top_id)), None)
 
-    patch.setattr(failing, "_newest", oldest)
+    patch.setattr(Tree, "newest_unit", oldest)
 
 
 def _a_unit_is_dropped_without_being_undone(patch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
     file = tmp_path / "file"
     file.write_text("x")
 
-    with pytest.raises(EngineError, match="something else"):
+    with pytest.raises(EngineError, match="no directory"):
         LmdbStore(file).own()
 
 

@@ -142,9 +142,12 @@ class ProcedureActor(DispatchedActor):
         )
         desk.guard.allow_interrupt()
         try:
-            return runtime.run(self._live, context, token.mode, run.unit, event)
+            ended = runtime.run(self._live, context, token.mode, run.unit, event)
         finally:
             desk.guard.forbid_interrupt()
+        outcome = ended[0]
+        desk.guard.leave_if_forked(outcome.error.traceback if isinstance(outcome, Failed) else None)
+        return ended
 
     def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> None:
         # The actor changes before the answer leaves: with the answer the host may send the next step.

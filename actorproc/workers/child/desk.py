@@ -61,6 +61,10 @@ class Interrupts(Protocol):
         """From here it waits."""
         ...
 
+    def leave_if_forked(self, error: str | None) -> None:
+        """In a forked copy, whose step is over now, do not come back."""
+        ...
+
     def restore(self) -> None:
         """Undo what a step did to the process."""
         ...

@@ -1,0 +1,105 @@
+"""What callers hand to a manager, checked and in the engine's units; wrong ones are a `TypeError` or `ValueError`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from actorproc.actors.clock import Clock
+
+__all__ = [
+    "check_workers",
+    "checked_priority",
+    "checked_tags",
+    "checked_text",
+    "delay_seconds",
+    "epoch_seconds",
+    "pair",
+]
+
+
+def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
+    """Labels of a procedure."""
+    if isinstance(tags, str):
+        msg = f"tags={tags!r} is one string; give a list of strings"
+        raise TypeError(msg)
+    labels: tuple[Any, ...] = tuple(tags or ())
+    for label in labels:
+        checked_text(label, "a tag")
+    return labels
+
+
+def checked_text(text: Any, what: str, limit: int = 256) -> str:
+    """Text of the caller that is stored: a string that UTF-8 can hold, of a bounded length."""
+    if not isinstance(text, str):
+        msg = f"{what} is a string, not {text!r:.60}"
+        raise TypeError(msg)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        msg = f"{what} {text!a:.60} holds a lone surrogate, which cannot be stored"
+        raise ValueError(msg) from None
+    if not 0 < size <= limit:
+        msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
+        raise ValueError(msg)
+    return text
+
+
+def checked_priority(priority: Any) -> int:
+    """A priority the store can hold in order."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > 1_000_000_000:
+        msg = f"priority is an int between -1000000000 and 1000000000, not {priority!r:.60}"
+        raise TypeError(msg)
+    return priority
+
+
+def check_workers(workers: Any) -> None:
+    """A number of worker processes."""
+    if not isinstance(workers, int) or isinstance(workers, bool):
+        msg = f"workers is a number of processes or None, not {workers!r:.60}"
+        raise TypeError(msg)
+    if workers < 1:
+        msg = f"workers={workers}: a manager needs at least one worker process"
+        raise ValueError(msg)
+
+
+def pair(item: Any) -> tuple[str | None, Any]:
+    """An item of `submit_many` as id and procedure."""
+    if not isinstance(item, tuple):
+        return None, item
+    if len(item) != 2:
+        msg = f"submit_many takes procedures and (id, procedure) pairs, not a tuple of {len(item)}"
+        raise TypeError(msg)
+    return item
+
+
+def delay_seconds(delay: Any) -> float:
+    """A delay in seconds."""
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        msg = f"delay is a number of seconds or a timedelta, not {delay!r:.60}"
+        raise TypeError(msg)
+    if not 0 <= seconds < math.inf:
+        msg = f"delay={delay!r:.60}: it must be finite and not negative"
+        raise ValueError(msg)
+    return float(seconds)
+
+
+def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -> float | None:
+    """A deadline as epoch seconds; one without a time zone is local time."""
+    if deadline is None:
+        return None
+    if isinstance(deadline, datetime):
+        try:
+            return deadline.timestamp()
+        except (OverflowError, ValueError, OSError) as error:
+            msg = f"deadline={deadline!r} cannot be told in seconds since 1970: {error}"
+            raise ValueError(msg) from error
+    if isinstance(deadline, timedelta):
+        return clock.wall() + deadline.total_seconds()
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not math.isfinite(deadline):
+        msg = f"deadline={deadline!r} is neither a datetime, a timedelta from now, nor epoch seconds"
+        raise TypeError(msg)
+    return float(deadline)
