@@ -26,10 +26,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Answerer:
-    """Reads what a step asks for. `describe` gives the public view of a head."""
+    """Reads what a step asks for. `describe` gives the public view of a head.
 
-    def __init__(self, store: ProcedureStore, describe: Callable[[ProcedureRecord], ProcedureInfo]) -> None:
+    `room` is how many bytes of outputs and tracebacks are sent along with the outcomes of all children together.
+    """
+
+    def __init__(
+        self, store: ProcedureStore, describe: Callable[[ProcedureRecord], ProcedureInfo], *, room: int
+    ) -> None:
         self._store = store
+        self._room = room
         self._describe = describe
         self._readers: dict[str, Callable[[Ask], bytes | None]] = {
             "recall": self._recall,
@@ -59,23 +65,31 @@ class Answerer:
     def _children(self, ask: Ask) -> bytes | None:
         links = self._store.children(ask.token.procedure, ask.step)
         heads = (self._store.procedure(link.child) for link in links)
-        return _encode([self._row(head) for head in heads if head is not None])
+        room = self._room
+        rows = []
+        for head in heads:
+            if head is not None:
+                row = self._row(head, room)
+                room = max(0, room - len(row.output or b"") - len(row.error_traceback))
+                rows.append(row)
+        return _encode(rows)
 
-    def _row(self, head: ProcedureRecord) -> OutcomeRow:
+    def _row(self, head: ProcedureRecord, room: int) -> OutcomeRow:
         output, codec = b"", "data"
         if head.state == ProcedureState.SUCCESS:
             closing = self._store.step(head.id, head.records)
             if closing is not None:
                 output, codec = closing.output, closing.codec
         error = head.error
+        traceback = error.traceback if error is not None else ""
         return OutcomeRow(
             id=head.id,
             type_name=head.type_name,
             state=str(head.state),
-            output=output if len(output) <= _LONG else None,
+            output=output if len(output) <= min(_LONG, room) else None,
             codec=codec,
             error=f"{error.type_name}: {error.message}" if error is not None else None,
-            error_traceback=error.traceback if error is not None else "",
+            error_traceback=traceback if len(traceback) <= room else "",
         )
 
     def _output(self, ask: Ask) -> bytes | None:

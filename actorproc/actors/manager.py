@@ -136,7 +136,7 @@ class ManagerActor(QuickActor):
         self._desk = CallerDesk(
             store=parts.store, ring=self._ring, ledger=self._ledger, waiters=self._waiters, clock=parts.clock
         )
-        self._answerer = Answerer(parts.store, self._desk.info)
+        self._answerer = Answerer(parts.store, self._desk.info, room=parts.config.max_frame // 4)
         self._routes: dict[type, Callable[[Any], None]] = {
             WorkerMessages: self._worker_messages,
             CloseBatch: lambda _: self._ring.close(),

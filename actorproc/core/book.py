@@ -62,6 +62,8 @@ class Book:
         """Roots to fail for a cycle of lock waiting, with the cycle."""
         self.refused: dict[str, str] = {}
         """Procedures that asked for a poisoned key, with that key."""
+        self.overdue: dict[str, None] = {}
+        """Procedures that were to be handed out after their deadline."""
         self.asking: dict[str, None] = {}
         """Procedures to be asked whether they may be aborted."""
         self.writes: list[Write] = []
@@ -101,6 +103,12 @@ class Book:
     def meta(self, record: ProcedureRecord) -> TypeMeta | None:
         """What is known of the procedure's class, None while it is not registered."""
         return self.types.get(record.type_name)
+
+    def is_late(self, record: ProcedureRecord) -> bool:
+        """Whether the deadline of a procedure that still goes forward has passed."""
+        if record.deadline is None or record.deadline > self.now or record.state in TERMINAL:
+            return False
+        return not record.rolling and not self.procs[record.root].no_return
 
     # ------------------------------------------------------------------ the decision
     def touch(self, record: ProcedureRecord) -> None:

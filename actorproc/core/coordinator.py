@@ -142,9 +142,12 @@ class Coordinator:
                 failing.fail_victims(book)
             elif book.scopes_to_advance:
                 failing.advance(book, book.scopes_to_advance.popitem()[0])
+            elif book.overdue:
+                verbs.miss_deadline(book, book.procs[book.overdue.popitem()[0]])
             else:
-                break
-        queueing.fill(book)
+                queueing.fill(book)
+                if not book.overdue:
+                    break
         return book.close()
 
     def _register(self, event: TypeRegistered) -> None:

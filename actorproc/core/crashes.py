@@ -86,7 +86,7 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
         else:
             on_step_error(book, record, error, retryable=True)
     else:
-        _count_crash(book, record, item, f"the worker {report.message}", details)
+        _count_crash(book, record, item, f"its worker crashed: {report.message}", details)
 
 
 def _count_crash(book: Book, record: ProcedureRecord, item: InHand, message: str, details: str) -> None:

@@ -141,7 +141,7 @@ def _release_next(book: Book, parent: ProcedureRecord) -> None:
     tree = book.tree_of(parent)
     held = tree.held.get(parent.id)
     if held:
-        sibling = book.procs[held.popleft()]
+        sibling = book.procs[held.popitem(last=False)[0]]
         parent.started += 1
         if not held:
             del tree.held[parent.id]

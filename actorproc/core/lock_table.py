@@ -21,42 +21,14 @@ The table knows procedures and trees as strings. It grants and queues; it wakes 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from actorproc.core.lock_nodes import CONFLICTS, IS, IX, Node, S, X, ancestors_of, needs_of
 from actorproc.model.policies import LockKey, LockMode
 
-__all__ = ["LockTable", "Request", "needs_of"]
-
-IS, IX, S, X = 1, 2, 4, 8
-_AGAINST = {IS: X, IX: S | X, S: IX | X, X: IS | IX | S | X}
-CONFLICTS = [0] * 16
-for _mask in range(16):
-    for _bit, _against in _AGAINST.items():
-        if _mask & _bit:
-            CONFLICTS[_mask] |= _against
-_BITS = (IS, IX, S, X)
-
-
-def needs_of(keys: Iterable[LockKey]) -> dict[str, int]:
-    """Mode bits per node, intentions on ancestors included."""
-    needs: dict[str, int] = {}
-    for key in keys:
-        own, intention = (X, IX) if key.mode is LockMode.WRITE else (S, IS)
-        needs[key.path] = needs.get(key.path, 0) | own
-        for ancestor in _ancestors(key.path):
-            needs[ancestor] = needs.get(ancestor, 0) | intention
-    return needs
-
-
-def _ancestors(path: str) -> Iterator[str]:
-    end = path.rfind("/")
-    while end > 0:
-        path = path[:end]
-        yield path
-        end = path.rfind("/")
-
+__all__ = ["CONFLICTS", "LockTable", "Request", "needs_of"]
 
 _Crowd = tuple[str, str, tuple[LockKey, ...]]
 """Tree, parent (the procedure itself when it is like no other), keys."""
@@ -92,53 +64,11 @@ class Request:
         self.crowd: _Crowd = (tree, procedure, keys)
 
 
-class _Counts:
-    """How many holders or waiters have each mode; `mask` is the union."""
-
-    __slots__ = ("_counts", "mask")
-
-    def __init__(self) -> None:
-        self._counts = [0, 0, 0, 0]
-        self.mask = 0
-
-    def add(self, mask: int) -> None:
-        for place, bit in enumerate(_BITS):
-            if mask & bit:
-                self._counts[place] += 1
-        self.mask |= mask
-
-    def remove(self, mask: int) -> bool:
-        """Whether a mode vanished."""
-        before = self.mask
-        for place, bit in enumerate(_BITS):
-            if mask & bit:
-                self._counts[place] -= 1
-                if not self._counts[place]:
-                    self.mask &= ~bit
-        return self.mask != before
-
-
-class _Node:
-    __slots__ = ("held", "holders", "ordinary", "ordinary_waiting", "privileged", "privileged_waiting")
-
-    def __init__(self) -> None:
-        self.holders: dict[str, int] = {}
-        self.held = _Counts()
-        self.privileged: list[tuple[int, str]] = []
-        self.privileged_waiting = _Counts()
-        self.ordinary: OrderedDict[str, int] = OrderedDict()
-        self.ordinary_waiting = _Counts()
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.holders or self.privileged or self.ordinary)
-
-
 class LockTable:
     """Grants, queues and releases locks; see the module's theory."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Node] = {}
         self._keys: dict[str, dict[str, LockMode]] = {}
         self._masks: dict[str, dict[str, int]] = {}
         self._waiting: dict[str, Request] = {}
@@ -346,7 +276,7 @@ class LockTable:
     def _is_covered(self, request: Request, path: str) -> bool:
         """Whether the requester or an ancestor holds at least what is asked on this node or above it."""
         asked = request.needs[path]
-        for place in (path, *_ancestors(path)):
+        for place in (path, *ancestors_of(path)):
             node = self._nodes.get(place)
             if node is None:
                 continue
@@ -377,13 +307,13 @@ class LockTable:
                 masks[path] = node.holders[procedure] = before | mask
                 node.held.add(before | mask)
 
-    def _node(self, path: str) -> _Node:
+    def _node(self, path: str) -> Node:
         node = self._nodes.get(path)
         if node is None:
-            node = self._nodes[path] = _Node()
+            node = self._nodes[path] = Node()
         return node
 
-    def _drop_if_empty(self, path: str, node: _Node) -> None:
+    def _drop_if_empty(self, path: str, node: Node) -> None:
         if node.is_empty:
             del self._nodes[path]
 
@@ -460,7 +390,7 @@ class LockTable:
                 else:
                     passed |= mask
 
-    def _ordinary_head(self, path: str, node: _Node) -> list[str]:
+    def _ordinary_head(self, path: str, node: Node) -> list[str]:
         """The oldest ordinary waiters, up to the first that excludes all behind it."""
         head = []
         for procedure in node.ordinary:

@@ -74,6 +74,9 @@ def fill(book: Book) -> None:
         _ask_abort(book, asked)
     while (procedure := book.ready.pop()) is not None:
         record = book.procs[procedure]
+        if book.is_late(record):
+            book.overdue[procedure] = None
+            continue
         worker = book.staff.choose(record.type_name, book.warm.get(procedure))
         if worker is None:
             is_new_root = record.parent is None and record.step == 1 and not record.attempt

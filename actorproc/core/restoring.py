@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from actorproc.core.book import Book
@@ -96,7 +96,7 @@ def _hold_back(tree: Tree, parent: ProcedureRecord) -> None:
     awaited = children[len(children) - parent.width :]
     held = [child.id for child in awaited[parent.started :] if child.state not in TERMINAL]
     if held:
-        tree.held[parent.id] = deque(held)
+        tree.held[parent.id] = OrderedDict.fromkeys(held)
 
 
 def resume(book: Book) -> None:

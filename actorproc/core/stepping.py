@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
@@ -12,7 +12,7 @@ from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.staff import InHand
 from actorproc.core.submitting import MAX_DEPTH, admit, refusal
-from actorproc.core.verbs import begin_abort, deadline_error, is_past_deadline, take_buffered
+from actorproc.core.verbs import begin_abort, deadline_error, take_buffered
 from actorproc.model.events import StepEnded, StepReturned
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import (
@@ -62,7 +62,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
         _after_asking(book, record, outcome)
     else:
         _after_execution(book, record, item, outcome)
-    if is_past_deadline(book, record):
+    if book.is_late(record):
         # Its answer came before the kill: the step counts, and no timer is left to end the procedure.
         fail(book, record, deadline_error(record))
     if record.rolling or token.mode is Mode.ROLLBACK:
@@ -221,7 +221,7 @@ def _suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
     limit = outcome.max_parallel or len(children)
     record.started = min(limit, len(children))
     if len(children) > limit:
-        book.tree_of(record).held[record.id] = deque(child.id for child in children[limit:])
+        book.tree_of(record).held[record.id] = OrderedDict.fromkeys(child.id for child in children[limit:])
     for child in children[:limit]:
         wake(book, child)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -56,7 +56,7 @@ class Tree:
         """Members that wait for locks."""
         self.holders: set[str] = set()
         """Members that hold locks."""
-        self.held: dict[str, deque[str]] = {}
+        self.held: dict[str, OrderedDict[str, None]] = {}
         """Children kept back by `max_parallel`, by parent, in order."""
         self.batch = 0
         """The last batch that changed the tree."""

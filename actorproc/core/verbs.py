@@ -151,8 +151,8 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
     """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
     if record.state in TERMINAL and not record.undoing:
         return
-    if is_past_deadline(book, record):
-        _miss_deadline(book, record)
+    if book.is_late(record):
+        miss_deadline(book, record)
         return
     if _runs_past_deadline(book, record):
         _kill_late(book, record)
@@ -167,7 +167,8 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
         wake(book, record)
 
 
-def _miss_deadline(book: Book, record: ProcedureRecord) -> None:
+def miss_deadline(book: Book, record: ProcedureRecord) -> None:
+    """The deadline of a procedure passed: kill the step it runs, or fail it at once."""
     if record.id in book.staff.in_hand:
         _kill_late(book, record)
     else:
@@ -187,12 +188,6 @@ def _kill_late(book: Book, record: ProcedureRecord) -> None:
     if item.forced is None:
         item.forced = "deadline"
         book.command(KillWorker(worker.id, item.token, "past the procedure's deadline"))
-
-
-def is_past_deadline(book: Book, record: ProcedureRecord) -> bool:
-    """Whether the deadline of a procedure that still goes forward has passed."""
-    is_late = record.deadline is not None and record.deadline <= book.now and record.state not in TERMINAL
-    return is_late and not record.rolling and not book.procs[record.root].no_return
 
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:

@@ -63,7 +63,7 @@ class Stage:
         return self.handle(StepEnded(self.inbox.pop(id).token, outcome))
 
     def kill(self, slot: int, incarnation: int = 1) -> Decision:
-        report = CrashReport(kind="signal", message="was killed by signal 9 (SIGKILL)", code=-9, signal="SIGKILL")
+        report = CrashReport(kind="signal", message="killed by signal 9 (SIGKILL)", code=-9, signal="SIGKILL")
         return self.handle(WorkerLost(WorkerId(slot, incarnation), report))
 
     def state(self, id: str) -> ProcedureState:  # noqa: A002

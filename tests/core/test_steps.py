@@ -324,3 +324,16 @@ def test_an_answer_that_comes_before_the_deadlines_kill_counts_and_the_procedure
     assert record is not None
     assert record.error is not None
     assert (record.step, record.error.kind) == (2, "deadline")
+
+
+def test_a_procedure_whose_deadline_has_passed_already_is_never_handed_out() -> None:
+    stage = Stage()
+    stage.now = 20.0
+
+    assert stage.submit(stage.new("p", deadline=10.0)).value == ("p",)
+
+    assert stage.order == []
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.error is not None
+    assert record.error.kind == "deadline"

@@ -61,6 +61,26 @@ class Picky(Procedure):
         return Status.done("loaded")
 
 
+@dataclass
+class Wide(Procedure):
+    size: int
+
+    def execute(self, ctx):
+        return Status.done(b"x" * self.size)
+
+
+@dataclass
+class Gathers(Procedure):
+    width: int
+    size: int
+    uses = (Wide,)
+
+    def execute(self, ctx):
+        if ctx.children:
+            return Status.done([len(child.output) for child in ctx.children.values()])
+        return Status.suspended(Wide(self.size) for _ in range(self.width))
+
+
 class LateStore(MemoryStore):
     """Applies the next commit that `strikes` finds, and then says that it failed."""
 
@@ -195,6 +215,12 @@ def test_polling_with_new_handles_does_not_pile_up_futures(open_manager):
         assert manager.get("waits").wait(0.001) is False
 
     assert len(manager._tree._replies._waiting) < 10
+
+
+def test_outputs_that_fill_more_than_a_frame_together_are_fetched_one_by_one(open_manager):
+    manager = open_manager(config=Config(max_frame=256 * 1024, max_state=64 * 1024))
+
+    assert manager.run(Gathers(40, 20_000)) == [20_000] * 40
 
 
 def test_registering_a_class_again_tries_what_it_refused_before(open_manager, until, tmp_path):

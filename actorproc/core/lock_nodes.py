@@ -1,0 +1,86 @@
+"""Modes of locks, and what is held and asked for on one node of the hierarchy."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from actorproc.model.policies import LockKey, LockMode
+
+__all__ = ["CONFLICTS", "IS", "IX", "Counts", "Node", "S", "X", "ancestors_of", "needs_of"]
+
+IS, IX, S, X = 1, 2, 4, 8
+"""Intention to read below, intention to write below, read, write; bits, so that a mask holds several."""
+_AGAINST = {IS: X, IX: S | X, S: IX | X, X: IS | IX | S | X}
+CONFLICTS = [0] * 16
+for _mask in range(16):
+    for _bit, _against in _AGAINST.items():
+        if _mask & _bit:
+            CONFLICTS[_mask] |= _against
+_BITS = (IS, IX, S, X)
+
+
+def needs_of(keys: Iterable[LockKey]) -> dict[str, int]:
+    """Mode bits per node, intentions on ancestors included."""
+    needs: dict[str, int] = {}
+    for key in keys:
+        own, intention = (X, IX) if key.mode is LockMode.WRITE else (S, IS)
+        needs[key.path] = needs.get(key.path, 0) | own
+        for ancestor in ancestors_of(key.path):
+            needs[ancestor] = needs.get(ancestor, 0) | intention
+    return needs
+
+
+def ancestors_of(path: str) -> Iterator[str]:
+    """The nodes above a path, nearest first."""
+    end = path.rfind("/")
+    while end > 0:
+        path = path[:end]
+        yield path
+        end = path.rfind("/")
+
+
+class Counts:
+    """How many holders or waiters have each mode; `mask` is the union."""
+
+    __slots__ = ("_counts", "mask")
+
+    def __init__(self) -> None:
+        self._counts = [0, 0, 0, 0]
+        self.mask = 0
+
+    def add(self, mask: int) -> None:
+        """One more with these modes."""
+        for place, bit in enumerate(_BITS):
+            if mask & bit:
+                self._counts[place] += 1
+        self.mask |= mask
+
+    def remove(self, mask: int) -> bool:
+        """One less with these modes; whether a mode vanished."""
+        before = self.mask
+        for place, bit in enumerate(_BITS):
+            if mask & bit:
+                self._counts[place] -= 1
+                if not self._counts[place]:
+                    self.mask &= ~bit
+        return self.mask != before
+
+
+class Node:
+    """Who holds which modes here, and who waits: privileged ones by ticket, ordinary ones in order of arrival."""
+
+    __slots__ = ("held", "holders", "ordinary", "ordinary_waiting", "privileged", "privileged_waiting")
+
+    def __init__(self) -> None:
+        self.holders: dict[str, int] = {}
+        self.held = Counts()
+        self.privileged: list[tuple[int, str]] = []
+        self.privileged_waiting = Counts()
+        self.ordinary: OrderedDict[str, int] = OrderedDict()
+        self.ordinary_waiting = Counts()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nobody holds it and nobody waits for it."""
+        return not (self.holders or self.privileged or self.ordinary)
