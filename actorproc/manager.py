@@ -262,7 +262,8 @@ class ProcedureManager:
     def signal(self, target: str, payload: Any = None, dedup: str | None = None) -> bool:
         """Send an event to a procedure (by id) or to whoever waits for this event name; durable when it returns.
 
-        False when the procedure has ended. Two signals with the same ``dedup`` count once.
+        False when the procedure has ended. Two signals with the same ``dedup`` count once as long as
+        the first has not been taken.
         """
         checked_text(target, "the target of a signal")
         if dedup is not None:

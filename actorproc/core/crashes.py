@@ -12,7 +12,7 @@ from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
 from actorproc.core.stepping import on_step_error
 from actorproc.core.undoing import on_rollback_error
-from actorproc.core.verbs import deadline_error
+from actorproc.core.verbs import end_forced
 from actorproc.model.events import WorkerLost, WorkerReady
 from actorproc.model.ids import Mode
 from actorproc.model.records import ErrorInfo, ProcedureRecord
@@ -58,17 +58,9 @@ def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
     if item.token.mode is Mode.ASK_ABORT:
         book.asking[record.id] = None
     elif item.forced is not None:
-        _end_forced(book, record, item)
+        end_forced(book, record, item)
     else:
         wake(book, record, to_the_front=True)
-
-
-def _end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
-    """We had it killed. Where its tree fails already, or has no way back any more, that is all."""
-    if record.rolling or book.procs[record.root].no_return:
-        wake(book, record, to_the_front=True)
-    else:
-        fail(book, record, aborted_error(record) if item.forced == "aborted" else deadline_error(record))
 
 
 def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
@@ -78,7 +70,7 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
         # A procedure that dies over the question is not asked twice.
         fail(book, record, aborted_error(record))
     elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
-        _end_forced(book, record, item)
+        end_forced(book, record, item)
     elif event.blamed is not None:
         error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step)
         if item.token.mode is Mode.ROLLBACK:

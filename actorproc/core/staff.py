@@ -28,7 +28,9 @@ class InHand(msgspec.Struct):
     type_name: str
     recalled: bool = False
     forced: str | None = None
-    """The worker was told to be killed because of this step: aborted, deadline."""
+    """Why the step must not go on: aborted, deadline. It is killed, or taken back when it has not begun."""
+    killed: bool = False
+    """The worker was told to be killed for it."""
     weight: float = 0.0
     """Seconds it was expected to take when it was handed out."""
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
+from actorproc.core.children import make_children, problem_with, suspend
 from actorproc.core.ending import end, forget_listening, update_poisons
 from actorproc.core.failing import aborted_error, fail, poison
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.staff import InHand
-from actorproc.core.submitting import MAX_DEPTH, admit, refusal
-from actorproc.core.verbs import begin_abort, deadline_error, take_buffered
+from actorproc.core.verbs import begin_abort, deadline_error, end_forced, stop_next, take_buffered
 from actorproc.model.events import StepEnded, StepReturned
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import (
@@ -28,8 +26,8 @@ from actorproc.model.outcomes import (
     Waited,
 )
 from actorproc.model.policies import Backoff
-from actorproc.model.records import ChildRecord, ErrorInfo, ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutChild, PutStep
+from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.writes import PutStep
 
 __all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
 
@@ -48,6 +46,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     record = book.procs[token.procedure]
     book.staff.take(token.procedure, book.now, outcome.elapsed)
     book.tree_of(record).running.discard(record.id)
+    stop_next(book, token.worker)
     if isinstance(outcome, Failed | Refused):
         book.warm.pop(record.id, None)
     else:
@@ -85,7 +84,10 @@ def on_returned(book: Book, event: StepReturned) -> None:
         book.warm.pop(record.id, None)
         record.attempt -= 1
         book.touch(record)
-        wake(book, record)
+        if item.forced is None:
+            wake(book, record)
+        else:
+            end_forced(book, record, item)
     if record.rolling or event.token.mode is Mode.ROLLBACK:
         _look_at_scope(book, record)
 
@@ -109,17 +111,18 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
         fail(book, record, outcome.error)
     elif isinstance(outcome, Finished):
         _finish(book, record, item, outcome)
-    elif isinstance(outcome, Answered):
-        _refuse(book, record, "an answer to abort() came where a step's outcome was due")
+    elif (problem := problem_with(book, record, outcome)) is not None:
+        error = ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.step)
+        on_step_error(book, record, error, retryable=False)
     else:
         _commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
         if record.rolling:
             _stop_late(book, record)
             if isinstance(outcome, Suspended):
-                _make_children(book, record, outcome)
+                make_children(book, record, outcome)
         else:
             _go_on(book, record, outcome)
-            _after_step(book, record)
+            _after_step(book, record, item)
 
 
 def _commit_step(
@@ -137,8 +140,8 @@ def _commit_step(
                 kind=StepKind.STEP,
                 at=book.now,
                 state=outcome.state,
-                codec=book.types[record.type_name].codec,
-                version=book.types[record.type_name].version,
+                codec=outcome.codec or book.types[record.type_name].codec,
+                version=outcome.version or book.types[record.type_name].version,
                 outcome=name,
                 label=outcome.unit,
                 attempts=attempts,
@@ -148,7 +151,7 @@ def _commit_step(
             )
         )
     )
-    record.version = book.types[record.type_name].version
+    record.version = outcome.version or book.types[record.type_name].version
     record.unit = outcome.unit
     record.unit_no_return = outcome.no_return
     record.attempt = record.errors = record.crashes = 0
@@ -180,7 +183,7 @@ def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
     elif isinstance(outcome, Waited):
         _wait(book, record, outcome)
     elif isinstance(outcome, Suspended):
-        _suspend(book, record, outcome)
+        suspend(book, record, outcome)
 
 
 def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
@@ -201,60 +204,6 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
         move(record, Trigger.WAITED)
     else:
         _sleep(book, record, outcome.timeout, Trigger.WAITED_LIMITED)
-
-
-def _suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
-    if outcome.wait != "all" or outcome.on_parent_end != "abort":
-        asked = f"suspended(wait={outcome.wait!r}, on_parent_end={outcome.on_parent_end!r})"
-        _refuse(book, record, f"{asked} is not supported: a parent waits for all its children")
-        return
-    children = _make_children(book, record, outcome)
-    if children is None:
-        return
-    record.awaiting = record.step - 1
-    record.wait, record.max_parallel, record.on_parent_end = outcome.wait, outcome.max_parallel, outcome.on_parent_end
-    record.pending = record.width = len(children)
-    if not children:
-        wake(book, record)
-        return
-    move(record, Trigger.SUSPENDED)
-    limit = outcome.max_parallel or len(children)
-    record.started = min(limit, len(children))
-    if len(children) > limit:
-        book.tree_of(record).held[record.id] = OrderedDict.fromkeys(child.id for child in children[limit:])
-    for child in children[:limit]:
-        wake(book, child)
-
-
-def _make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord] | None:
-    """Create the children of a step, all or none; None when the parent failed over it."""
-    step = record.step - 1
-    if record.depth + 1 > MAX_DEPTH and outcome.children:
-        _refuse(book, record, f"sub-procedures are nested deeper than {MAX_DEPTH}")
-        return None
-    seen = set()
-    for new in outcome.children:
-        if new.id in seen or new.id in book.procs:
-            _refuse(book, record, f"child id {new.id} is in use already; every child needs an id of its own")
-            return None
-        seen.add(new.id)
-        error = refusal(book, new, record.root)
-        if error is not None:
-            _refuse(book, record, f"child {new.id}: {error}")
-            return None
-    children = []
-    for index, new in enumerate(outcome.children):
-        child = admit(book, new, record)
-        book.write(PutChild(ChildRecord(record.id, step, index, child.id)))
-        child.rolling = record.rolling
-        children.append(child)
-    record.children += len(children)
-    return children
-
-
-def _refuse(book: Book, record: ProcedureRecord, message: str) -> None:
-    """The engine cannot do what the step asked for; the step itself is recorded."""
-    fail(book, record, ErrorInfo("usage", "UsageError", message, procedure=record.id, step=record.step - 1))
 
 
 def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
@@ -278,8 +227,8 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
                 at=book.now,
                 state=outcome.state,
                 output=outcome.output,
-                codec=book.types[record.type_name].codec,
-                version=book.types[record.type_name].version,
+                codec=outcome.codec or book.types[record.type_name].codec,
+                version=outcome.version or book.types[record.type_name].version,
                 outcome="done",
                 attempts=attempts,
                 slot=item.token.worker.slot,
@@ -298,10 +247,10 @@ def _stop_late(book: Book, record: ProcedureRecord) -> None:
     book.touch(record)
 
 
-def _after_step(book: Book, record: ProcedureRecord) -> None:
+def _after_step(book: Book, record: ProcedureRecord, item: InHand) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
     if record.aborting and not record.rolling and record.finished_at is None:
-        begin_abort(book, record)
+        begin_abort(book, record, force=item.forced == "aborted")
 
 
 # ---------------------------------------------------------------------- errors

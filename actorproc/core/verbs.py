@@ -10,10 +10,11 @@ from actorproc.core.ending import forget_listening
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
+from actorproc.core.staff import InHand, Worker
 from actorproc.errors import NotAllowed, UnknownProcedure
-from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply
+from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply, TakeBack
 from actorproc.model.events import AbortRequested, NoteMade, Signalled
-from actorproc.model.ids import Mode
+from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteEvent, PutEvent, PutNote
@@ -55,7 +56,7 @@ def request_abort(book: Book, event: AbortRequested) -> None:
             item = worker.queue[record.id]
             if event.force:
                 item.forced = "aborted"
-                book.command(KillWorker(worker.id, item.token, "aborted by force"))
+                stop_forced(book, worker, item)
             else:
                 book.command(AskAbort(item.token))
     book.command(Reply(event.reply, value=True))
@@ -187,7 +188,39 @@ def _kill_late(book: Book, record: ProcedureRecord) -> None:
     item = worker.queue[record.id]
     if item.forced is None:
         item.forced = "deadline"
-        book.command(KillWorker(worker.id, item.token, "past the procedure's deadline"))
+        stop_forced(book, worker, item)
+
+
+def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
+    """End a step that must not go on: kill the worker when the step runs, else take it back.
+
+    Killing for a step that only waits behind another would hit an innocent one.
+    """
+    if next(iter(worker.queue.values())) is item:
+        if not item.killed:
+            item.killed = True
+            reason = "aborted by force" if item.forced == "aborted" else "past the procedure's deadline"
+            book.command(KillWorker(worker.id, item.token, reason))
+    elif not item.recalled:
+        item.recalled = True
+        book.command(TakeBack(worker.id, (item.token,)))
+
+
+def stop_next(book: Book, name: WorkerId) -> None:
+    """A worker goes on to its next step: one that must not go on was not taken back in time."""
+    worker = book.staff.find(name)
+    if worker is not None and worker.queue:
+        following = next(iter(worker.queue.values()))
+        if following.forced is not None:
+            stop_forced(book, worker, following)
+
+
+def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
+    if record.rolling or book.procs[record.root].no_return:
+        wake(book, record, to_the_front=True)
+    else:
+        fail(book, record, aborted_error(record) if item.forced == "aborted" else deadline_error(record))
 
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:

@@ -36,6 +36,10 @@ class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False
     """Steps run under this token: more than one when earlier ones said `persist=False`."""
     elapsed: float = 0.0
     """Seconds the step ran in the worker (monotonic)."""
+    version: int = 0
+    """Version of the class that dumped `state`; 0: the registered one."""
+    codec: str = ""
+    """Codec of `state`; "": that of the registered class."""
 
 
 class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=False):

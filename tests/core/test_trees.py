@@ -353,3 +353,18 @@ def test_two_failing_scopes_of_one_tree_undo_one_after_the_other() -> None:
     assert [unit for unit in undone if unit.startswith("b")] == ["b holds:", "b locks by the step:", "b:"]
     assert stage.inbox["p"].token.step == 2
     assert stage.state("a") is stage.state("b") is ProcedureState.ROLLEDBACK
+
+
+def test_what_the_engine_cannot_do_past_the_point_of_no_return_is_retried_and_not_undone() -> None:
+    stage = Stage(rollback_supported=True)
+    stage.submit(stage.new("p", unit="", no_return=True))
+
+    stage.answer("p", _suspend(stage.new("twin"), stage.new("twin"), unit=""))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.error is not None
+    assert (record.state, record.step, record.error.kind) == (ProcedureState.RUNNABLE, 1, "usage")
+    stage.now += 100
+    stage.handle(Tick())
+    assert stage.inbox["p"].token.mode is Mode.EXECUTE

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
 from actorproc.model.commands import RunStep, TakeBack
-from actorproc.model.events import CrashReport, StepEnded, StepReturned, Tick, WorkerLost, WorkerReady
+from actorproc.model.events import AbortRequested, CrashReport, StepEnded, StepReturned, Tick, WorkerLost, WorkerReady
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutStep
 from tests.core.stage import Stage, boom
 
 
@@ -185,3 +186,39 @@ def test_nothing_is_handed_out_while_dispatching_is_off() -> None:
     decision = stage.handle(Tick())
 
     assert [type(command) for command in decision.commands] == [RunStep]
+
+
+def test_a_forced_abort_of_a_step_that_only_waits_takes_it_back_and_spares_the_one_that_runs() -> None:
+    stage = _prefetching(2)
+
+    decision = stage.handle(AbortRequested("p1", reply=1, force=True))
+    back = next(command for command in decision.commands if isinstance(command, TakeBack))
+    assert [token.procedure for token in back.tokens] == ["p1"]
+    assert not stage.kills()
+    stage.handle(StepReturned(back.tokens[0]))
+
+    record = stage.core.view("p1")
+    assert record is not None
+    assert record.error is not None
+    assert record.error.kind == "aborted"
+    assert "p0" in stage.inbox
+
+
+def test_a_forced_abort_that_comes_too_late_for_the_take_back_kills_when_the_step_runs() -> None:
+    stage = _prefetching(2)
+    stage.handle(AbortRequested("p1", reply=1, force=True))
+
+    stage.answer("p0", Finished(state=b""))
+
+    assert [kill.token.procedure for kill in stage.kills()] == ["p1"]
+
+
+def test_a_state_keeps_the_version_of_the_class_that_dumped_it() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    stage.register("T", version=2)
+
+    stage.answer("p", Advanced(state=b"1", version=1))
+
+    written = [write.record for write in stage.writes if isinstance(write, PutStep)][-1]
+    assert (written.number, written.version) == (2, 1)

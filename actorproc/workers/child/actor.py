@@ -56,6 +56,9 @@ class ProcedureActor(DispatchedActor):
         started = time.monotonic()
         outcome, classes = self._step(run, runtime)
         _set(outcome, "elapsed", time.monotonic() - started)
+        # The class may be replaced in the host while its step runs: the state is this one's.
+        _set(outcome, "version", runtime.meta.version)
+        _set(outcome, "codec", runtime.meta.codec)
         if self._desk.guard.terminating and isinstance(outcome, Failed):
             # User code turned the interruption into some failure of its own; the kill is the truth, not that.
             self._desk.guard.allow_interrupt()
