@@ -31,6 +31,12 @@ class Config:
     restart_limit: int = 5
     """Boot failures and idle deaths of one worker slot within `restart_period` that park the slot."""
     restart_period: float = 30.0
+    max_depth: int = 64
+    """Deepest nesting of sub-procedures; the step that would exceed it fails, as with the two below."""
+    max_children: int = 100_000
+    """Children of one procedure, over all its steps."""
+    max_tree: int = 1_000_000
+    """Procedures under one root, the root included."""
     commit_backoff: float = 0.1
     """First wait before a refused commit is tried again; doubles each time."""
     commit_backoff_cap: float = 10.0
@@ -43,6 +49,7 @@ class Config:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be a number of seconds above 0"
                 raise ValueError(msg)
         least_of = {"max_frame": 8192, "max_state": 1, "spares": 0, "warm_limit": 0, "restart_limit": 1}
+        least_of |= {"max_depth": 0, "max_children": 0, "max_tree": 1}
         for name, least in least_of.items():
             if getattr(self, name) < least:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be at least {least}"

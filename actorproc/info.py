@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from actorproc.model.policies import LockKey
-from actorproc.model.records import ErrorInfo, ProcedureRecord
+from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.records import ErrorInfo, LockRecord, PoisonRecord, ProcedureRecord
 from actorproc.model.states import Phase, ProcedureState
 
-__all__ = ["Health", "ProcedureInfo", "SlotHealth", "info_of"]
+__all__ = [
+    "Health",
+    "LockInfo",
+    "LockWaiterInfo",
+    "PoisonInfo",
+    "ProcedureInfo",
+    "SlotHealth",
+    "info_of",
+    "lock_info_of",
+    "mode_name",
+    "poison_info_of",
+]
+
+ModeName = Literal["read", "write"]
+LockKind = Literal["procedure", "step", "inherited"]
 
 
 class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +57,60 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | None
     progress: float | None
     error: ErrorInfo | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class LockWaiterInfo(NamedTuple):
+    """A procedure that waits for a lock; unpacks into id, mode and ticket."""
+
+    procedure: str
+    mode: ModeName
+    """The strongest mode it asks for on the lock's path, above it or below it."""
+    ticket: int
+    """Place in the first-come first-served order of all lock requests; it survives a restart."""
+
+
+class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A granted lock as it is now."""
+
+    path: str
+    mode: ModeName
+    holder: str
+    """Id of the procedure that holds it."""
+    root: str
+    """Id of the root of the holder's tree, which owns the lock until it ends."""
+    kind: LockKind
+    """"procedure": to the holder's end. "step": for one step at a time. "inherited": from a finished child."""
+    since: float
+    """Epoch seconds (UTC); 0.0 when the store does not know the lock."""
+    age: float
+    """Seconds since then."""
+    waiters: tuple[LockWaiterInfo, ...] = ()
+    """Who waits for it, next one first, also for a key above or below it; in the order of the queue."""
+    reason: str | None = None
+    """Why it is dangling; None in the lock table."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain["waiters"] = [waiter._asdict() for waiter in self.waiters]
+        return plain
+
+
+class PoisonInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A poisoned key: procedures that need it, or a key above or below it, are refused until it is cleared."""
+
+    path: str
+    by: str
+    """Id of the procedure that poisoned it; its own tree may still use it."""
+    root: str
+    at: float
+    """Epoch seconds (UTC)."""
+    reason: str
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -101,6 +169,45 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
             slowest_commit=0.0,
             stale_results=0,
         )
+
+
+def lock_info_of(
+    lock: LockRecord,
+    holder: ProcedureRecord | None,
+    now: float,
+    *,
+    waiters: tuple[LockWaiterInfo, ...] = (),
+    reason: str | None = None,
+) -> LockInfo:
+    """The public view of a lock at `now`; `holder` is the head of its holder, None when there is none."""
+    return LockInfo(
+        path=lock.path,
+        mode=mode_name(lock.mode),
+        holder=lock.holder,
+        root=lock.root,
+        kind=_kind_of(lock, holder),
+        since=lock.since,
+        age=max(0.0, now - lock.since) if lock.since else 0.0,
+        waiters=waiters,
+        reason=reason,
+    )
+
+
+def _kind_of(lock: LockRecord, holder: ProcedureRecord | None) -> LockKind:
+    asked = [key.mode for key in holder.locks if key.path == lock.path] if holder is not None else [lock.mode]
+    if lock.inherited >= lock.mode or max(asked, default=0) < lock.mode:
+        return "inherited"
+    return "step" if holder is not None and holder.lock_scope == "step" else "procedure"
+
+
+def mode_name(mode: LockMode) -> ModeName:
+    """A lock mode as people read it."""
+    return "write" if mode is LockMode.WRITE else "read"
+
+
+def poison_info_of(poison: PoisonRecord) -> PoisonInfo:
+    """The public view of a poisoned key."""
+    return PoisonInfo(path=poison.path, by=poison.by, root=poison.root, at=poison.at, reason=poison.reason)
 
 
 def info_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -26,10 +27,11 @@ from actorproc.arguments import (
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, ManagerStopped, StateTooLarge
 from actorproc.handle import ProcedureHandle
-from actorproc.info import Health, ProcedureInfo
-from actorproc.model.events import AbortRequested, Signalled, Submitted
+from actorproc.info import Health, LockInfo, PoisonInfo, ProcedureInfo
+from actorproc.model.events import AbortRequested, PoisonCleared, Signalled, Submitted
 from actorproc.model.ids import check_id, new_id
-from actorproc.model.records import LockRecord, NewProcedure, StepRecord
+from actorproc.model.policies import LockKey
+from actorproc.model.records import NewProcedure, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import encode_value
@@ -42,6 +44,8 @@ from actorproc.workers.base import WorkerInfo, WorkerPool
 from actorproc.workers.local_pool import LocalPool
 
 __all__ = ["ProcedureManager"]
+
+logger = logging.getLogger("actorproc")
 
 _C = TypeVar("_C", bound=type)
 _T = TypeVar("_T")
@@ -272,6 +276,23 @@ class ProcedureManager:
         accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup))
         return accepted
 
+    def clear_poison(self, path: str, reason: str | None = None) -> bool:
+        """Give a poisoned key back, once what it stands for is known to be sound; durable when it returns.
+
+        ``path`` is the key as `poisons` lists it; ``reason`` goes into the log. False when that key is not
+        poisoned. Raises `TypeError` or `ValueError` for what can be no key.
+        """
+        LockKey.write(path)
+        if reason is not None:
+            checked_text(reason, "reason", 1024)
+        tree = self._running()
+        known = next((poison for poison in Queries(tree).poisons() if poison.path == path), None)
+        cleared: bool = tree.request(lambda reply: PoisonCleared(path, reply, reason))
+        if cleared:
+            by = f"poisoned by {known.by}: {known.reason}" if known is not None else "poisoned a moment ago"
+            logger.warning("poison key %r was cleared: %s (it was %s)", path, reason or "no reason given", by)
+        return cleared
+
     def pause(self) -> None:
         """Hand out no more steps until `resume`; running steps end, submits are accepted."""
         self._running().set_dispatching(on=False)
@@ -315,9 +336,21 @@ class ProcedureManager:
         """The step log of a procedure in order; raises `UnknownProcedure`."""
         return Queries(self._running()).steps(id)
 
-    def locks(self) -> _List[LockRecord]:
-        """All granted locks."""
-        return Queries(self._running()).locks()
+    def locks(self) -> _List[LockInfo]:
+        """The lock table: every granted lock with its holder, its age, and who waits for it in which order."""
+        return Queries(self._running()).locks(self._clock.wall())
+
+    def dangling_locks(self) -> _List[LockInfo]:
+        """Locks whose holder does not exist or has ended, or of which the store and the running engine disagree.
+
+        Normally empty: a row here, with its ``reason``, is a bug or a store changed from outside (the idea is
+        that of Accumulo's FATE administration). Raises `StorageUnavailable` while the store is in trouble.
+        """
+        return Queries(self._running()).dangling_locks(self._clock.wall())
+
+    def poisons(self) -> _List[PoisonInfo]:
+        """The poisoned keys: who poisoned them, when and why. `clear_poison` gives one back."""
+        return Queries(self._running()).poisons()
 
     def workers(self) -> _List[WorkerInfo]:
         """Every worker process: pid, the step in it, age, CPU seconds, memory."""

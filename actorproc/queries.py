@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable
 from typing import Protocol
 
 from actorproc.actors.messages import Described, Ending, ManagerStatus, SlotStatus
-from actorproc.errors import ActorprocError, EngineError, InternalError, UnknownProcedure
-from actorproc.info import Health, ProcedureInfo, SlotHealth, info_of
+from actorproc.core.lock_report import WaitersByNode
+from actorproc.core.lock_table import LockWaiter
+from actorproc.errors import ActorprocError, EngineError, InternalError, StoreDamaged, UnknownProcedure
+from actorproc.info import (
+    Health,
+    LockInfo,
+    LockWaiterInfo,
+    PoisonInfo,
+    ProcedureInfo,
+    SlotHealth,
+    info_of,
+    lock_info_of,
+    mode_name,
+    poison_info_of,
+)
 from actorproc.model.ids import check_id
 from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -29,6 +43,14 @@ class Engine(Protocol):
 
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
         """The live view of these heads."""
+        ...
+
+    def lock_waiters(self) -> list[LockWaiter]:
+        """Procedures that wait for locks, in the order of the queue."""
+        ...
+
+    def dangling_locks(self) -> list[tuple[LockRecord, str]]:
+        """Stored locks that nobody will give up or that memory does not know so, with the reason."""
         ...
 
     def manager_status(self) -> ManagerStatus | None:
@@ -86,7 +108,7 @@ class Queries:
             if name is not None:
                 check_id(name)
         heads: Iterable[ProcedureRecord] = self._store.scan(
-            state=state, type_name=type_name, root=root, tag=tag, after=after
+            state=state, type_name=type_name, root=root, tag=tag, after=after, skip_damaged=True
         )
         if owner is not None:
             heads = (head for head in heads if head.owner == owner)
@@ -106,7 +128,11 @@ class Queries:
         counts: dict[str, int] = {}
         if record.children:
             for link in self._store.children(record.id):
-                child = self._store.procedure(link.child)
+                try:
+                    child = self._store.procedure(link.child)
+                except StoreDamaged:
+                    counts["damaged"] = counts.get("damaged", 0) + 1
+                    continue
                 if child is not None:
                     counts[str(child.state)] = counts.get(str(child.state), 0) + 1
         return counts
@@ -116,9 +142,39 @@ class Queries:
         self.head(id)
         return self._store.steps(id)
 
-    def locks(self) -> list[LockRecord]:
-        """The lock table."""
-        return self._store.locks()
+    def locks(self, now: float) -> list[LockInfo]:
+        """The lock table at `now`, with the live queues."""
+        queue = WaitersByNode(self._engine.lock_waiters())
+        head_of = functools.cache(self._head_or_none)
+        return [
+            lock_info_of(
+                lock,
+                head_of(lock.holder),
+                now,
+                waiters=tuple(
+                    LockWaiterInfo(waiter.procedure, mode_name(mode), waiter.ticket) for waiter, mode in queue.of(lock)
+                ),
+            )
+            for lock in self._store.locks()
+        ]
+
+    def dangling_locks(self, now: float) -> list[LockInfo]:
+        """Locks that nobody will give up, or of which store and memory disagree, each with its reason."""
+        return [
+            lock_info_of(lock, self._head_or_none(lock.holder), now, reason=reason)
+            for lock, reason in self._engine.dangling_locks()
+        ]
+
+    def _head_or_none(self, id: str) -> ProcedureRecord | None:  # noqa: A002
+        """The stored head; None too when it cannot be read."""
+        try:
+            return self._store.procedure(id)
+        except StoreDamaged:
+            return None
+
+    def poisons(self) -> list[PoisonInfo]:
+        """The poisoned keys."""
+        return [poison_info_of(poison) for poison in self._store.poisons()]
 
     def workers(self) -> list[WorkerInfo]:
         """Every worker process and the step in it."""
@@ -170,6 +226,9 @@ class Queries:
             status = "storage-trouble" if failure is None else status
         elif not manager.dispatching and failure is None:
             status = "paused"
+        for reason in manager.damaged if manager is not None else ():
+            problems.append(reason)
+            status = "degraded" if status == "running" else status
         for slot in parked:
             problems.append(f"worker slot {slot.slot} is parked: {slot.reason}")
             status = "degraded" if status in {"running", "paused"} else status

@@ -63,12 +63,14 @@ class Answerer:
         return _encode(self._describe(record).to_dict()) if record is not None else None
 
     def _children(self, ask: Ask) -> bytes | None:
-        links = self._store.children(ask.token.procedure, ask.step)
+        parent = self._store.procedure(ask.token.procedure)
+        links = (link for link in self._store.children(ask.token.procedure) if link.step >= ask.step)
         heads = (self._store.procedure(link.child) for link in links)
         room = self._room
         rows = []
         for head in heads:
-            if head is not None:
+            # Those that had finished when the parent was woken: the same ones whenever the step is replayed.
+            if parent is not None and head is not None and 0 < head.ended_as <= parent.seen:
                 row = self._row(head, room)
                 room = max(0, room - len(row.output or b"") - len(row.error_traceback))
                 rows.append(row)

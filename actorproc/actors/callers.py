@@ -6,10 +6,11 @@ import copy
 
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger
-from actorproc.actors.messages import Described, Ending, ManagerStatus, Watch
+from actorproc.actors.messages import Described, Ending, FindDangling, ManagerStatus, Watch
 from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
-from actorproc.errors import StoreDamaged, UnknownProcedure
+from actorproc.core.lock_report import dangling
+from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
 from actorproc.info import ProcedureInfo, info_of
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
@@ -57,6 +58,20 @@ class CallerDesk:
         progress = self._ledger.progress(record.id) if phase in {Phase.RUNNING, Phase.ROLLING_BACK} else None
         return Described(record, phase, reason, progress)
 
+    def find_dangling(self, message: FindDangling) -> None:
+        """Compare the stored locks with memory, which is ahead of the store by what is not committed yet."""
+        ring = self._ring
+        try:
+            stored = ring.locks_once_committed(self._store.locks())
+            found = dangling(stored, ring.core.lock_holders(), self._head)
+        except EngineError as error:
+            fail_future(message.future, error)
+        else:
+            settle_future(message.future, found)
+
+    def _head(self, id: str) -> ProcedureRecord | None:  # noqa: A002 - a procedure id
+        return self._ring.core.view(id) or self._store.procedure(id)
+
     def info(self, record: ProcedureRecord) -> ProcedureInfo:
         """The public view of a stored head, for a step that asks."""
         seen = self.describe(record)
@@ -79,5 +94,6 @@ class CallerDesk:
             last_commit=self._ring.last_commit,
             slowest_commit=self._ring.slowest_commit,
             stale_results=self._ring.core.stale_results,
+            damaged=self._ring.core.damaged,
             dispatching=self._ring.dispatching,
         )

@@ -24,8 +24,10 @@ from actorproc.actors.messages import (
     Committed,
     Describe,
     Drain,
+    FindDangling,
     Gone,
     Halt,
+    ListWaiters,
     RegisterType,
     Reopened,
     ReopenFailed,
@@ -36,7 +38,7 @@ from actorproc.actors.messages import (
     Watch,
 )
 from actorproc.actors.persister import Persister
-from actorproc.actors.replies import ReplyTable, Waiters, settle_future
+from actorproc.actors.replies import ReplyTable, Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.types import TypeTable
 from actorproc.config import Config
@@ -53,6 +55,7 @@ from actorproc.errors import (
 from actorproc.model.events import (
     AbortRequested,
     NoteMade,
+    PoisonCleared,
     Signalled,
     StepEnded,
     StepReturned,
@@ -62,6 +65,7 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
+from actorproc.model.policies import Quotas
 from actorproc.model.snapshot import Snapshot
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages, WorkerPool
@@ -130,6 +134,7 @@ class ManagerActor(QuickActor):
             ledger=self._ledger,
             types=self._types,
             clock=parts.clock,
+            quotas=Quotas(parts.config.max_depth, parts.config.max_children, parts.config.max_tree),
             act=self._dispatcher.act,
             mark=self._mark,
         )
@@ -144,9 +149,12 @@ class ManagerActor(QuickActor):
             Submitted: self._submitted,
             AbortRequested: self._ring.handle,
             Signalled: self._ring.handle,
+            PoisonCleared: self._ring.handle,
             Wake: self._wake,
             Watch: self._watch,
             Describe: self._describe,
+            ListWaiters: self._list_waiters,
+            FindDangling: self._find_dangling,
             RegisterType: self._register_type,
             WorkerBooted: self._worker_booted,
             WorkerDied: self._worker_died,
@@ -222,6 +230,15 @@ class ManagerActor(QuickActor):
 
     def _describe(self, message: Describe) -> None:
         settle_future(message.future, tuple(self._desk.describe(record) for record in message.records))
+
+    def _list_waiters(self, message: ListWaiters) -> None:
+        settle_future(message.future, self._ring.core.lock_waiters())
+
+    def _find_dangling(self, message: FindDangling) -> None:
+        if self._trouble is not None:
+            fail_future(message.future, self._unavailable())
+        else:
+            self._desk.find_dangling(message)
 
     def _report(self, message: Report) -> None:
         settle_future(message.future, self._desk.status(self._trouble, self._trouble_since))

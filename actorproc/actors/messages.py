@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from actorproc.core.lock_table import LockWaiter
 from actorproc.model.definitions import Definition
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import WorkerId
-from actorproc.model.records import ProcedureRecord, StepRecord
+from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase
 
@@ -23,9 +24,11 @@ __all__ = [
     "Described",
     "Drain",
     "Ending",
+    "FindDangling",
     "Gone",
     "Halt",
     "LaunchAll",
+    "ListWaiters",
     "ManagerStatus",
     "RegisterType",
     "ReopenFailed",
@@ -86,6 +89,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     last_commit: float
     slowest_commit: float
     stale_results: int
+    damaged: tuple[str, ...]
+    """One sentence for each procedure that stands still because a record of its tree is damaged."""
     dispatching: bool
 
 
@@ -158,6 +163,18 @@ class Describe(_Message, frozen=True):
 
     records: tuple[ProcedureRecord, ...]
     future: Future[tuple[Described, ...]]
+
+
+class ListWaiters(_Message, frozen=True):
+    """Answer with the procedures that wait for locks, in the order of the queue."""
+
+    future: Future[list[LockWaiter]]
+
+
+class FindDangling(_Message, frozen=True):
+    """Answer with the stored locks that nobody will give up or that memory does not know so, with the reason."""
+
+    future: Future[list[tuple[LockRecord, str]]]
 
 
 class Report(_Message, frozen=True):

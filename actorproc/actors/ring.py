@@ -20,7 +20,10 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
 from actorproc.model.events import Event, Submitted, Tick, TypeRegistered
+from actorproc.model.policies import Quotas
+from actorproc.model.records import LockRecord
 from actorproc.model.snapshot import Snapshot
+from actorproc.model.writes import DeleteLock, PutLock
 from actorproc.store.base import ProcedureStore
 
 __all__ = ["Ring"]
@@ -38,6 +41,7 @@ class Ring:
         ledger: Ledger,
         types: TypeTable,
         clock: Clock,
+        quotas: Quotas,
         act: Callable[[Batch], list[Event]],
         mark: Callable[[], None],
     ) -> None:
@@ -46,6 +50,7 @@ class Ring:
         self._ledger = ledger
         self._types = types
         self._clock = clock
+        self._quotas = quotas
         self._act = act
         self._mark = mark
         self._open = Batch()
@@ -62,7 +67,7 @@ class Ring:
         self.commits = 0
         self.last_commit = 0.0
         self.slowest_commit = 0.0
-        self.core, decision = Coordinator.restore(snapshot, clock.wall())
+        self.core, decision = Coordinator.restore(snapshot, clock.wall(), quotas=quotas)
         self._open.add(decision)
 
     # ------------------------------------------------------------ decide
@@ -129,6 +134,17 @@ class Ring:
         for event in self._act(batch):
             self.handle(event)
 
+    def locks_once_committed(self, stored: list[LockRecord]) -> list[LockRecord]:
+        """What the stored locks will be when all that was decided is durable; memory is there already."""
+        locks = {(lock.path, lock.holder): lock for lock in stored}
+        for batch in (self._in_flight, self._open):
+            for write in batch.writes if batch is not None else ():
+                if isinstance(write, PutLock):
+                    locks[write.record.path, write.record.holder] = write.record
+                elif isinstance(write, DeleteLock):
+                    locks.pop((write.path, write.holder), None)
+        return list(locks.values())
+
     # ------------------------------------------------------------ storage trouble
     def failed(self, number: int) -> None:
         """The commit under way failed: keep its events and those that followed, decide nothing until `reopened`."""
@@ -152,7 +168,9 @@ class Ring:
             kept = self._act(failed) + kept
         elif failed is not None:
             kept = failed.events + kept
-        self.core, decision = Coordinator.restore(snapshot, self._clock.wall(), workers=self._ledger.handed_out())
+        self.core, decision = Coordinator.restore(
+            snapshot, self._clock.wall(), workers=self._ledger.handed_out(), quotas=self._quotas
+        )
         self._take(decision)
         self.core.dispatching = self._dispatching
         for meta in self._types.metas():

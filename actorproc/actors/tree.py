@@ -28,9 +28,11 @@ from actorproc.actors.messages import (
     Described,
     Drain,
     Ending,
+    FindDangling,
     Gone,
     Halt,
     LaunchAll,
+    ListWaiters,
     ManagerStatus,
     RegisterType,
     Report,
@@ -43,10 +45,11 @@ from actorproc.actors.persister import Persister
 from actorproc.actors.replies import ReplyTable, fail_future
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.config import Config
+from actorproc.core.lock_table import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
 
@@ -294,6 +297,20 @@ class EngineTree:
         future: Future[tuple[Described, ...]] = Future()
         self._replies.add(future)
         self._to_manager(Describe(records, future))
+        return future.result()
+
+    def lock_waiters(self) -> list[LockWaiter]:
+        """Procedures that wait for locks, in the order of the queue."""
+        future: Future[list[LockWaiter]] = Future()
+        self._replies.add(future)
+        self._to_manager(ListWaiters(future))
+        return future.result()
+
+    def dangling_locks(self) -> list[tuple[LockRecord, str]]:
+        """Stored locks that nobody will give up or that memory does not know so, with the reason."""
+        future: Future[list[tuple[LockRecord, str]]] = Future()
+        self._replies.add(future)
+        self._to_manager(FindDangling(future))
         return future.result()
 
     def manager_status(self) -> ManagerStatus | None:

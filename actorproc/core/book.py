@@ -6,6 +6,7 @@ into writes. `restore(store + pending writes)` must give the same memory again.
 
 from __future__ import annotations
 
+import json
 from copy import copy
 
 from actorproc.core.lock_table import LockTable
@@ -15,7 +16,7 @@ from actorproc.core.timers import Timers
 from actorproc.core.tree import Tree
 from actorproc.model.commands import Command, Decision
 from actorproc.model.ids import WorkerId
-from actorproc.model.policies import LockMode, TypeMeta
+from actorproc.model.policies import LockMode, Quotas, TypeMeta
 from actorproc.model.records import EventRecord, PoisonRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.model.writes import PutProcedure, Was, Write
@@ -33,6 +34,7 @@ class Book:
         self.next_seq = 1
         self.next_ticket = 1
         self.dispatching = True
+        self.quotas = Quotas()
         self.procs: dict[str, ProcedureRecord] = {}
         self.trees: dict[str, Tree] = {}
         self.types: dict[str, TypeMeta] = {}
@@ -62,6 +64,8 @@ class Book:
         """Roots to fail for a cycle of lock waiting, with the cycle."""
         self.refused: dict[str, str] = {}
         """Procedures that asked for a poisoned key, with that key."""
+        self.orphaned: dict[str, None] = {}
+        """Procedures that end and whose outstanding children are to be aborted."""
         self.overdue: dict[str, None] = {}
         """Procedures that were to be handed out after their deadline."""
         self.asking: dict[str, None] = {}
@@ -104,11 +108,25 @@ class Book:
         """What is known of the procedure's class, None while it is not registered."""
         return self.types.get(record.type_name)
 
+    def has_no_return(self, record: ProcedureRecord) -> bool:
+        """Whether the tree is past its point of no return. What outlives its root is on its own again."""
+        root = self.procs[record.root]
+        return root.no_return and root.state not in TERMINAL
+
     def is_late(self, record: ProcedureRecord) -> bool:
         """Whether the deadline of a procedure that still goes forward has passed."""
         if record.deadline is None or record.deadline > self.now or record.state in TERMINAL:
             return False
-        return not record.rolling and not self.procs[record.root].no_return
+        return not record.rolling and not self.has_no_return(record)
+
+    def poison_notice(self, path: str) -> str:
+        """Who poisoned a key, why, and how it is cleared: for those who are refused."""
+        poison = self.poisons[path]
+        call = f"manager.clear_poison({json.dumps(path, ensure_ascii=False)})"
+        return (
+            f"{path!r} was poisoned by {poison.by}: {poison.reason}. "
+            f"Once the object is known to be sound, clear it with {call}"
+        )
 
     # ------------------------------------------------------------------ the decision
     def touch(self, record: ProcedureRecord) -> None:

@@ -7,12 +7,12 @@ from collections import OrderedDict
 from actorproc.core.book import Book
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
-from actorproc.core.submitting import MAX_DEPTH, admit, refusal
+from actorproc.core.submitting import admit, refusal
 from actorproc.model.outcomes import Answered, Outcome, Suspended
 from actorproc.model.records import ChildRecord, ProcedureRecord
 from actorproc.model.writes import PutChild
 
-__all__ = ["make_children", "problem_with", "suspend"]
+__all__ = ["finished", "is_due", "make_children", "problem_with", "release", "suspend"]
 
 
 def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str | None:
@@ -21,11 +21,13 @@ def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str |
         return "an answer to abort() came where a step's outcome was due"
     if not isinstance(outcome, Suspended):
         return None
-    if outcome.wait != "all" or outcome.on_parent_end != "abort":
-        asked = f"suspended(wait={outcome.wait!r}, on_parent_end={outcome.on_parent_end!r})"
-        return f"{asked} is not supported: a parent waits for all its children"
-    if outcome.children and record.depth + 1 > MAX_DEPTH:
-        return f"sub-procedures are nested deeper than {MAX_DEPTH}"
+    quotas, count = book.quotas, len(outcome.children)
+    if count and record.depth + 1 > quotas.depth:
+        return f"sub-procedures are nested deeper than {quotas.depth}"
+    if record.children + count > quotas.children:
+        return f"{record.children + count} children are more than the {quotas.children} one procedure may have"
+    if len(book.tree_of(record).members) + count > quotas.tree:
+        return f"the tree of {record.root} would have more than {quotas.tree} procedures"
     seen = set()
     for new in outcome.children:
         if new.id in seen or new.id in book.procs:
@@ -38,21 +40,59 @@ def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str |
 
 
 def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
-    """Create the children and wait for them; none resumes the parent at once."""
+    """Create the children and wait: for all outstanding ones, or for the next one that finishes.
+
+    Children that an earlier step left outstanding (``wait="any"`` or ``"each"``) belong to the same group. Nothing
+    outstanding, or an end that the parent has not seen yet, resumes it at once.
+    """
+    if not record.pending:
+        record.group = record.step - 1
+        record.width = record.started = 0
     children = make_children(book, record, outcome)
-    record.awaiting = record.step - 1
+    record.awaiting = record.group
     record.wait, record.max_parallel, record.on_parent_end = outcome.wait, outcome.max_parallel, outcome.on_parent_end
-    record.pending = record.width = len(children)
-    if not children:
+    record.pending += len(children)
+    record.width += len(children)
+    if children:
+        held = book.tree_of(record).held.setdefault(record.id, OrderedDict())
+        held.update(dict.fromkeys(child.id for child in children))
+    if is_due(record):
+        record.seen = finished(record)
+        release(book, record)
         wake(book, record)
         return
     move(record, Trigger.SUSPENDED)
-    limit = outcome.max_parallel or len(children)
-    record.started = min(limit, len(children))
-    if len(children) > limit:
-        book.tree_of(record).held[record.id] = OrderedDict.fromkeys(child.id for child in children[limit:])
-    for child in children[:limit]:
-        wake(book, child)
+    release(book, record)
+
+
+def finished(record: ProcedureRecord) -> int:
+    """How many children of a procedure have finished, over all its steps."""
+    return record.succeeded + record.failed
+
+
+def is_due(record: ProcedureRecord) -> bool:
+    """Whether what a suspended parent waits for has come."""
+    if record.wait == "all":
+        return not record.pending
+    return not record.pending or finished(record) > record.seen
+
+
+def release(book: Book, record: ProcedureRecord) -> None:
+    """Let children that are kept back run, as many as `max_parallel` leaves room for."""
+    tree = book.tree_of(record)
+    held = tree.held.get(record.id)
+    if held is None:
+        return
+    freed = []
+    while held and (record.max_parallel is None or record.pending - len(held) < record.max_parallel):
+        freed.append(held.popitem(last=False)[0])
+        record.started += 1
+    if not held:
+        del tree.held[record.id]
+    if freed:
+        book.touch(record)
+    for name in freed:
+        wake(book, book.procs[name])
 
 
 def make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:

@@ -9,7 +9,7 @@ Nothing here knows threads, processes, files or clocks, so every crash is a plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import assert_never
 
@@ -17,11 +17,13 @@ import msgspec
 
 from actorproc.core import crashes, failing, locking, queueing, restoring, stepping, submitting, verbs
 from actorproc.core.book import Book
+from actorproc.core.lock_table import LockWaiter
 from actorproc.model.commands import Decision
 from actorproc.model.events import (
     AbortRequested,
     Event,
     NoteMade,
+    PoisonCleared,
     Signalled,
     StepEnded,
     StepReturned,
@@ -33,12 +35,14 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import StepToken
 from actorproc.model.outcomes import Suspended
+from actorproc.model.policies import LockMode, Quotas
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 
 __all__ = ["Coordinator"]
 
+DEFAULT_QUOTAS = Quotas()
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -50,7 +54,12 @@ class Coordinator:
 
     @classmethod
     def restore(
-        cls, snapshot: Snapshot, now: float, *, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = ()
+        cls,
+        snapshot: Snapshot,
+        now: float,
+        *,
+        workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
+        quotas: Quotas = DEFAULT_QUOTAS,
     ) -> tuple[Coordinator, Decision]:
         """A coordinator that goes on where the snapshot stands, and its first decision.
 
@@ -58,6 +67,7 @@ class Coordinator:
         empty at a start, the living after a failed commit.
         """
         self = cls.rebuilt(snapshot, now, workers=workers)
+        self._book.quotas = quotas
         restoring.take_up(self._book)
         return self, self._settle()
 
@@ -124,6 +134,8 @@ class Coordinator:
                 verbs.signal(book, event)
             case NoteMade():
                 verbs.note(book, event)
+            case PoisonCleared():
+                verbs.clear_poison(book, event)
             case Tick():
                 self._tick(now)
             case _:
@@ -138,6 +150,8 @@ class Coordinator:
                     queueing.wake(book, record)
             elif book.refused:
                 failing.fail_refused(book)
+            elif book.orphaned:
+                failing.abort_orphans(book)
             elif book.victims:
                 failing.fail_victims(book)
             elif book.scopes_to_advance:
@@ -146,7 +160,7 @@ class Coordinator:
                 verbs.miss_deadline(book, book.procs[book.overdue.popitem()[0]])
             else:
                 queueing.fill(book)
-                if not book.overdue:
+                if not book.overdue and not book.refused:
                     break
         return book.close()
 
@@ -207,6 +221,11 @@ class Coordinator:
         return self._book.stale_results
 
     @property
+    def damaged(self) -> tuple[str, ...]:
+        """One sentence for each procedure that stands still because a record of its tree is damaged."""
+        return tuple(f"procedure {name} stands still: {reason}" for name, reason in self._book.damaged.items())
+
+    @property
     def in_hand(self) -> int:
         """Steps in workers' hands."""
         return len(self._book.staff.in_hand)
@@ -246,6 +265,14 @@ class Coordinator:
         if record.errors or record.crashes:
             return Phase.RETRYING, record.error.message if record.error else None
         return Phase.QUEUED, None
+
+    def lock_waiters(self) -> list[LockWaiter]:
+        """Procedures that wait for locks, in the order of the queue; a copy that stays as it is."""
+        return self._book.locks.queue()
+
+    def lock_holders(self) -> Mapping[str, Mapping[str, LockMode]]:
+        """All held keys by procedure; not to be changed, and only valid until the next event."""
+        return self._book.locks.holders()
 
     def fingerprint(self) -> object:
         """Equal for books with the same durable facts; trees that may leave memory are left out."""

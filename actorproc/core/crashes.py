@@ -66,7 +66,7 @@ def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
 def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
     report = event.report
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
-    if item.token.mode is Mode.ASK_ABORT and not book.procs[record.root].no_return:
+    if item.token.mode is Mode.ASK_ABORT and not book.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
         fail(book, record, aborted_error(record))
     elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
@@ -88,7 +88,7 @@ def _count_crash(book: Book, record: ProcedureRecord, item: InHand, message: str
     in_words = f"{message}, for the {_ordinal(record.crashes)} time in step {item.token.step}"
     error = ErrorInfo("crash", "WorkerCrashed", in_words, details, record.id, item.token.step)
     if record.crashes < limit:
-        if not record.rolling:
+        if not record.rolling and not record.undoing:
             record.error = error
         wake(book, record, to_the_front=True)
     elif item.token.mode is Mode.ROLLBACK:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from actorproc.core import locking
 from actorproc.core.book import Book
+from actorproc.core.children import finished, is_due, release
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
+from actorproc.core.tree import Tree
 from actorproc.model.commands import Resolve
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeletePoison, DeleteUndo, PutStep
 
-__all__ = ["close_unsuccessfully", "end", "forget_listening", "update_poisons"]
+__all__ = ["close_unsuccessfully", "end", "end_when_children_have", "forget_listening", "update_poisons"]
 
 
 def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
@@ -29,6 +31,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     record.undoing = 0
     record.payload = None
     record.pending = 0
+    record.ending = False
     forget_listening(book, record)
     book.ready.discard(record.id)
     book.warm.pop(record.id, None)
@@ -38,7 +41,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
         tree.undoing = None
     if tree.undoing is None and (top := tree.next_scope()) is not None:
         book.scopes_to_advance[top] = None
-    tree.held.pop(record.id, None)
+    left_behind = tree.held.pop(record.id, ())
     book.touch(record)
     if was_open:
         tree.open -= 1
@@ -47,10 +50,12 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     if record.state is not ProcedureState.FAILED:
         update_poisons(book, record, ())
     book.command(Resolve(record.id, record.state))
-    if record.parent is None:
-        _close_tree(book, record)
-    elif was_open:
+    if record.parent is not None and was_open:
         _tell_parent(book, record)
+    for name in left_behind:
+        wake(book, book.procs[name])
+    if not tree.open:
+        _close_tree(book, tree)
 
 
 def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
@@ -100,25 +105,27 @@ def update_poisons(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -
 
 def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
     parent = book.procs[record.parent] if record.parent is not None else None
-    if parent is not None and record.state is ProcedureState.SUCCESS and parent.undo_children:
+    keeps = parent is not None and record.state is ProcedureState.SUCCESS and parent.undo_children
+    while parent is not None and parent.state in TERMINAL:  # it left this one behind when it ended
+        parent = book.procs[parent.parent] if parent.parent is not None else None
+    if keeps and parent is not None:
         locking.inherit(book, record, parent)
     else:
         locking.release(book, record)
 
 
-def _close_tree(book: Book, root: ProcedureRecord) -> None:
-    """Undo units of a tree that succeeded, or was undone, are of no use; those of a failed one serve `retry`."""
-    if root.state is ProcedureState.FAILED:
+def _close_tree(book: Book, tree: Tree) -> None:
+    """Undo units of a tree that has ended are of no use; those of a failed root serve `retry`."""
+    if book.procs[tree.root].state is ProcedureState.FAILED:
         return
-    tree = book.tree_of(root)
     for seq in tree.units:
-        book.write(DeleteUndo(root.id, seq))
+        book.write(DeleteUndo(tree.root, seq))
     tree.units.clear()
     tree.units_of.clear()
 
 
 def _tell_parent(book: Book, child: ProcedureRecord) -> None:
-    """Count the child off at its parent; the last one wakes the parent (HBase's latch)."""
+    """Count the child off at its parent; who waits for it is woken (HBase's latch)."""
     assert child.parent is not None
     parent = book.procs[child.parent]
     if parent.state in TERMINAL:
@@ -128,21 +135,26 @@ def _tell_parent(book: Book, child: ProcedureRecord) -> None:
         parent.succeeded += 1
     else:
         parent.failed += 1
+    child.ended_as = finished(parent)
     book.touch(parent)
     if parent.rolling:
         return
-    _release_next(book, parent)
-    if not parent.pending and parent.state is ProcedureState.WAITING and parent.event is None:
+    release(book, parent)
+    if parent.state is not ProcedureState.WAITING or parent.event is not None:
+        return
+    if parent.ending:
+        if not parent.pending:
+            move(parent, Trigger.CHILDREN_DONE)
+            end(book, parent, Trigger.FINISHED)
+    elif is_due(parent):
+        parent.seen = finished(parent)
         move(parent, Trigger.CHILDREN_DONE)
         wake(book, parent)
 
 
-def _release_next(book: Book, parent: ProcedureRecord) -> None:
-    tree = book.tree_of(parent)
-    held = tree.held.get(parent.id)
-    if held:
-        sibling = book.procs[held.popitem(last=False)[0]]
-        parent.started += 1
-        if not held:
-            del tree.held[parent.id]
-        wake(book, sibling)
+def end_when_children_have(book: Book, record: ProcedureRecord) -> None:
+    """It said done while children are outstanding, and takes them along: abort them, and end with the last."""
+    record.ending = True
+    move(record, Trigger.SUSPENDED)
+    book.touch(record)
+    book.orphaned[record.id] = None

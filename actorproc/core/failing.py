@@ -19,7 +19,17 @@ from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord, Un
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteUndo, PutPoison
 
-__all__ = ["aborted_error", "advance", "drop_unit", "fail", "fail_refused", "fail_victims", "give_up", "poison"]
+__all__ = [
+    "abort_orphans",
+    "aborted_error",
+    "advance",
+    "drop_unit",
+    "fail",
+    "fail_refused",
+    "fail_victims",
+    "give_up",
+    "poison",
+]
 
 
 def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
@@ -40,6 +50,17 @@ def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
 def aborted_error(record: ProcedureRecord) -> ErrorInfo:
     """What an aborted procedure fails with."""
     return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
+
+
+def abort_orphans(book: Book) -> None:
+    """Procedures that said done take their outstanding children along: each is undone by itself."""
+    while book.orphaned:
+        parent = book.orphaned.popitem()[0]
+        tree = book.tree_of(book.procs[parent])
+        for name in tree.children.get(parent, ()):
+            child = book.procs[name]
+            if child.state not in TERMINAL and not child.rolling:
+                fail(book, child, aborted_error(child))
 
 
 def fail_victims(book: Book) -> None:
@@ -69,7 +90,7 @@ def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
         if top.failing:
             return top
         parent = book.procs[top.parent]
-        if parent.on_child_failure == "resume" and not parent.rolling:
+        if parent.state in TERMINAL or ((parent.ending or parent.on_child_failure == "resume") and not parent.rolling):
             return top
         top = parent
     return top
@@ -100,6 +121,7 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
 
 def _stop(book: Book, tree: Tree, member: ProcedureRecord) -> None:
     member.rolling = True
+    member.ending = False
     if member.error is None:
         member.error = ErrorInfo(
             "cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step
@@ -256,9 +278,5 @@ def fail_refused(book: Book) -> None:
         record = book.procs[name]
         if record.rolling or record.state in TERMINAL:
             continue
-        known = book.poisons[path]
-        message = (
-            f"lock key {path!r} was poisoned by {known.by}: {known.reason}; "
-            "clear it once the object is known to be sound"
-        )
+        message = f"it needs a poisoned key: {book.poison_notice(path)}"
         fail(book, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))

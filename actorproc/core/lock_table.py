@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 from actorproc.core.lock_nodes import CONFLICTS, IS, IX, Node, S, X, ancestors_of, needs_of
 from actorproc.model.policies import LockKey, LockMode
 
-__all__ = ["CONFLICTS", "LockTable", "Request", "needs_of"]
+__all__ = ["CONFLICTS", "LockTable", "LockWaiter", "Request", "needs_of"]
 
 _Crowd = tuple[str, str, tuple[LockKey, ...]]
 """Tree, parent (the procedure itself when it is like no other), keys."""
@@ -62,6 +63,20 @@ class Request:
         self.needs = needs_of(keys)
         self.parent = parent
         self.crowd: _Crowd = (tree, procedure, keys)
+
+
+class LockWaiter(NamedTuple):
+    """A queued request as it is shown; nothing in it changes later."""
+
+    procedure: str
+    keys: tuple[LockKey, ...]
+    needs: Mapping[str, int]
+    """Mode bits per node, intentions on ancestors included."""
+    lineage: frozenset[str]
+    """The procedure and its ancestors: their locks are no obstacle."""
+    ticket: int
+    """Place in the first-come first-served order; tickets are durable."""
+    ahead: bool
 
 
 class LockTable:
@@ -173,6 +188,16 @@ class LockTable:
     def waiting(self) -> dict[str, Request]:
         """All queued requests by procedure."""
         return self._waiting
+
+    def queue(self) -> list[LockWaiter]:
+        """All queued requests in the order of the queue: those whose trees hold locks first, each kind by age."""
+        ordinary = [row for row in self._waiting.values() if not row.privileged]
+        privileged = [row for row in self._waiting.values() if row.privileged]
+        privileged.sort(key=lambda row: (row.ticket, row.procedure))
+        return [
+            LockWaiter(row.procedure, row.keys, row.needs, row.lineage, row.ticket, row.ahead)
+            for row in chain(privileged, ordinary)
+        ]
 
     def holders(self) -> dict[str, dict[str, LockMode]]:
         """All held keys by procedure."""

@@ -153,7 +153,7 @@ def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
 
     Past the point of no return there is only the way forward, poisoned or not.
     """
-    if book.procs[record.root].no_return:
+    if book.has_no_return(record):
         return None
     held = book.locks.keys_of(record.id)
     wanted = tuple(key for key in record.locks if held.get(key.path, 0) < key.mode)

@@ -105,6 +105,8 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
         unit = book.tree_of(record).units[record.undoing]
         _send(book, worker, record, Mode.ROLLBACK, record.records + 1, unit.label)
         return
+    if record.poisons and record.step == 1:
+        _poison_before_the_first_step(book, record)
     root = book.procs[record.root]
     if record.unit is not None and record.unit != record.last_unit:
         unit = UndoRecord(record.root, root.undo_next, record.id, record.unit, record.step)
@@ -119,6 +121,16 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
         book.touch(root)
     mode = Mode.ON_TIMEOUT if record.event is not None else Mode.EXECUTE
     _send(book, worker, record, mode, record.step, None)
+
+
+def _poison_before_the_first_step(book: Book, record: ProcedureRecord) -> None:
+    """The keys it named when it was submitted; later ones come with the answer of the step before."""
+    from actorproc.core.failing import poison  # noqa: PLC0415 - failing builds on queueing
+
+    if record.attempt == 1:
+        for path in record.poisons:
+            if path not in book.poisons:
+                poison(book, path, record, "set by poison_keys() before a risky step")
 
 
 def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:

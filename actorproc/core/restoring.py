@@ -86,12 +86,12 @@ def _rebuild_tree(book: Book, tree: Tree) -> None:
             book.timers.add(record.due_at, record.id, record.root)
         if record.event is not None and record.state is not ProcedureState.RUNNABLE:
             book.listeners.setdefault(record.event, {})[record.id] = record.root
-        if record.state is ProcedureState.WAITING and record.max_parallel and not record.rolling:
+        if record.pending and record.started < record.width and not record.rolling:
             _hold_back(tree, record)
 
 
 def _hold_back(tree: Tree, parent: ProcedureRecord) -> None:
-    """Children beyond those released by `max_parallel`: the last ones of the awaited step, in order."""
+    """Children beyond those released by `max_parallel`: the last ones of the group, in order."""
     children = [tree.members[name] for name in tree.children.get(parent.id, ())]
     awaited = children[len(children) - parent.width :]
     held = [child.id for child in awaited[parent.started :] if child.state not in TERMINAL]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
 from actorproc.core.children import make_children, problem_with, suspend
-from actorproc.core.ending import end, forget_listening, update_poisons
+from actorproc.core.ending import end, end_when_children_have, forget_listening, update_poisons
 from actorproc.core.failing import aborted_error, fail, poison
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
@@ -237,7 +237,10 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
         )
     )
     locking.end_of_step(book, record)
-    end(book, record, Trigger.FINISHED)
+    if record.pending and record.on_parent_end == "abort":
+        end_when_children_have(book, record)
+    else:
+        end(book, record, Trigger.FINISHED)
 
 
 def _stop_late(book: Book, record: ProcedureRecord) -> None:
@@ -270,7 +273,7 @@ def on_step_error(
         return
     locking.end_of_step(book, record)
     is_spent = retries.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
-    has_way_back = not book.procs[record.root].no_return
+    has_way_back = not book.has_no_return(record)
     if record.aborting and has_way_back and not book.types[record.type_name].asks_abort:
         fail(book, record, aborted_error(record))
     elif retryable and not is_spent:
@@ -296,7 +299,7 @@ def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None
     if record.rolling:
         return
     is_refused = isinstance(outcome, Answered) and not outcome.allowed
-    if is_refused or book.procs[record.root].no_return:
+    if is_refused or book.has_no_return(record):
         wake(book, record)
     else:
         fail(book, record, aborted_error(record))

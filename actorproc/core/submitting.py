@@ -14,10 +14,7 @@ from actorproc.model.records import NewProcedure, ProcedureRecord, StepKind, Ste
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
 
-__all__ = ["MAX_DEPTH", "admit", "refusal", "submit"]
-
-MAX_DEPTH = 64
-"""Deepest nesting of sub-procedures; a guard against procedures that spawn themselves."""
+__all__ = ["admit", "refusal", "submit"]
 
 
 def submit(book: Book, event: Submitted) -> None:
@@ -51,11 +48,7 @@ def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | N
     if book.poisons:
         path = locking.covers_poison(book, new.locks, root)
         if path is not None:
-            by = book.poisons[path]
-            return KeyPoisoned(
-                f"{new.id} needs a key that {path!r} covers, which was poisoned by {by.by}: {by.reason}. "
-                "Check the object, then clear the key"
-            )
+            return KeyPoisoned(f"{new.id} needs a poisoned key: {book.poison_notice(path)}")
     return None
 
 
@@ -92,6 +85,7 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         due_at=new.due_at,
         deadline=_earlier(new.deadline, parent.deadline if parent is not None else None),
         locks=new.locks,
+        poisons=new.poisons,
         owner=new.owner if new.owner is not None or parent is None else parent.owner,
         tags=new.tags,
         priority=max(new.priority, parent.priority) if parent is not None else new.priority,

@@ -13,15 +13,16 @@ from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand, Worker
 from actorproc.errors import NotAllowed, UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply, TakeBack
-from actorproc.model.events import AbortRequested, NoteMade, Signalled
+from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared, Signalled
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteEvent, PutEvent, PutNote
+from actorproc.model.writes import DeleteEvent, DeletePoison, PutEvent, PutNote
 
 __all__ = [
     "MAX_BUFFERED",
     "begin_abort",
+    "clear_poison",
     "first_listener",
     "note",
     "on_due",
@@ -49,7 +50,7 @@ def request_abort(book: Book, event: AbortRequested) -> None:
     book.touch(record)
     worker = book.staff.in_hand.get(record.id)
     # Past the point of no return it is recorded and has no effect, as during a rollback.
-    if not record.rolling and not book.procs[record.root].no_return:
+    if not record.rolling and not book.has_no_return(record):
         if worker is None:
             begin_abort(book, record, force=event.force)
         else:
@@ -64,7 +65,7 @@ def request_abort(book: Book, event: AbortRequested) -> None:
 
 def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> None:
     """Ask a procedure that is in no worker's hands; a class without `abort` is not asked."""
-    if book.procs[record.root].no_return:
+    if book.has_no_return(record):
         return
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
@@ -135,6 +136,19 @@ def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | No
             book.write(DeleteEvent(target, row.seq))
             return row.payload
     return None
+
+
+# ---------------------------------------------------------------------- poison keys
+def clear_poison(book: Book, event: PoisonCleared) -> None:
+    """An operator found the object behind a key to be sound; False means that the key is not poisoned.
+
+    Whoever needed the key was refused, so nobody is there to be woken. A poisoner that still runs goes on, and
+    may poison the key again with a later step.
+    """
+    is_poisoned = book.poisons.pop(event.path, None) is not None
+    if is_poisoned:
+        book.write(DeletePoison(event.path))
+    book.command(Reply(event.reply, value=is_poisoned))
 
 
 # ---------------------------------------------------------------------- notes
@@ -217,7 +231,7 @@ def stop_next(book: Book, name: WorkerId) -> None:
 
 def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
     """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
-    if record.rolling or book.procs[record.root].no_return:
+    if record.rolling or book.has_no_return(record):
         wake(book, record, to_the_front=True)
     else:
         fail(book, record, aborted_error(record) if item.forced == "aborted" else deadline_error(record))
@@ -244,7 +258,7 @@ def _end_wait(book: Book, record: ProcedureRecord) -> None:
         return
     message = f"no signal for {record.event!r} came in time"
     error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
-    if book.procs[record.root].no_return:
+    if book.has_no_return(record):
         # No way back: it goes on waiting, and says what it waits for in vain.
         record.error = error
         return

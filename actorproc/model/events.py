@@ -14,6 +14,7 @@ __all__ = [
     "CrashReport",
     "Event",
     "NoteMade",
+    "PoisonCleared",
     "Signalled",
     "StepEnded",
     "StepReturned",
@@ -112,6 +113,14 @@ class NoteMade(msgspec.Struct, frozen=True, gc=False):
     request: int
 
 
+class PoisonCleared(msgspec.Struct, frozen=True, gc=False):
+    """An operator says that the object behind a poisoned key is sound again."""
+
+    path: str
+    reply: int
+    reason: str | None = None
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time passed: do what is due at `now`."""
 
@@ -126,5 +135,6 @@ Event = (
     | AbortRequested
     | Signalled
     | NoteMade
+    | PoisonCleared
     | Tick
 )

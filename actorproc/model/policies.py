@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Backoff", "LockKey", "LockMode", "LockScope", "OnChildFailure", "TypeMeta"]
+__all__ = ["Backoff", "LockKey", "LockMode", "LockScope", "OnChildFailure", "Quotas", "TypeMeta"]
 
 OnChildFailure = Literal["fail", "resume"]
 LockScope = Literal["procedure", "step"]
@@ -68,6 +68,17 @@ class Backoff(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cap: float = 60.0
     jitter: float = 0.25
     max_elapsed: float | None = None
+
+
+class Quotas(msgspec.Struct, frozen=True):
+    """Guards against procedures that spawn themselves or too many others; exceeding one fails the step that asks."""
+
+    depth: int = 64
+    """Deepest nesting of sub-procedures."""
+    children: int = 100_000
+    """Children of one procedure, over all its steps."""
+    tree: int = 1_000_000
+    """Procedures under one root, the root included."""
 
 
 class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -128,9 +128,9 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     deadline: float | None = None
     event: str | None = None
     awaiting: int = 0
-    """Step whose children's outcomes the current step sees (0: none)."""
+    """The current step sees the outcomes of children started since this step (0: of none)."""
     pending: int = 0
-    """Children of step `awaiting` that have not finished: the latch of the parent."""
+    """Children that have not finished: the latch of the parent."""
     children: int = 0
     """Children created so far, over all steps."""
     succeeded: int = 0
@@ -138,7 +138,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     wait: Wait = "all"
     max_parallel: int | None = None
     started: int = 0
-    """With `max_parallel`: children of step `awaiting` released to run."""
+    """Children of the group released to run; the others are kept back by `max_parallel`."""
     on_parent_end: Literal["abort", "leave"] = "abort"
 
     # Locks.
@@ -179,7 +179,15 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     payload: bytes | None = None
     """Payload of the event that woke the current step."""
     width: int = 0
-    """Children of step `awaiting`, finished ones included."""
+    """Children of the group, finished ones included."""
+    group: int = 0
+    """First step of the present group of children: those started since the parent last had none outstanding."""
+    seen: int = 0
+    """How many of its children had finished when they last woke it: those are the ones the step sees."""
+    ended_as: int = 0
+    """Place among its siblings in the order of finishing; 0: not finished."""
+    ending: bool = False
+    """It said done while children were outstanding: it ends when they have."""
 
 
 class StepKind(IntEnum):

@@ -113,11 +113,12 @@ class ProcedureStore(Protocol):
         tag: str | None = None,
         after: str | None = None,
         reverse: bool = False,
+        skip_damaged: bool = False,
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters; newest first with `reverse`.
 
         Read in chunks while the caller iterates, each from one snapshot: none comes twice, and one that changed
         meanwhile comes as it is when its chunk is read. `after` is the id of the last one seen. Raises
-        `UnknownProcedure` when `after` is unknown.
+        `UnknownProcedure` when `after` is unknown; a damaged head raises `StoreDamaged` unless `skip_damaged`.
         """
         ...

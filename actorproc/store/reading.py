@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, cast
 
-from actorproc.errors import UnknownProcedure
+from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.records import (
     ChildRecord,
     EventRecord,
@@ -132,6 +132,7 @@ class RecordReader(ABC):
         tag: str | None = None,
         after: str | None = None,
         reverse: bool = False,
+        skip_damaged: bool = False,
     ) -> Iterator[ProcedureRecord]:
         """Heads in submit order that match all given filters; newest first with `reverse`.
 
@@ -139,6 +140,7 @@ class RecordReader(ABC):
         and one that changed meanwhile comes as it is when its chunk is read.
         """
         table, start = _narrowest_index(state, type_name, root, tag)
+        read = _sound_head if skip_damaged else _indexed_head
         place = None
         if after is not None:
             head = self.procedure(after)
@@ -158,8 +160,8 @@ class RecordReader(ABC):
             while True:
                 with self._view() as rows:
                     entries = list(islice(rows.scan(table, start, after=place, reverse=reverse), _CHUNK))
-                    heads = [_indexed_head(rows, table, key, id_) for key, id_ in entries]
-                yield from filter(matches, heads)
+                    heads = [read(rows, table, key, id_) for key, id_ in entries]
+                yield from (head for head in heads if head is not None and matches(head))
                 if len(entries) < _CHUNK:
                     return
                 place = entries[-1][0]
@@ -193,6 +195,14 @@ def _indexed_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> Procedure
     if head is None or number_key(head.seq) != key[-8:]:
         raise codec.damaged(table, key, "the row points to a procedure that is missing or another one")
     return head
+
+
+def _sound_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
+    """As `_indexed_head`; None when it is damaged."""
+    try:
+        return _indexed_head(rows, table, key, id_)
+    except StoreDamaged:
+        return None
 
 
 def _all(rows: Rows, table: Table, start: bytes) -> list[Any]:

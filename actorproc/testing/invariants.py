@@ -206,7 +206,7 @@ class _Pass:
             if other != id and not self._are_related(id, other):
                 self._compare_keys(id, head.locks, other, {key.path: key.mode for key in self.heads[other].locks})
         for other, held in self.holds.items():
-            if self.heads[other].root != head.root:
+            if self.heads[other].root != head.root and self._is_kept(other):
                 self._compare_keys(id, head.locks, other, held)
         if head.lock_scope == "procedure":
             self.holds[id] = {key.path: key.mode for key in head.locks}
@@ -216,6 +216,10 @@ class _Pass:
             for key in locks:
                 if (mode is LockMode.WRITE or key.mode is LockMode.WRITE) and _overlap(path, key.path):
                     self.say(10, f"{id} runs with {key.mode.name} {key.path} while {other} has {mode.name} {path}")
+
+    def _is_kept(self, holder: str) -> bool:
+        """What a procedure took stays taken as long as it, or an ancestor it passed it to, has not ended."""
+        return any(self.heads[name].state not in TERMINAL for name in self._line(holder))
 
     def _are_related(self, one: str, other: str) -> bool:
         return one in self._line(other) or other in self._line(one)
@@ -317,9 +321,8 @@ class _Pass:
 
     def _end_holds(self, record: ProcedureRecord) -> None:
         if record.parent is None:
-            for other in [other for other in self.holds if self.heads[other].root == record.root]:
-                del self.holds[other]
-        elif record.state is not ProcedureState.SUCCESS or not self.heads[record.parent].undo_children:
+            return  # its locks go with its end, those of children that outlive it stay: see `_is_kept`
+        if record.state is not ProcedureState.SUCCESS or not self.heads[record.parent].undo_children:
             # What its own children had passed to it goes with it.
             for other in [other for other in self.holds if record.id in self._line(other)]:
                 del self.holds[other]

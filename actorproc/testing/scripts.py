@@ -55,6 +55,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     event: str = ""
     children: tuple[Program, ...] = ()
     wait: Wait = "all"
+    leave: bool = False
+    """spawn: outstanding children outlive their parent."""
     max_parallel: int | None = None
     acquire: tuple[LockKey, ...] = ()
     flaky: int = 0
@@ -202,6 +204,7 @@ def _forward(
         steps=steps,
         children=children,
         wait=operation.wait,
+        on_parent_end="leave" if operation.leave else "abort",
         max_parallel=operation.max_parallel,
     )
 
@@ -307,8 +310,9 @@ class _Maker:
         made = tuple(self.program(depth + 1, 2 + self.below(3), children=nested) for _ in range(children))
         if random() < 0.2:
             made = (*made, made[0])  # two of one kind, with the same locks
-        limit = 1 + self.below(2) if wait == "all" and random() < 0.2 else None
-        return Operation("spawn", unit, children=made, wait=wait, max_parallel=limit, undo=self.undo())
+        limit = 1 + self.below(2) if random() < 0.2 else None
+        leave = wait != "all" and random() < 0.4
+        return Operation("spawn", unit, children=made, wait=wait, max_parallel=limit, leave=leave, undo=self.undo())
 
     def flaky(self, probability: float) -> int:
         return 1 + self.below(2) if self.random() < probability else 0

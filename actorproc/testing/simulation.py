@@ -58,11 +58,14 @@ class History(msgspec.Struct):
 
 
 class Simulation:
-    """One history. `check_every`: compare memory with a restored core at every n-th commit (1: each)."""
+    """One history. `check_every`: compare memory with a restored core at every n-th commit (1: each).
 
-    def __init__(self, seed: int, *, check_every: int = 1) -> None:
+    Without a `world` everything in it is drawn from the seed.
+    """
+
+    def __init__(self, seed: int, *, check_every: int = 1, world: World | None = None) -> None:
         self.seed = seed
-        self.world = World(seed)
+        self.world = World(seed) if world is None else world
         self.check_every = check_every
         self.actions = list(reversed(self.world.scenario.actions))
         self.last_reply = 0

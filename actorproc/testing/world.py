@@ -22,13 +22,16 @@ class HostCrash(Exception):
 
 
 class World:
-    """Everything outside the engine's memory. `random` is the only source of chance."""
+    """Everything outside the engine's memory. `random` is the only source of chance.
 
-    def __init__(self, seed: int) -> None:
+    Without a `scenario` and a `plan` both are drawn by chance.
+    """
+
+    def __init__(self, seed: int, scenario: Scenario | None = None, plan: FaultPlan | None = None) -> None:
         self.rng = Random(seed)  # noqa: S311 - chance that can be repeated, no secret
         self.random = self.rng.random
-        self.scenario: Scenario = make_scenario(self.rng)
-        self.plan = FaultPlan(self.rng)
+        self.scenario: Scenario = make_scenario(self.rng) if scenario is None else scenario
+        self.plan = FaultPlan(self.rng) if plan is None else plan
         self.now = EPOCH_START
         self.store = MemoryStore()
         self.inbox: deque[Event] = deque()

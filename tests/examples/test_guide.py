@@ -20,6 +20,13 @@ EXPECTED = [
     "ROLLEDBACK False",
     "Guide: looks good",
     "somewhere after 3 attempts",
+    "FAILED",
+    (
+        "format-2 needs a poisoned key: 'disks/a' was poisoned by format-1: rollback of format-1 gave up: the old table "
+        'cannot be written back. Once the object is known to be sound, clear it with manager.clear_poison("disks/a")'
+    ),
+    "disks/a format-1",
+    "formatted",
     "13",
 ]
 
