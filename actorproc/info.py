@@ -132,7 +132,8 @@ class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A report that a supervisor of the host can act on; times in seconds.
 
-    `status`: "running", "paused", "degraded" (some worker slots are parked), "storage-trouble" (commits are refused
+    `status`: "running", "paused", "degraded" (some worker slots are parked, or
+    damaged procedures stand still), "storage-trouble" (commits are refused
     and retried), "failed" (no worker can be started any more), "broken" (a bug stopped the manager), "stopped".
     """
 

@@ -190,7 +190,9 @@ def test_a_damaged_record_fails_its_caller_and_not_the_manager(open_manager):
             call()
 
     assert manager.run(Quick(4)) == 4
-    assert manager.health().ok
+    health = manager.health()
+    assert health.status == "degraded"
+    assert any("done" in problem for problem in health.problems)
 
 
 @pytest.mark.parametrize(
