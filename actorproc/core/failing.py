@@ -114,18 +114,19 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
     tree.scopes[top.id] = None
     for member in members:
         if member.state not in TERMINAL:
-            _stop(book, tree, member)
+            _stop(book, tree, member, is_named=member is culprit or member is top)
         elif member.undoing and member.id not in tree.running:
             _set_aside(book, member)
 
 
-def _stop(book: Book, tree: Tree, member: ProcedureRecord) -> None:
-    member.rolling = True
-    member.ending = False
-    if member.error is None:
+def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
+    if not is_named and not member.rolling:
+        # An error it was still retrying is not why it ends.
         member.error = ErrorInfo(
             "cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step
         )
+    member.rolling = True
+    member.ending = False
     tree.held.pop(member.id, None)
     if member.id in tree.running and member.state is ProcedureState.RUNNABLE:
         book.touch(member)

@@ -202,8 +202,9 @@ class _Pass:
     def _check_exclusion(self, id: str, head: ProcedureRecord) -> None:  # noqa: A002
         if not head.locks:
             return
-        for other in self.running:
-            if other != id and not self._are_related(id, other):
+        for other, token in self.running.items():
+            # One that is asked `abort` may be waiting for its keys.
+            if other != id and token.mode is not Mode.ASK_ABORT and not self._are_related(id, other):
                 self._compare_keys(id, head.locks, other, {key.path: key.mode for key in self.heads[other].locks})
         for other, held in self.holds.items():
             if self.heads[other].root != head.root and self._is_kept(other):

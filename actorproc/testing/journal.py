@@ -1,0 +1,242 @@
+"""For steps of real procedures in real processes: a journal that survives every death, and a referee for locks.
+
+Both live in files, so they see what happened whoever was killed: a `Journal` line is one `write` of less than 4 KiB
+to a file opened for appending, so the lines of all processes stand in one order; a kill can cut a line short only
+where it crosses a page, and then it counts as not written. A `Referee` takes a kernel lock (``flock``) beside each
+lock the engine granted; that one is gone exactly when its process is, so a conflict is proof that two steps ran under
+locks that exclude each other.
+
+`actorproc.testing.real_histories.check_journal` judges the lines together with the store. Nothing here loads the
+store, so a worker process may import it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from actorproc.model.ids import Mode
+from actorproc.procedure.context import Context
+from actorproc.procedure.procedure import Procedure
+from actorproc.workers.child.desk import StepLine
+
+__all__ = ["Journal", "JournalLine", "Referee"]
+
+_LONGEST_LINE = 4096
+"""Bytes: a write that is no longer than a page is split once at most."""
+_LONGEST_TEXT = 800
+"""Characters of free text in a line."""
+
+
+class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line. `kind` is one of enter, effect, exit, raised, submitted, acknowledged, resolved, killing, conflict."""
+
+    kind: str
+    at: int
+    """Monotonic nanoseconds; one clock for all processes of a machine."""
+    pid: int
+    host: int = 0
+    """In lines of steps: the parent of the process, which is the host as long as that lives."""
+    procedure: str = ""
+    parent: str | None = None
+    root: str = ""
+    epoch: int = 0
+    """Which start of the host handed the step out; 0 outside of steps."""
+    step: int = 0
+    attempt: int = 0
+    mode: str = ""
+    """Name of a `Mode` in lower case."""
+    unit: str | None = None
+    """Undo unit of an enter or exit: a saga's step name, "" for a whole procedure, None: nothing to undo."""
+    state: str = ""
+    """Hash of what `dump` gives."""
+    text: str = ""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(JournalLine).decode
+
+
+class Journal:
+    """A file of `JournalLine`s. Cheap to make, keeps nothing open: make one in each step from its path.
+
+    A step writes ``enter`` when it begins, ``effect`` for what it does to the world, and ``exit`` when it is about to
+    return; `step` does the first and the last. Whoever submits writes ``submitted`` before and ``acknowledged`` after;
+    whoever kills writes ``killing`` before the signal.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    # ------------------------------------------------------------ inside steps
+    def enter(self, ctx: Context, procedure: Procedure) -> None:
+        """The step begins, with this state."""
+        self._write_step("enter", ctx, procedure=procedure)
+
+    def effect(self, ctx: Context, text: str = "") -> None:
+        """The step changed something outside."""
+        self._write_step("effect", ctx, text=text)
+
+    def exit(self, ctx: Context, procedure: Procedure) -> None:
+        """The step is about to answer, with this state. Its fields must not change any more."""
+        self._write_step("exit", ctx, procedure=procedure)
+
+    def raised(self, ctx: Context, error: BaseException) -> None:
+        """The step is about to fail."""
+        self._write_step("raised", ctx, text=type(error).__qualname__)
+
+    @contextlib.contextmanager
+    def step(self, ctx: Context, procedure: Procedure) -> Iterator[None]:
+        """Around the whole body of a step or an undo: `enter`, then `exit`, or `raised` and the exception."""
+        self.enter(ctx, procedure)
+        try:
+            yield
+        except BaseException as error:
+            self.raised(ctx, error)
+            raise
+        self.exit(ctx, procedure)
+
+    # ------------------------------------------------------------ outside of steps
+    def submitted(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+        """A root is about to be submitted under this id."""
+        self._write(JournalLine(kind="submitted", at=time.monotonic_ns(), pid=os.getpid(), procedure=id))
+
+    def acknowledged(self, id: str) -> None:  # noqa: A002
+        """`submit` returned: it must be there from now on."""
+        self._write(JournalLine(kind="acknowledged", at=time.monotonic_ns(), pid=os.getpid(), procedure=id))
+
+    def resolved(self, id: str, state: str) -> None:  # noqa: A002
+        """A handle gave this final state."""
+        self._write(JournalLine(kind="resolved", at=time.monotonic_ns(), pid=os.getpid(), procedure=id, text=state))
+
+    def killing(self, pid: int, *, is_host: bool = False) -> None:
+        """This process is about to get SIGKILL; with a host all its workers end."""
+        what = "host" if is_host else "worker"
+        self._write(JournalLine(kind="killing", at=time.monotonic_ns(), pid=pid, text=what))
+
+    def lines(self) -> list[JournalLine]:
+        """All whole lines in the order they were written; empty when there is no file yet.
+
+        May be called while others write. What a kill cut short, or somebody is writing just now, is left out.
+        """
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        return [line for text in content.split(b"\n") if text and (line := _decoded(text)) is not None]
+
+    # ------------------------------------------------------------ inside
+    def _write_step(self, kind: str, ctx: Context, *, procedure: Procedure | None = None, text: str = "") -> None:
+        self._write(
+            JournalLine(
+                kind=kind,
+                at=time.monotonic_ns(),
+                pid=os.getpid(),
+                host=os.getppid(),
+                procedure=ctx.id,
+                parent=ctx.parent_id,
+                root=ctx.root_id,
+                epoch=_epoch_of(ctx),
+                step=ctx.step,
+                attempt=ctx.attempt,
+                mode=Mode(ctx.mode).name.lower(),
+                unit=ctx.unit if procedure is None else _unit_of(ctx, procedure),
+                state="" if procedure is None else _hash_of(procedure),
+                text=text[:_LONGEST_TEXT],
+            )
+        )
+
+    def _write(self, line: JournalLine) -> None:
+        # The newline before it keeps it apart from a line that was cut short.
+        encoded = b"\n%b\n" % _encode(line)
+        if len(encoded) > _LONGEST_LINE:
+            encoded = b"\n%b\n" % _encode(msgspec.structs.replace(line, text=line.text[:80] + "…"))
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            written = os.write(fd, encoded)
+        finally:
+            os.close(fd)
+        if written != len(encoded):
+            raise OSError(
+                f"{self.path}: only {written} of {len(encoded)} bytes of a line were written; the disk is full"
+            )
+
+
+class Referee:
+    """Proves that locks exclude: one canary file per key in `folder`, locked by the kernel while a step runs.
+
+    Give it the same keys as `lock_keys`. A conflict is a line in the journal, and the step goes on unharmed.
+    Steps of one tree share what their tree holds: a parent that runs beside its children (``wait="any"``) must not
+    hold here what they hold.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], journal: Journal) -> None:
+        self.folder = Path(folder)
+        self.journal = journal
+
+    @contextlib.contextmanager
+    def hold(self, key: str, *, shared: bool = False, ctx: Context | None = None) -> Iterator[bool]:
+        """Hold a key (and, shared, every key above it) without waiting; gives whether nobody was in the way.
+
+        `ctx` lets the conflict's line name the step.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        segments = key.split("/")
+        held: list[int] = []
+        try:
+            is_free = True
+            for depth in range(1, len(segments) + 1):
+                path = "/".join(segments[:depth])
+                is_free &= self._take(path, shared=shared or depth < len(segments), key=key, ctx=ctx, held=held)
+            yield is_free
+        finally:
+            for fd in held:
+                os.close(fd)
+
+    def _take(self, path: str, *, shared: bool, key: str, ctx: Context | None, held: list[int]) -> bool:
+        fd = os.open(self.folder / quote(path, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held.append(fd)
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"{'shared' if shared else 'exclusive'} hold of {path} for {key}: somebody holds it"
+            if ctx is None:
+                self.journal._write(JournalLine(kind="conflict", at=time.monotonic_ns(), pid=os.getpid(), text=text))
+            else:
+                self.journal._write_step("conflict", ctx, text=text)
+            return False
+        return True
+
+
+def _decoded(text: bytes) -> JournalLine | None:
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        return None
+
+
+def _epoch_of(ctx: Context) -> int:
+    channel = ctx._channel
+    return channel._token.epoch if isinstance(channel, StepLine) else 0
+
+
+def _unit_of(ctx: Context, procedure: Procedure) -> str | None:
+    """The undo unit the step belongs to; a forward step is told none, but its procedure knows."""
+    if ctx.mode is not Mode.EXECUTE:
+        return ctx.unit
+    if procedure._has_position:
+        return procedure._next_unit()
+    return "" if procedure._supports_rollback() else None
+
+
+def _hash_of(procedure: Procedure) -> str:
+    state = procedure.dump()
+    return hashlib.blake2b(state.encode() if isinstance(state, str) else state, digest_size=8).hexdigest()
