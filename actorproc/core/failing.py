@@ -67,11 +67,11 @@ def fail_victims(book: Book) -> None:
     """Fail the trees chosen to break cycles of lock waiting."""
     while book.victims:
         root, cycle = book.victims.popitem()
-        record = book.procs[root]
         ours = [name for name in cycle if book.procs[name].root == root]
         # A member that is being undone cannot fail once more; another one of the cycle gives way.
         waiters = [name for name in ours if not book.procs[name].rolling] or ours or [root]
-        if record.state in TERMINAL or not any(book.locks.is_waiting(name) for name in cycle):
+        # The root itself may have ended and left these behind.
+        if book.procs[waiters[0]].state in TERMINAL or not any(book.locks.is_waiting(name) for name in cycle):
             continue
         names = " -> ".join([*cycle, cycle[0]])
         message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"

@@ -198,6 +198,6 @@ def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
     roots = {book.procs[name].root for name in cycle}
     if any(root in book.victims for root in roots):
         return
-    able = [root for root in roots if not book.procs[root].no_return and not book.procs[root].failing] or list(roots)
-    victim = max(able, key=lambda root: book.procs[root].seq)
-    book.victims[victim] = cycle
+    tops = [book.procs[root] for root in roots]
+    able = [top for top in tops if not book.has_no_return(top) and not top.failing] or tops
+    book.victims[max(able, key=lambda top: top.seq).id] = cycle

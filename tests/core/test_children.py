@@ -171,3 +171,19 @@ def test_quotas_fail_the_step_that_would_exceed_them() -> None:
         assert record.error is not None
         assert words in record.error.message
         assert core.view("a") is None
+
+
+def test_children_that_were_left_behind_and_wait_for_each_other_are_found() -> None:
+    stage = Stage(workers=4, rollback_supported=True)
+    x, y = LockKey.write("x"), LockKey.write("y")
+    stage.submit(stage.new("p", unit=""))
+    children = (stage.new("first", unit=""), stage.new("a", unit="", locks=(x,)), stage.new("b", unit="", locks=(y,)))
+    stage.answer("p", _suspend(*children, wait="any", on_parent_end="leave"))
+    stage.answer("first", DONE)
+    stage.answer("p", DONE)
+
+    stage.answer("a", Advanced(state=b"", unit="", acquire=(y,)))
+    stage.answer("b", Advanced(state=b"", unit="", acquire=(x,)))
+
+    assert len(stage.undo_all()) == 1
+    assert [run for run in stage.inbox if run in ("a", "b")], "the other one goes on"
