@@ -163,13 +163,17 @@ def advance(book: Book, top_id: str) -> None:
         return
     if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
         _ask_again(book, tree, book.procs[tree.undoing])
-        return
+        if not _takes_the_turn(book, tree, top_id):
+            return
     if tree.undoing is not None and tree.undoing in tree.waiting:
         return
     while (unit := tree.newest_unit(top_id)) is not None:
         member = book.procs[unit.procedure]
         if not _is_left_alone(book, member, top_id):
             _undo(book, member, unit)
+            if member.id in tree.waiting:
+                # What it waits for may hang on another failing scope.
+                book.scopes_to_advance.update(dict.fromkeys(name for name in tree.scopes if name != top_id))
             return
         drop_unit(book, tree, unit)
     _finish(book, tree, top)
@@ -180,6 +184,24 @@ def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
     if member.id in tree.waiting:
         locking.withdraw(book, member)
         wake(book, member)
+
+
+def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
+    """Whether this scope goes first, because the undo whose turn it is waits for locks and its own next needs none.
+
+    The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
+    """
+    assert tree.undoing is not None
+    waiting = book.procs[tree.undoing]
+    unit = tree.newest_unit(top_id)
+    asks = unit is not None and book.procs[unit.procedure].lock_scope == "step" and book.procs[unit.procedure].locks
+    if waiting.id not in tree.waiting or asks:
+        return False
+    locking.withdraw(book, waiting)
+    waiting.undoing = 0
+    tree.undoing = None
+    book.touch(waiting)
+    return True
 
 
 def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:

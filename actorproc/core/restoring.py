@@ -111,7 +111,9 @@ def resume(book: Book) -> None:
         if record.due_at is None
         and (record.undoing or (record.state is ProcedureState.RUNNABLE and not record.rolling))
     ]
-    for record in sorted((record for record in runnable if not record.locked), key=lambda record: record.ticket):
+    waiters = [record for record in runnable if not record.locked]
+    # Trees that hold locks ask first, as they stood before the others in the queue.
+    for record in sorted(waiters, key=lambda record: (not book.tree_of(record).holders, record.ticket)):
         wake(book, record)
     for record in runnable:
         if record.locked:

@@ -87,3 +87,8 @@ def test_one_history_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[s
 
     assert code == 0
     assert capsys.readouterr().out.strip() == simulate(7).trace
+
+
+@pytest.mark.parametrize("seed", [718, 14693, 73126, 805765, 905866, 928139, 951807, 955984])
+def test_histories_that_once_broke_a_promise_keep_it(seed: int) -> None:
+    assert simulate(seed).violations == []
