@@ -149,13 +149,15 @@ def on_threads(store: MemoryStore, procedures: Sequence[type] = (), *, workers: 
 def live_through_crashes(procedure: Procedure, *, limit: int = 200) -> tuple[MemoryStore, int]:
     """Run a procedure (id "root") to its end while the host dies before each record; the last store, and the lives."""
     store = DyingStore()
+    # Armed before anything can run; only the record of the submit itself is let through.
+    store.seen.add(("root", 1))
+    store.armed = True
     kind = type(procedure)
     lives = 0
     while lives < limit:
         lives += 1
         with on_threads(store, (kind, *kind.uses)) as manager:
             handle = manager.submit(procedure, "root") if lives == 1 else manager.get("root")
-            store.armed = True
             wait_until(lambda here=store, handle=handle: here.dead or handle.done())
             if not store.dead:
                 return store, lives

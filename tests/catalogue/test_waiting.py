@@ -9,7 +9,7 @@ import pytest
 
 from actorproc import Procedure, RetryPolicy, Saga, StateMachineProcedure, Status, step
 from actorproc.errors import ProcedureAborted, RetryLater, UnknownProcedure
-from actorproc.model.states import Phase
+from actorproc.model.states import Phase, ProcedureState
 from actorproc.store.memory import MemoryStore
 from tests.catalogue.kit import (
     BOUND,
@@ -174,7 +174,8 @@ def test_hbase_40_a_saved_timer_is_back_after_a_restart_and_unsaved_steps_run_ag
     store = MemoryStore()
     with on_threads(store, [Naps]) as manager:
         handle = manager.submit(Naps(3600.0, before=2), "naps")
-        wait_until(lambda: handle.info().phase is Phase.SLEEPING)
+        # Asked of the store: the manager may know of the sleep a moment before it is durable.
+        wait_until(lambda: store.procedure("naps").state is ProcedureState.WAITING_TIMEOUT)
         before = handle.info()
         image = store.clone()
     with on_threads(image, [Naps]) as manager:
