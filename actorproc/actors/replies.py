@@ -1,6 +1,6 @@
 """Who waits for an answer: callers of verbs by number, handles by procedure id.
 
-Futures are our own, not Pykka's, so that a stop can fail all of them (PROCESSES D2).
+Futures are our own, not Pykka's, so that a stop can fail all of them.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     undone: int = 0
     """Rollback steps recorded so far."""
 
-    # Durable counters (three of them: see DESIGN "Who gets blamed").
+    # Durable counters: a host restart touches only the first, a committed step resets the other two.
     attempt: int = 0
     """Times the current step was handed out."""
     errors: int = 0
