@@ -7,7 +7,7 @@ been begun and go back to the queue uncharged, as replayed ones. A host restart 
 from __future__ import annotations
 
 from actorproc.core.book import Book
-from actorproc.core.failing import aborted_error, fail
+from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
 from actorproc.core.stepping import on_step_error
@@ -42,10 +42,7 @@ def on_lost(book: Book, event: WorkerLost) -> None:
             _charge(book, record, item, event)
         else:
             _give_back(book, record, item)
-        tree = book.trees[record.root]
-        for name in tree.lineage(record.id):
-            if name in tree.scopes:
-                book.scopes_to_advance[name] = None
+        look_again(book, record)
 
 
 def _guilty(items: list[InHand], event: WorkerLost) -> InHand | None:

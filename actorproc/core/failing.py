@@ -28,6 +28,7 @@ __all__ = [
     "fail_refused",
     "fail_victims",
     "give_up",
+    "look_again",
     "poison",
 ]
 
@@ -110,7 +111,6 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
         book.procs[inner].failing = False
         book.touch(book.procs[inner])
         book.scopes_to_advance.pop(inner, None)
-    top.failing = True
     tree.scopes[top.id] = None
     for member in members:
         if member.state not in TERMINAL:
@@ -151,6 +151,13 @@ def _set_aside(book: Book, member: ProcedureRecord) -> None:
         member.locks = tuple(LockKey(path, mode) for path, mode in held.items())
         member.locked = True
     book.touch(member)
+
+
+def look_again(book: Book, record: ProcedureRecord) -> None:
+    """Something happened to a member: its failing scope, if it is in one, may go on."""
+    top = book.tree_of(record).scope_of(record.id)
+    if top is not None:
+        book.scopes_to_advance[top] = None
 
 
 def advance(book: Book, top_id: str) -> None:
@@ -270,7 +277,8 @@ def _verdict(member: ProcedureRecord) -> Trigger:
 def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
     """A supported rollback is exhausted: the scope ends FAILED and its write locks become poison keys."""
     tree = book.tree_of(member)
-    top_id = next(name for name in tree.lineage(member.id) if name in tree.scopes)
+    top_id = tree.scope_of(member.id)
+    assert top_id is not None, member.id
     member.error = error
     for inside in reversed(tree.below(top_id)):
         for path, mode in list(book.locks.keys_of(inside.id).items()):

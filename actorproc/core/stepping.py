@@ -6,7 +6,7 @@ from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
 from actorproc.core.children import make_children, problem_with, suspend
 from actorproc.core.ending import end, end_when_children_have, forget_listening, update_poisons
-from actorproc.core.failing import aborted_error, fail, poison
+from actorproc.core.failing import aborted_error, fail, look_again, poison
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.staff import InHand
@@ -65,7 +65,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
         # Its answer came before the kill: the step counts, and no timer is left to end the procedure.
         fail(book, record, deadline_error(record))
     if record.rolling or token.mode is Mode.ROLLBACK:
-        _look_at_scope(book, record)
+        look_again(book, record)
 
 
 def on_returned(book: Book, event: StepReturned) -> None:
@@ -89,15 +89,7 @@ def on_returned(book: Book, event: StepReturned) -> None:
         else:
             end_forced(book, record, item)
     if record.rolling or event.token.mode is Mode.ROLLBACK:
-        _look_at_scope(book, record)
-
-
-def _look_at_scope(book: Book, record: ProcedureRecord) -> None:
-    tree = book.tree_of(record)
-    for name in tree.lineage(record.id):
-        if name in tree.scopes:
-            book.scopes_to_advance[name] = None
-            return
+        look_again(book, record)
 
 
 # ---------------------------------------------------------------------- forward

@@ -102,6 +102,10 @@ class Tree:
             place = self.members[place].parent
         return tuple(chain)
 
+    def scope_of(self, procedure: str) -> str | None:
+        """The top of the failing scope a member is in, None when it is in none."""
+        return next((name for name in self.lineage(procedure) if name in self.scopes), None)
+
     def runs_below(self, top: str) -> bool:
         """Whether a step of `top` or of its descendants is in a worker's hands."""
         return any(self.is_below(name, top) for name in self.running)
