@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Protocol
 
+from actorproc.actors.callers import children_by_state
 from actorproc.actors.messages import Described, Ending, ManagerStatus, SlotStatus
 from actorproc.core.lock_report import WaitersByNode
 from actorproc.core.lock_table import LockWaiter
@@ -120,22 +121,9 @@ class Queries:
 
     def _infos(self, records: tuple[ProcedureRecord, ...]) -> list[ProcedureInfo]:
         return [
-            info_of(seen.record, seen.phase, seen.reason, self._children(seen.record), seen.progress)
+            info_of(seen.record, seen.phase, seen.reason, children_by_state(self._store, seen.record), seen.progress)
             for seen in self._engine.describe(records)
         ]
-
-    def _children(self, record: ProcedureRecord) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        if record.children:
-            for link in self._store.children(record.id):
-                try:
-                    child = self._store.procedure(link.child)
-                except StoreDamaged:
-                    counts["damaged"] = counts.get("damaged", 0) + 1
-                    continue
-                if child is not None:
-                    counts[str(child.state)] = counts.get(str(child.state), 0) + 1
-        return counts
 
     def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
         """The step log."""

@@ -16,7 +16,7 @@ from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["CallerDesk"]
+__all__ = ["CallerDesk", "children_by_state"]
 
 
 class CallerDesk:
@@ -75,13 +75,7 @@ class CallerDesk:
     def info(self, record: ProcedureRecord) -> ProcedureInfo:
         """The public view of a stored head, for a step that asks."""
         seen = self.describe(record)
-        children: dict[str, int] = {}
-        if seen.record.children:
-            for link in self._store.children(record.id):
-                child = self._store.procedure(link.child)
-                if child is not None:
-                    children[str(child.state)] = children.get(str(child.state), 0) + 1
-        return info_of(seen.record, seen.phase, seen.reason, children, seen.progress)
+        return info_of(seen.record, seen.phase, seen.reason, children_by_state(self._store, seen.record), seen.progress)
 
     def status(self, trouble: BaseException | None, since: float) -> ManagerStatus:
         """The manager's own report; `trouble` is why the store refuses writes, since that monotonic time."""
@@ -97,3 +91,18 @@ class CallerDesk:
             damaged=self._ring.core.damaged,
             dispatching=self._ring.dispatching,
         )
+
+
+def children_by_state(store: ProcedureStore, record: ProcedureRecord) -> dict[str, int]:
+    """How many children of a procedure are in which state; those whose heads cannot be read count as "damaged"."""
+    counts: dict[str, int] = {}
+    if record.children:
+        for link in store.children(record.id):
+            try:
+                child = store.procedure(link.child)
+            except StoreDamaged:
+                counts["damaged"] = counts.get("damaged", 0) + 1
+                continue
+            if child is not None:
+                counts[str(child.state)] = counts.get(str(child.state), 0) + 1
+    return counts
