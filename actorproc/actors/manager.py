@@ -178,10 +178,6 @@ class ManagerActor(QuickActor):
         self._over = False
 
     # ------------------------------------------------------------ life
-    def on_start(self) -> None:
-        """Begin with what the store holds."""
-        self._mark()
-
     def on_receive(self, message: Any) -> None:
         """Route one message. A failure here is a bug: it ends the engine, loudly, and never the host's actors."""
         if self._over:

@@ -24,6 +24,7 @@ from actorproc.actors.courier import Courier
 from actorproc.actors.manager import ManagerActor, ManagerParts
 from actorproc.actors.messages import (
     Booted,
+    CloseBatch,
     Describe,
     Described,
     Drain,
@@ -129,6 +130,8 @@ class EngineTree:
             )
             for definition in definitions():
                 self._to_manager(RegisterType(definition))
+            # Only now: the first commit's answer needs the reference that was stored above.
+            self._to_manager(CloseBatch())
             self.pool.open(self._pool_event)
             self._start_workers()
         except BaseException:

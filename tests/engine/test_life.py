@@ -14,10 +14,12 @@ from pathlib import Path
 import pykka
 import pytest
 
-from actorproc import Procedure, Status
+from actorproc import Phase, Procedure, Status
+from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
 from actorproc.manager import ProcedureManager
+from actorproc.store.memory import MemoryStore
 
 pytestmark = pytest.mark.processes
 
@@ -33,6 +35,18 @@ class Nap(Procedure):
                 file.write(f"{os.getpid()}\n")
         time.sleep(self.seconds)
         return Status.done("rested")
+
+
+@dataclass
+class Dozes(Procedure):
+    seconds: float
+    slept: bool = False
+
+    def execute(self, ctx):
+        if self.slept:
+            return Status.done("rested")
+        self.slept = True
+        return Status.sleep(self.seconds)
 
 
 @dataclass
@@ -301,3 +315,28 @@ def test_a_host_that_forgets_to_stop_still_exits(tmp_path):
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_first_commit_that_is_done_before_start_has_returned_is_heard(open_manager, until, monkeypatch):
+    """A recovery commits at once, on another thread; nobody may miss that while the parts are still being joined."""
+    store = MemoryStore()
+    manager = open_manager(store=store)
+    sleeper = manager.submit(Dozes(0.3), "left")
+    until(lambda: sleeper.info().phase is Phase.SLEEPING)
+    manager.stop()
+    until(lambda: store.procedure("left").due_at < time.time())  # so its timer rings at once
+    committed = threading.Event()
+    plain_commit, plain_start = store.commit, ManagerActor.start
+
+    def commit(*arguments):
+        plain_commit(*arguments)
+        committed.set()
+
+    def slow_start(*arguments):
+        actor = plain_start(*arguments)
+        committed.wait(0.2)  # time for a commit that comes too early; in order, none does
+        return actor
+
+    monkeypatch.setattr(store, "commit", commit)
+    monkeypatch.setattr(ManagerActor, "start", slow_start)
+    assert open_manager(store=store, procedures=[Dozes]).get("left").result(20) == "rested"
