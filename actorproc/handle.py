@@ -22,7 +22,7 @@ __all__ = ["HandleSource", "ProcedureHandle"]
 class HandleSource(Protocol):
     """What a handle needs of its manager."""
 
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+    def end_of(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
         """A future of the procedure's end."""
         ...
 
@@ -129,7 +129,7 @@ class ProcedureHandle:
             future = self._future
             stopped = future is not None and future.done() and isinstance(future.exception(), ManagerStopped)
             if future is None or stopped:  # a manager that was started again can still tell
-                future = self._future = self._source.watch(self._id)
+                future = self._future = self._source.end_of(self._id)
             return future
 
     def _end(self, timeout: float | None) -> Ending:

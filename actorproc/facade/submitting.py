@@ -1,0 +1,101 @@
+"""Submitting: a procedure is dumped in the caller's thread, and the call returns once it is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from actorproc.arguments import checked_priority, checked_tags, checked_text, delay_seconds, epoch_seconds, pair
+from actorproc.errors import StateTooLarge
+from actorproc.facade.looking import Looking
+from actorproc.handle import ProcedureHandle
+from actorproc.model.events import Submitted
+from actorproc.model.ids import check_id, new_id
+from actorproc.model.records import NewProcedure
+from actorproc.procedure.procedure import Procedure
+
+__all__ = ["Submitting"]
+
+
+class Submitting(Looking):
+    """`submit`, `submit_many`, `run`."""
+
+    def submit(
+        self,
+        procedure: Procedure,
+        id: str | None = None,  # noqa: A002 - public contract
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+    ) -> ProcedureHandle:
+        """Submit a procedure; returns once it is durable.
+
+        ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
+        state are the same, else raises `DuplicateProcedure`. ``owner`` is free text. Higher ``priority`` goes
+        first. ``delay`` is seconds (or a timedelta) before it may start; ``deadline`` a datetime, epoch seconds, or
+        a timedelta from now.
+        """
+        tree = self._running()
+        new = self._describe(procedure, id, owner, priority, delay, deadline, tags)
+        ids = tree.request(lambda reply: Submitted((new,), reply))
+        return ProcedureHandle(ids[0], self)
+
+    def submit_many(
+        self,
+        procedures: Iterable[Procedure | tuple[str, Procedure]],
+        *,
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+    ) -> list[ProcedureHandle]:
+        """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none."""
+        tree = self._running()
+        labels = checked_tags(tags)
+        pairs = [pair(item) for item in procedures]
+        news = tuple(
+            self._describe(procedure, id, owner, priority, delay, deadline, labels)
+            for id, procedure in pairs  # noqa: A001
+        )
+        if not news:
+            return []
+        ids = tree.request(lambda reply: Submitted(news, reply))
+        return [ProcedureHandle(id, self) for id in ids]  # noqa: A001
+
+    def run(self, procedure: Procedure, **options: Any) -> Any:
+        """Submit with the options of `submit`, wait for the end and return the output."""
+        return self.submit(procedure, **options).result()
+
+    def _describe(
+        self,
+        procedure: Procedure,
+        id: str | None,  # noqa: A002
+        owner: str | None,
+        priority: int,
+        delay: float | timedelta,
+        deadline: datetime | timedelta | float | None,
+        tags: Iterable[str] | None,
+    ) -> NewProcedure:
+        runtime = self._types.runtime_of(procedure)
+        seconds = delay_seconds(delay)
+        new = runtime.describe(
+            procedure,
+            id=check_id(id) if id is not None else new_id(),
+            fresh=id is None,
+            owner=checked_text(owner, "owner", 1024) if owner is not None else None,
+            priority=checked_priority(priority),
+            due_at=self._clock.wall() + seconds if seconds else None,
+            deadline=epoch_seconds(deadline, self._clock),
+            tags=checked_tags(tags),
+        )
+        if len(new.state) > self._config.max_state:
+            msg = (
+                f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is "
+                f"{self._config.max_state}. Keep large data in a file and its path in the state"
+            )
+            raise StateTooLarge(msg)
+        return new

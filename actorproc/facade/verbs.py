@@ -1,0 +1,66 @@
+"""What an operator or another part of the program asks of procedures that are there already."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from actorproc.arguments import checked_text
+from actorproc.facade.base import Facade
+from actorproc.model.events import AbortRequested, PoisonCleared, Signalled
+from actorproc.model.ids import check_id
+from actorproc.model.policies import LockKey
+from actorproc.procedure.runtime import encode_value
+from actorproc.queries import Queries
+
+__all__ = ["Verbs"]
+
+logger = logging.getLogger("actorproc")
+
+
+class Verbs(Facade):
+    """`abort`, `signal`, `clear_poison`, `pause`, `resume`."""
+
+    def abort(self, id: str, force: bool = False) -> bool:  # noqa: A002 - public contract
+        """Ask a procedure to abort and roll back; False when it has ended already. `force` kills its running step."""
+        check_id(id)
+        accepted: bool = self._running().request(lambda reply: AbortRequested(id, reply, force=force))
+        return accepted
+
+    def signal(self, target: str, payload: Any = None, dedup: str | None = None) -> bool:
+        """Send an event to a procedure (by id) or to whoever waits for this event name; durable when it returns.
+
+        False when the procedure has ended. Two signals with the same ``dedup`` count once as long as
+        the first has not been taken.
+        """
+        checked_text(target, "the target of a signal")
+        if dedup is not None:
+            checked_text(dedup, "dedup")
+        data = encode_value(payload)
+        accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup))
+        return accepted
+
+    def clear_poison(self, path: str, reason: str | None = None) -> bool:
+        """Give a poisoned key back, once what it stands for is known to be sound; durable when it returns.
+
+        ``path`` is the key as `poisons` lists it; ``reason`` goes into the log. False when that key is not
+        poisoned. Raises `TypeError` or `ValueError` for what can be no key.
+        """
+        LockKey.write(path)
+        if reason is not None:
+            checked_text(reason, "reason", 1024)
+        tree = self._running()
+        known = next((poison for poison in Queries(tree).poisons() if poison.path == path), None)
+        cleared: bool = tree.request(lambda reply: PoisonCleared(path, reply, reason))
+        if cleared:
+            by = f"poisoned by {known.by}: {known.reason}" if known is not None else "poisoned a moment ago"
+            logger.warning("poison key %r was cleared: %s (it was %s)", path, reason or "no reason given", by)
+        return cleared
+
+    def pause(self) -> None:
+        """Hand out no more steps until `resume`; running steps end, submits are accepted."""
+        self._running().set_dispatching(on=False)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._running().set_dispatching(on=True)
