@@ -210,7 +210,13 @@ def _forward(
 
 
 def _undo(
-    program: Program, id: str, position: int, counter: int, phase: int, unit: str | None, attempt: int  # noqa: A002
+    program: Program,
+    id: str,  # noqa: A002
+    position: int,
+    counter: int,
+    phase: int,
+    unit: str | None,
+    attempt: int,
 ) -> Outcome:
     how = next((item.undo for item in program.operations if item.unit == unit and item.undo != "ok"), "ok")
     if how == "broken" or (how == "flaky" and attempt <= 1):

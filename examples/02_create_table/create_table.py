@@ -1,8 +1,8 @@
 """Create a partitioned table: several files and a catalog entry that must agree, or not exist at all.
 
-    python create_table.py DIRECTORY              the table words, counted from this interpreter's json package
-    python create_table.py DIRECTORY --crash      every region kills its own worker once; the result is the same
-    python create_table.py DIRECTORY --fail       the last step fails; nothing is left behind
+python create_table.py DIRECTORY              the table words, counted from this interpreter's json package
+python create_table.py DIRECTORY --crash      every region kills its own worker once; the result is the same
+python create_table.py DIRECTORY --fail       the last step fails; nothing is left behind
 """
 
 import argparse

@@ -103,7 +103,9 @@ def test_children_that_are_left_outlive_their_parent_with_their_locks_and_fail_a
     stage = Stage(workers=4, rollback_supported=True)
     stage.submit(stage.new("p", unit=""))
     key = (LockKey.write("t"),)
-    stage.answer("p", _suspend(stage.new("a", unit=""), stage.new("b", unit="", locks=key), wait="any", on_parent_end="leave"))
+    stage.answer(
+        "p", _suspend(stage.new("a", unit=""), stage.new("b", unit="", locks=key), wait="any", on_parent_end="leave")
+    )
     stage.answer("a", DONE)
 
     stage.answer("p", DONE)

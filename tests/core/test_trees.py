@@ -318,7 +318,9 @@ def test_a_parent_that_locks_by_the_step_keeps_what_its_children_locked() -> Non
     stage.submit(stage.new("p", "S", locks=(LockKey.write("own"), LockKey.read("child"))))
     stage.answer("p", _suspend(stage.new("c", locks=(LockKey.write("child"),))))
     stage.answer("c", DONE)
-    stage.submit(stage.new("stranger", locks=(LockKey.write("child"),)), stage.new("other", locks=(LockKey.write("own"),)))
+    stage.submit(
+        stage.new("stranger", locks=(LockKey.write("child"),)), stage.new("other", locks=(LockKey.write("own"),))
+    )
     assert "stranger" not in stage.inbox
 
     stage.answer("p", Advanced(state=b""))
