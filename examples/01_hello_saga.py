@@ -8,16 +8,11 @@ class Order(Saga):  # a Saga is a dataclass: its fields are its persisted state
     paid: bool = False
 
     @step
-    def pay(self, ctx):
-        self.paid = True
-
+    def pay(self, ctx): self.paid = True
     @pay.undo
-    def refund(self, ctx):
-        self.paid = False
-
+    def refund(self, ctx): self.paid = False
     @step
-    def ship(self, ctx):
-        return f"tracking-{ctx.idempotency_key}"
+    def ship(self, ctx): return f"tracking-{ctx.idempotency_key}"
 
 
 with ProcedureManager("state") as manager:  # a directory; starts workers, recovers what was unfinished
