@@ -1,0 +1,248 @@
+"""What a power cut may leave of a commit: every order of its sectors, rebuilt and read.
+
+    python -m actorproc.testing.torn_writes --states 20000 --seed 1
+
+LMDB in its default mode writes the changed pages, waits for the disk (``fdatasync``), and then writes one of the
+two meta pages, synchronously. Until the wait is over the disk may have taken any of the 512-byte sectors and left
+out the others; the meta page, whose contents lie within one sector, is on disk or it is not. So the states a power
+cut can leave are known from the file before and the file after a commit (the method is that of ALICE, Pillai 2014,
+with the order of system calls given). Each state must read as the store before the commit, or, with the new meta
+page, as the store after it: nothing acknowledged is missing and nothing is half there.
+
+The tool is tested against a mode without the wait (`--weak`): there a new meta page may meet old data, and the
+states that read as neither must be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from actorproc.errors import ActorprocError
+from actorproc.model.policies import LockMode
+from actorproc.model.records import LockRecord, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import DeleteLock, PutLock, PutProcedure, PutStep, Was, Write
+from actorproc.store.directory import DATA_FILE, LOCK_FILE
+from actorproc.store.lmdb import LmdbReader, LmdbStore
+from actorproc.store.tables import Table
+
+__all__ = ["TornCommit", "Verdict", "main", "record_commits", "try_states"]
+
+SECTOR = 512
+_META_BYTES = 2 * 4096
+"""The two meta pages stand first."""
+
+View = dict[tuple[Table, bytes], bytes]
+
+
+class TornCommit(msgspec.Struct, frozen=True):
+    """One commit: the data file and the rows before and after it."""
+
+    before: bytes
+    after: bytes
+    view_before: View
+    view_after: View
+
+    @property
+    def sectors(self) -> list[int]:
+        """Numbers of the sectors of data pages that the commit changed."""
+        first = _META_BYTES // SECTOR
+        padded = self.before.ljust(len(self.after), b"\0")
+        return [
+            number
+            for number in range(first, len(self.after) // SECTOR)
+            if padded[number * SECTOR : (number + 1) * SECTOR] != self.after[number * SECTOR : (number + 1) * SECTOR]
+        ]
+
+
+class Verdict(msgspec.Struct):
+    """What was tried and what was found."""
+
+    states: int = 0
+    kept_old: int = 0
+    """States that read as the store before the commit."""
+    took_new: int = 0
+    """States that read as the store after it."""
+    wrong: int = 0
+    """States that read as neither, or not at all: an acknowledged commit lost, or a half one seen."""
+    noticed: int = 0
+    """Of the wrong ones, those that the store refused to read."""
+    examples: list[str] = msgspec.field(default_factory=list)
+
+
+def record_commits(path: Path, seed: int, commits: int) -> list[TornCommit]:
+    """Run random commits on a new store in `path`; the file is copied around each."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    store = LmdbStore(path)
+    epoch = store.own()
+    data = path / DATA_FILE
+    torn: list[TornCommit] = []
+    try:
+        before, view = data.read_bytes(), _view(path)
+        for batch, writes in enumerate(_workload(chance, commits), 1):
+            store.commit(writes, epoch, batch)
+            after, now = data.read_bytes(), _view(path)
+            torn.append(TornCommit(before, after, view, now))
+            before, view = after, now
+    finally:
+        store.close()
+    return torn
+
+
+def try_states(torn: Sequence[TornCommit], folder: Path, *, states: int, seed: int, weak: bool = False) -> Verdict:
+    """Rebuild `states` states of these commits in `folder` and read each. `weak`: the meta page waits for nothing."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    verdict = Verdict()
+    folder.mkdir(mode=0o700)
+    while verdict.states < states:
+        commit = chance.choice(torn)
+        new_meta = chance.random() < 0.25
+        sectors = commit.sectors
+        share = 1.0 if new_meta and not weak else chance.random()
+        taken = {number for number in sectors if chance.random() < share}
+        image = _image(commit, taken, new_meta=new_meta, cut=chance.random() < 0.1 and not new_meta)
+        verdict.states += 1
+        _judge(commit, image, folder, verdict, new_meta=new_meta, weak=weak)
+    return verdict
+
+
+def _judge(commit: TornCommit, image: bytes, folder: Path, verdict: Verdict, *, new_meta: bool, weak: bool) -> None:
+    data = folder / DATA_FILE
+    with contextlib.suppress(FileNotFoundError):
+        (folder / LOCK_FILE).unlink()
+    data.write_bytes(image)
+    data.chmod(0o600)
+    # Pages that point nowhere are a bus error in LMDB: where such are expected, a child reads.
+    answer = (
+        _in_child(lambda: _compare(commit, folder, new_meta=new_meta))
+        if weak
+        else _compare(commit, folder, new_meta=new_meta)
+    )
+    if answer == "as wanted" and new_meta:
+        verdict.took_new += 1
+    elif answer == "as wanted":
+        verdict.kept_old += 1
+    else:
+        verdict.wrong += 1
+        verdict.noticed += answer == "refused"
+        verdict.examples.append(f"state {verdict.states}: {answer}")
+
+
+def _compare(commit: TornCommit, folder: Path, *, new_meta: bool) -> str:
+    """Read a state as an engine would; "as wanted", "refused", or what is wrong."""
+    try:
+        found = _view_alone(folder)
+    except ActorprocError:
+        return "refused"
+    return "as wanted" if found == (commit.view_after if new_meta else commit.view_before) else "other rows"
+
+
+def _in_child(ask: Callable[[], str]) -> str:
+    answers = ("as wanted", "refused", "other rows")
+    child = os.fork()
+    if child == 0:
+        code = len(answers)
+        try:
+            code = answers.index(ask())
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    code = os.waitstatus_to_exitcode(status)
+    return answers[code] if 0 <= code < len(answers) else f"the reader died with {code}"
+
+
+def _image(commit: TornCommit, taken: set[int], *, new_meta: bool, cut: bool) -> bytes:
+    """The data file with some of the commit's sectors; `cut`: its new length was not stored either."""
+    image = bytearray(commit.before.ljust(len(commit.after), b"\0"))
+    for number in taken:
+        image[number * SECTOR : (number + 1) * SECTOR] = commit.after[number * SECTOR : (number + 1) * SECTOR]
+    if new_meta:
+        image[:_META_BYTES] = commit.after[:_META_BYTES]
+    return bytes(image[: len(commit.before)] if cut else image)
+
+
+def _view(path: Path) -> View:
+    """All rows of a store that is open in this process: read from a copy."""
+    with tempfile.TemporaryDirectory(prefix="actorproc-torn-") as name:
+        folder = Path(name, "copy")
+        folder.mkdir(mode=0o700)
+        shutil.copyfile(path / DATA_FILE, folder / DATA_FILE)
+        (folder / DATA_FILE).chmod(0o600)
+        return _view_alone(folder)
+
+
+def _view_alone(folder: Path) -> View:
+    with LmdbReader(folder, allow_any_filesystem=True) as reader:
+        reader.load()
+        with reader._view() as rows:
+            return {(table, key): value for table in Table for key, value in rows.scan(table)}
+
+
+def _workload(chance: random.Random, commits: int) -> Iterator[list[Write]]:
+    """Commits as an engine makes them: submits, steps with their heads, locks taken and given back, ends."""
+    heads: list[ProcedureRecord] = []
+    for number in range(commits):
+        writes: list[Write] = []
+        for _ in range(chance.randint(1, 6)):
+            if not heads or chance.random() < 0.3:
+                seq = len(heads) + 1
+                head = ProcedureRecord(
+                    id=f"p{chance.getrandbits(64):016x}", type_name="torn", version=1, root="", parent=None, seq=seq
+                )
+                head.root = head.id
+                heads.append(head)
+                was = None
+                writes.append(PutLock(LockRecord(f"cat/{seq}", LockMode.WRITE, head.id, head.id, float(number))))
+            else:
+                head = chance.choice(heads)
+                was = Was(head.state, head.due_at, head.finished_at)
+                head.step += 1
+                head.records = head.step
+                if head.state is not ProcedureState.SUCCESS and chance.random() < 0.2:
+                    head.state, head.finished_at = ProcedureState.SUCCESS, float(number)
+                    writes.append(DeleteLock(f"cat/{head.seq}", head.id))
+            step = StepRecord(
+                procedure=head.id,
+                number=head.step,
+                kind=StepKind.STEP,
+                at=float(number),
+                state=chance.randbytes(chance.choice((8, 80, 800, 9000))),
+            )
+            writes += [PutStep(step), PutProcedure(msgspec.structs.replace(head), was)]
+        yield writes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; 0 when no state was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m actorproc.testing.torn_writes", description=__doc__)
+    parser.add_argument("--states", type=int, default=20_000, help="states to try (20000)")
+    parser.add_argument("--commits", type=int, default=40, help="commits to tear (40)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--weak", action="store_true", help="the disk is not waited for: must find wrong states")
+    options = parser.parse_args(arguments)
+    # In memory when there is such a directory: what is tried is the reading, not the disk.
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="actorproc-torn-", dir=where) as name:
+        torn = record_commits(Path(name, "store"), options.seed, options.commits)
+        verdict = try_states(torn, Path(name, "state"), states=options.states, seed=options.seed, weak=options.weak)
+    sys.stdout.write(
+        f"{verdict.states} states of {len(torn)} torn commits (seed {options.seed}): {verdict.kept_old} read as before "
+        f"the commit, {verdict.took_new} as after it, {verdict.wrong} wrong ({verdict.noticed} of them refused)\n"
+    )
+    for example in verdict.examples[:5]:
+        sys.stdout.write(f"  {example}\n")
+    return 1 if verdict.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
