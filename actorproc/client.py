@@ -1,0 +1,113 @@
+"""A manager that runs in another process, used as if it ran in this one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from actorproc.actors.clock import SystemClock
+from actorproc.config import Config
+from actorproc.control.engine import RemoteEngine
+from actorproc.errors import ManagerStopped
+from actorproc.facade.base import RunningEngine
+from actorproc.facade.keeping import Keeping
+from actorproc.facade.repairing import Repairing
+from actorproc.facade.submitting import Submitting
+from actorproc.facade.verbs import Verbs
+from actorproc.info import Health
+from actorproc.procedure.function import ProcedureFunction
+from actorproc.queries import Queries
+from actorproc.registration import Registration
+
+__all__ = ["ProcedureClient"]
+
+_C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
+
+
+class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
+    """Submits to, waits for, watches and steers the procedures of a manager in another process of this user.
+
+    ``path`` is the manager's directory. It has the methods of `ProcedureManager`, with the same results and errors,
+    save those of its life (``start``, ``stop``). Reading what is stored needs no manager. Everything else waits up to
+    ``patience`` seconds (default 30) for one to run: a restart of the manager is a pause, after which handles and
+    watches go on. Then it raises `ManagerStopped`. A verb that was lost with the manager and must not be repeated
+    unasked (`retry`, `bypass`, …) raises `OutcomeUnknown`; `submit` and `signal` are repeated, and count once.
+
+    Classes travel with the first submit, as they do to workers; ``procedures`` names those whose outputs are to be
+    decoded here without a submit. Nothing is touched before the first call. May be used from any thread; use it in a
+    ``with``, or `close` it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        procedures: Iterable[type | ProcedureFunction[..., Any]] = (),
+        patience: float = 30.0,
+        config: Config | None = None,
+    ) -> None:
+        if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience >= 0:
+            msg = f"patience is a number of seconds, at least 0, not {patience!r:.60}"
+            raise ValueError(msg)
+        self._path = os.fspath(path)
+        self._config = config if config is not None else Config()
+        self._clock = SystemClock()
+        self._types = Registration(self._path, self._config.signing_key)
+        self._engine = RemoteEngine(self._path, patience=patience, max_frame=self._config.max_frame)
+        self._pid = os.getpid()
+        self._attached = False
+        for procedure_class in procedures:
+            self.register(procedure_class)
+
+    def register(self, procedure_class: _C) -> _C:
+        """Make a class or a `procedure` function known here and to the manager. Usable as a decorator."""
+        self._types.register(procedure_class)
+        return procedure_class
+
+    def health(self) -> Health:
+        """How the manager does; never raises. "stopped" when none answers within the patience."""
+        if self._engine.closed or self._engine.manager_status() is None:
+            return Health.stopped()
+        return Queries(self._running()).health(None)
+
+    def close(self) -> None:
+        """Leave the manager. Procedures go on. Idempotent."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def post(self, errand: Callable[[], object]) -> None:
+        """Run a callback on the client's thread for callbacks."""
+        self._engine.post(errand)
+
+    def _running(self) -> RunningEngine:
+        self._check_fork()
+        if self._engine.closed:
+            msg = "this client was closed; make another one"
+            raise ManagerStopped(msg)
+        return self._engine
+
+    def _describe(self, *arguments: Any, **options: Any) -> Any:
+        if not self._attached:
+            # A manager has been there, so its key is: what is signed here must be known there.
+            self._engine.open()
+            self._types.definitions()
+            self._types.attach(self._engine)
+            self._attached = True
+        return super()._describe(*arguments, **options)

@@ -1,0 +1,1 @@
+"""The private socket through which other processes of the same user reach a running manager."""

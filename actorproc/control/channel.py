@@ -1,0 +1,297 @@
+"""A client's connection: calls go out, answers come back, and a lost connection is made again.
+
+A call that may be repeated without harm is sent again to the next manager; one that may not ends in
+`OutcomeUnknown`, because nobody can say whether the lost one was heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actorproc.control.wire import (
+    PROTOCOL,
+    Answer,
+    Call,
+    Hello,
+    SocketAddress,
+    Torn,
+    decode_as,
+    encode,
+    error_from,
+    framed,
+    read_frame,
+)
+from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
+
+__all__ = ["Channel", "Pending"]
+
+logger = logging.getLogger("actorproc")
+
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.5
+
+
+class Pending:
+    """A call that has no answer yet."""
+
+    def __init__(self, call: Call, gives: Any, *, repeatable: bool) -> None:
+        self.call = call
+        self.gives = gives
+        self.repeatable = repeatable
+        self.on_change: Callable[[msgspec.Raw], None] | None = None
+        """Gets what a stream brings, on the reading thread."""
+        self.renew: Callable[[], bytes] | None = None
+        """The body when the call is sent again."""
+        self.future: Future[Any] = Future()
+        self.sent = False
+
+
+class Channel:
+    """Calls to whichever manager runs on a directory. Any thread.
+
+    ``patience`` is how many seconds a call waits for a manager, from the call or from the loss of the connection.
+    ``greet`` gives calls to be made first on every new connection.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, patience: float, max_frame: int) -> None:
+        self._directory = Path(directory)
+        self._patience = patience
+        self._max_frame = max_frame
+        self._lock = threading.Condition()
+        self._sending = threading.Lock()
+        self._pending: dict[int, Pending] = {}
+        self._greetings: list[tuple[str, str, bytes]] = []
+        self._number = 0
+        self._sock: socket.socket | None = None
+        self._connecting = False
+        self._closed = False
+        self.hello: Hello | None = None
+
+    # ------------------------------------------------------------ calls
+    def call(
+        self,
+        kind: str,
+        name: str,
+        body: bytes,
+        gives: Any,
+        *,
+        repeatable: bool = True,
+        on_change: Callable[[msgspec.Raw], None] | None = None,
+        renew: Callable[[], bytes] | None = None,
+    ) -> Pending:
+        """Send a call; its `future` has the answer."""
+        with self._lock:
+            if self._closed:
+                msg = "this client was closed; make another one"
+                raise ManagerStopped(msg)
+            self._number += 1
+            pending = Pending(Call(self._number, kind, name, msgspec.Raw(body)), gives, repeatable=repeatable)
+            pending.on_change, pending.renew = on_change, renew
+            self._pending[self._number] = pending
+            sock = self._sock
+            if sock is None:
+                self._connect_soon()
+        if sock is not None:
+            with self._sending:
+                self._send(sock, pending)
+        return pending
+
+    def drop(self, pending: Pending) -> None:
+        """Nobody waits for this call any more."""
+        with self._lock:
+            self._pending.pop(pending.call.number, None)
+
+    def tell(self, kind: str, number: int) -> None:
+        """Say something about an earlier call, if there is a connection."""
+        sock = self._sock
+        if sock is not None:
+            with self._sending:
+                _send_all(sock, framed(Call(number, kind, "", msgspec.Raw(encode(None)))))
+
+    def greet(self, kind: str, name: str, body: bytes) -> None:
+        """Make this call first on every connection to come, and now."""
+        with self._lock:
+            self._greetings.append((kind, name, body))
+        self.call(kind, name, body, Any)
+
+    def close(self) -> None:
+        """End it; who waits gets `ManagerStopped`. Idempotent."""
+        with self._lock:
+            self._closed = True
+            sock, self._sock = self._sock, None
+            waiting, self._pending = list(self._pending.values()), {}
+            self._lock.notify_all()
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for pending in waiting:
+            _fail(pending.future, ManagerStopped("this client was closed"))
+
+    def _send(self, sock: socket.socket, pending: Pending) -> None:
+        """Called with the right to send."""
+        call = pending.call
+        if pending.sent and pending.renew is not None:
+            call = msgspec.structs.replace(call, body=msgspec.Raw(pending.renew()))
+        pending.sent = True
+        frame = framed(call)
+        if len(frame) > self._max_frame:
+            self.drop(pending)
+            msg = f"a call of {len(frame)} bytes is longer than a frame may be ({self._max_frame}); send less at a time"
+            _fail(pending.future, EngineError(msg))
+            return
+        _send_all(sock, frame)
+
+    # ------------------------------------------------------------ the connection
+    def _connect_soon(self) -> None:
+        """Called with the lock held."""
+        if not self._connecting and not self._closed:
+            self._connecting = True
+            threading.Thread(target=self._live, name="actorproc-client", daemon=True).start()
+
+    def _live(self) -> None:
+        """Connect, read to the end of the connection, and again while somebody waits."""
+        while True:
+            try:
+                sock = self._connect()
+            except ActorprocError as error:
+                self._give_up(error)
+                return
+            if self._begin(sock):
+                self._read(sock)
+            sock.close()
+            if not self._end():
+                return
+
+    def _begin(self, sock: socket.socket) -> bool:
+        """Greet, and send again what has no answer; False when the client was closed meanwhile."""
+        with self._sending:
+            with self._lock:
+                if self._closed:
+                    return False
+                self._sock = sock
+                again = list(self._pending.values())
+                greetings = list(self._greetings)
+            for kind, name, body in greetings:
+                _send_all(sock, framed(Call(0, kind, name, msgspec.Raw(body))))
+            for pending in again:
+                self._send(sock, pending)
+        return True
+
+    def _end(self) -> bool:
+        """The connection is lost: give up what must not be repeated; True when others still wait."""
+        with self._lock:
+            self._sock = None
+            lost = [one for one in self._pending.values() if one.sent and not one.repeatable]
+            for one in lost:
+                del self._pending[one.call.number]
+            self._connecting = bool(self._pending) and not self._closed
+            goes_on = self._connecting
+        for one in lost:
+            msg = f"the manager went away while {one.call.name!r} was asked; look at the procedure, and ask again"
+            _fail(one.future, OutcomeUnknown(msg))
+        return goes_on
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return self._try_to_connect()
+            except (OSError, Torn) as error:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closed:
+                    msg = (
+                        f"no manager answers at {self._directory} (waited {self._patience:g} s): {error}. Start one on "
+                        "this directory, or give the client more patience"
+                    )
+                    raise ManagerStopped(msg) from error
+                with self._lock:
+                    self._lock.wait_for(lambda: self._closed, min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _try_to_connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with SocketAddress(self._directory) as address:
+                sock.connect(address)
+            sock.settimeout(10.0)
+            answer: Answer = decode_as(read_frame(sock, self._max_frame), Answer)
+            sock.settimeout(None)
+            self.hello = _checked(answer)
+        except PermissionError as error:
+            sock.close()
+            raise EngineError(f"no permission to reach the manager at {self._directory}: {error}") from error
+        except msgspec.DecodeError as error:
+            sock.close()
+            raise EngineError(f"what answers at {self._directory} is no actorproc manager: {error}") from error
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _give_up(self, error: ActorprocError) -> None:
+        with self._lock:
+            self._connecting = False
+            waiting, self._pending = list(self._pending.values()), {}
+        for pending in waiting:
+            _fail(pending.future, error)
+
+    def _read(self, sock: socket.socket) -> None:
+        try:
+            while True:
+                self._hear(decode_as(read_frame(sock, 2**32 - 1), Answer))
+        except (Torn, msgspec.DecodeError) as error:
+            logger.debug("the connection to the manager at %s ended: %s", self._directory, error)
+
+    def _hear(self, answer: Answer) -> None:
+        with self._lock:
+            pending = self._pending.get(answer.number)
+            if pending is not None and answer.kind != "change":
+                del self._pending[answer.number]
+        if pending is None:
+            return
+        if answer.kind == "change":
+            if pending.on_change is not None:
+                pending.on_change(answer.body)
+        elif answer.kind == "error":
+            _fail(pending.future, error_from(answer.body))
+        else:
+            try:
+                pending.future.set_result(decode_as(answer.body, pending.gives))
+            except msgspec.DecodeError as error:
+                _fail(pending.future, EngineError(f"the manager's answer cannot be read: {error}"))
+
+
+def _fail(future: Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _send_all(sock: socket.socket, data: bytes) -> None:
+    try:
+        sock.sendall(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)  # the reading thread sees it, and takes care of what has no answer
+
+
+def _checked(answer: Answer) -> Hello:
+    """The manager's greeting. Raises its refusal, or ours."""
+    if answer.kind == "error":
+        raise error_from(answer.body)
+    hello: Hello = decode_as(answer.body, Hello)
+    if hello.protocol != PROTOCOL:
+        msg = f"the manager (pid {hello.pid}) speaks protocol {hello.protocol}, this client {PROTOCOL}"
+        raise EngineError(f"{msg}; use the same version of actorproc on both sides")
+    return hello

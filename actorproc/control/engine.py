@@ -1,0 +1,290 @@
+"""An engine in another process, with the face of one in this process.
+
+What is stored is read from the store itself, which needs no manager; what only the live engine knows, and all that
+changes something, goes through the control socket.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from actorproc.actors.courier import Courier
+from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
+from actorproc.actors.subscription import Subscription
+from actorproc.changes import Change, Overflow
+from actorproc.control.channel import Channel
+from actorproc.control.methods import METHODS, REPEATABLE
+from actorproc.control.wire import decode_as, encode
+from actorproc.core.lock_table import LockWaiter
+from actorproc.errors import ActorprocError, ManagerStopped
+from actorproc.model.definitions import Definition
+from actorproc.model.events import Event, Signalled, Submitted
+from actorproc.model.ids import StepToken, WorkerId, new_id
+from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.store.base import ProcedureStore
+from actorproc.store.lmdb import LmdbReader
+from actorproc.workers.base import WorkerInfo
+from actorproc.workers.logbook import LogEntry
+
+__all__ = ["RemoteEngine"]
+
+_BUFFER = 10_000
+"""Changes that may wait at the manager's end."""
+
+
+class RemoteStore:
+    """The store, read here and copied by its owner."""
+
+    def __init__(self, reader: LmdbReader, channel: Channel) -> None:
+        self._reader = reader
+        self._channel = channel
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Have the owner copy the store."""
+        full = os.path.abspath(path)  # noqa: PTH100 - without following links: the owner checks what is there
+        report: BackupReport = _ask(self._channel, "backup", full)
+        return report
+
+
+class _Readers:
+    """LMDB lets a process open a store once, so all clients of a store share one reader."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[Path, tuple[LmdbReader, int]] = {}
+
+    def take(self, directory: Path) -> LmdbReader:
+        """The reader of a store, opened for the first who asks. Raises `EngineError`."""
+        with self._lock:
+            reader, users = self._open.get(directory) or (LmdbReader(directory), 0)
+            self._open[directory] = (reader, users + 1)
+            return reader
+
+    def give_back(self, directory: Path) -> None:
+        """One user less; the last one closes it."""
+        with self._lock:
+            reader, users = self._open.pop(directory)
+            if users > 1:
+                self._open[directory] = (reader, users - 1)
+            else:
+                reader.close()
+
+
+_readers = _Readers()
+
+
+class RemotePool:
+    """The workers of the other process."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def facts(self) -> dict[WorkerId, WorkerInfo]:
+        """Live workers."""
+        return dict(_ask(self._channel, "facts"))
+
+    @property
+    def limits(self) -> str:
+        """How memory limits are enforced there; "none" before the first connection."""
+        hello = self._channel.hello
+        return hello.limits if hello is not None else "none"
+
+    def stack(self, token: StepToken) -> str:
+        """The Python stack of a running step."""
+        return str(_ask(self._channel, "stack", token))
+
+    def logs(self, procedure: str) -> list[LogEntry]:
+        """What a procedure printed and logged."""
+        found: list[LogEntry] = _ask(self._channel, "logs", procedure)
+        return found
+
+
+class RemoteEngine:
+    """What `EngineTree` offers to the facade, for a client."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, patience: float, max_frame: int) -> None:
+        self._directory = directory
+        self._channel = Channel(directory, patience=patience, max_frame=max_frame)
+        self._courier = Courier()
+        self._opening = threading.Lock()
+        self._store: RemoteStore | None = None
+        self._place: Path | None = None
+        self._watching = threading.Lock()
+        self._watched: dict[str, Future[Ending]] = {}
+        self.pool = RemotePool(self._channel)
+        self.failure: ActorprocError | None = None
+        self.closed = False
+
+    @property
+    def store(self) -> ProcedureStore:
+        """The store, opened for reading when it is first needed. Raises `EngineError` when there is none."""
+        with self._opening:
+            if self.closed:
+                raise ManagerStopped("this client was closed")
+            if self._store is None:
+                place = Path(self._directory).resolve()
+                self._store = RemoteStore(_readers.take(place), self._channel)
+                self._place = place
+            return cast("ProcedureStore", self._store)
+
+    def open(self) -> None:
+        """Open the store for reading. Raises `EngineError` when there is none."""
+        _ = self.store
+
+    def close(self) -> None:
+        """Leave the manager and the store alone. Idempotent."""
+        with self._opening:
+            self.closed = True
+            self._store = None
+            place, self._place = self._place, None
+        self._channel.close()
+        self._courier.close(timeout=1.0)
+        if place is not None:
+            _readers.give_back(place)
+
+    # ------------------------------------------------------------ requests
+    def request(self, make: Callable[[int], Event]) -> Any:
+        """Send an event that names a reply, and wait for the reply."""
+        return self.ask(make).result()
+
+    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
+        """Send an event that names a reply; the future of the reply."""
+        event = make(0)
+        if isinstance(event, Signalled) and event.dedup is None:
+            event = msgspec.structs.replace(event, dedup=f"client {new_id()}")  # so it may be sent again
+        elif isinstance(event, Submitted):
+            # An id of ours may be known when the submit is repeated: then it is the same submit.
+            news = tuple(msgspec.structs.replace(new, fresh=False) for new in event.procedures)
+            event = msgspec.structs.replace(event, procedures=news)
+        name = type(event).__name__
+        gives = tuple[str, ...] if isinstance(event, Submitted) else Any
+        return self._channel.call("request", name, encode(event), gives, repeatable=name in REPEATABLE).future
+
+    def register(self, definition: Definition) -> None:
+        """Make a class known to the manager, and to every later one."""
+        self._channel.greet("call", "learn", encode((definition,)))
+
+    # ------------------------------------------------------------ ends
+    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+        """A future of the procedure's end, over restarts of the manager."""
+        with self._watching:
+            future = self._watched.get(id)
+            if future is None:
+                future = self._watched[id] = self._channel.call("end_of", id, encode(id), Ending).future
+                future.add_done_callback(lambda _: self._watched.pop(id, None))
+            return future
+
+    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
+        """Have each of these futures told the end of its procedure."""
+        for id_, future in ends:
+            self.watch(id_).add_done_callback(partial(_pass_on, future))
+
+    # ------------------------------------------------------------ streams
+    def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
+        """Tell a subscription what changes; after a loss of the manager it goes on where it stood, as far as known."""
+        last = since
+
+        def arrived(body: msgspec.Raw) -> None:
+            nonlocal last
+            kind, item = decode_as(body, tuple[str, msgspec.Raw])
+            if kind == Overflow.__name__:
+                subscription.mark_gap(decode_as(item, Overflow).seq)
+                return
+            change: Change = decode_as(item, Change)
+            last = change.seq
+            subscription.offer(change)
+
+        def asked() -> bytes:
+            return encode((subscription.id, last, subscription.steps, subscription.progress, _BUFFER))
+
+        pending = self._channel.call("watch", "", asked(), Any, on_change=arrived, renew=asked)
+
+        def over(future: Future[Any]) -> None:
+            error = future.exception()
+            subscription.end(None if isinstance(error, ManagerStopped) and subscription.id is None else error)
+
+        pending.future.add_done_callback(over)
+
+        def leave() -> None:
+            self._channel.tell("unwatch", pending.call.number)
+            self._channel.drop(pending)
+            subscription.end()
+
+        return leave
+
+    # ------------------------------------------------------------ questions
+    def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
+        """The live view of these heads."""
+        found: tuple[Described, ...] = _ask(self._channel, "describe", records)
+        return found
+
+    def lock_waiters(self) -> list[LockWaiter]:
+        """Procedures that wait for locks, in the order of the queue."""
+        found: list[LockWaiter] = _ask(self._channel, "lock_waiters")
+        return found
+
+    def dangling_locks(self) -> list[tuple[LockRecord, str]]:
+        """Stored locks that nobody will give up."""
+        found: list[tuple[LockRecord, str]] = _ask(self._channel, "dangling_locks")
+        return found
+
+    def manager_status(self) -> ManagerStatus | None:
+        """The manager's report; None when it does not answer."""
+        try:
+            status: ManagerStatus | None = _ask(self._channel, "manager_status")
+        except ActorprocError:
+            return None
+        return status
+
+    def metrics(self) -> ManagerMetrics:
+        """The manager's counters."""
+        found: ManagerMetrics = _ask(self._channel, "metrics")
+        return found
+
+    def slots(self) -> tuple[SlotStatus, ...]:
+        """The supervisor's report; empty when it does not answer."""
+        try:
+            found: tuple[SlotStatus, ...] = _ask(self._channel, "slots")
+        except ActorprocError:
+            return ()
+        return found
+
+    def open_gate(self) -> None:
+        """Let the steps run after a gated start."""
+        _ask(self._channel, "open_gate")
+
+    def compact(self) -> CompactionReport:
+        """Compact the store between two commits, and wait for it."""
+        report: CompactionReport = _ask(self._channel, "compact")
+        return report
+
+    def post(self, errand: Callable[[], object]) -> None:
+        """Run a callback on the thread for callbacks."""
+        self._courier.post(errand)
+
+
+def _ask(channel: Channel, name: str, *arguments: object) -> Any:
+    method = METHODS[name]
+    return channel.call("call", name, encode(arguments), method.gives, repeatable=method.repeatable).future.result()
+
+
+def _pass_on(wanted: Future[Ending], found: Future[Ending]) -> None:
+    if wanted.done():
+        return
+    error = found.exception()
+    if error is not None:
+        wanted.set_exception(error)
+    else:
+        wanted.set_result(found.result())

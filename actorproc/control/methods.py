@@ -1,0 +1,61 @@
+"""Which of the engine's methods other processes may call, and the types that go in and out."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+from actorproc.actors.messages import Described, ManagerMetrics, ManagerStatus, SlotStatus
+from actorproc.core.lock_table import LockWaiter
+from actorproc.model import events
+from actorproc.model.definitions import Definition
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.workers.base import WorkerInfo
+from actorproc.workers.logbook import LogEntry
+
+__all__ = ["METHODS", "REPEATABLE", "REQUESTS", "Method"]
+
+
+class Method(msgspec.Struct, frozen=True):
+    """Where the method is (`owner`: an attribute of the engine, "" for itself), and its types."""
+
+    owner: str
+    takes: tuple[Any, ...]
+    gives: Any
+    repeatable: bool = True
+    """Asked again after a lost connection without harm."""
+
+    @property
+    def arguments(self) -> Any:
+        """The type of all arguments together."""
+        return tuple.__class_getitem__(self.takes)
+
+
+METHODS: dict[str, Method] = {
+    "describe": Method("", (tuple[ProcedureRecord, ...],), tuple[Described, ...]),
+    "lock_waiters": Method("", (), list[LockWaiter]),
+    "dangling_locks": Method("", (), list[tuple[LockRecord, str]]),
+    "manager_status": Method("", (), ManagerStatus | None),
+    "metrics": Method("", (), ManagerMetrics),
+    "slots": Method("", (), tuple[SlotStatus, ...]),
+    "learn": Method("", (Definition,), None),
+    "open_gate": Method("", (), None),
+    "compact": Method("", (), CompactionReport),
+    "backup": Method("store", (str,), BackupReport, repeatable=False),
+    "facts": Method("pool", (), list[tuple[WorkerId, WorkerInfo]]),
+    "stack": Method("pool", (StepToken,), str),
+    "logs": Method("pool", (str,), list[LogEntry]),
+}
+
+REQUESTS: dict[str, type[events.Event]] = {
+    kind.__name__: kind for kind in get_args(events.Event) if "reply" in kind.__struct_fields__
+}
+"""The events that callers may send: those that are answered."""
+
+REPEATABLE = frozenset(
+    {"Submitted", "AbortRequested", "Signalled", "PauseRequested", "ResumeRequested", "Acknowledged"}
+)
+"""Requests that may be sent again when nobody knows whether the first was heard: twice is as good as once."""

@@ -1,0 +1,359 @@
+"""The manager's end of the control socket: a door for other processes of the same user.
+
+The socket lies in the store's directory (mode 0700), is itself of mode 0600, and every peer's user is checked as the
+kernel knows it. A connection has two threads, one that reads and one that writes, so a client that does not read
+holds up nobody; what it lets pile up beyond a bound costs it the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import socket
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actorproc.actors.messages import Ending
+from actorproc.actors.subscription import Subscription
+from actorproc.actors.tree import EngineTree
+from actorproc.config import Config
+from actorproc.control.methods import METHODS, REQUESTS
+from actorproc.control.wire import (
+    PROTOCOL,
+    SOCKET_FILE,
+    Answer,
+    Call,
+    Hello,
+    SocketAddress,
+    Torn,
+    decode_as,
+    encode,
+    error_to,
+    framed,
+    peer_uid,
+    read_frame,
+)
+from actorproc.errors import EngineError, ManagerBusy, ManagerStopped, NotAllowed, StateTooLarge, UsageError
+from actorproc.model.events import Submitted
+
+__all__ = ["ControlServer"]
+
+logger = logging.getLogger("actorproc")
+
+_CONNECTIONS = 256
+_BACKLOG_BYTES = 64 * 1024 * 1024
+"""What may wait for one client before its connection is given up."""
+_QUESTIONS = 4
+"""Threads for calls that may take long."""
+
+
+class ControlServer:
+    """Serves one running engine. `close` leaves no thread and no file."""
+
+    def __init__(self, engine: EngineTree, directory: str, config: Config) -> None:
+        self.engine = engine
+        self.config = config
+        self.hello = Hello(PROTOCOL, os.getpid(), engine.epoch, config.max_frame, config.max_state, engine.pool.limits)
+        self.questions = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-call")
+        self._directory = Path(directory)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connections: set[_Connection] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._accept, name="actorproc-control", daemon=True)
+
+    def start(self) -> None:
+        """Open the door. Raises `EngineError` when the socket cannot be made."""
+        try:
+            self._make_room()
+            os.fchmod(self._listener.fileno(), 0o600)  # before it has a name, so it never has another mode
+            with SocketAddress(self._directory) as address:
+                self._listener.bind(address)
+            self._listener.listen(64)
+        except (OSError, EngineError) as error:
+            self._listener.close()
+            self.questions.shutdown(wait=False)
+            if isinstance(error, EngineError):
+                raise
+            msg = f"the control socket {self._directory / SOCKET_FILE} cannot be made: {error}"
+            raise EngineError(msg) from error
+        self._thread.start()
+
+    def _make_room(self) -> None:
+        """The owner of the store is alone here, so a socket that an earlier owner left may go."""
+        path = self._directory / SOCKET_FILE
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                msg = f"{path} is in the way and no socket; remove it"
+                raise EngineError(msg)
+            path.unlink()
+
+    def close(self) -> None:
+        """Shut the door and all connections. Idempotent."""
+        with self._lock:
+            closed, self._closed = self._closed, True
+            connections = list(self._connections)
+        if closed:
+            return
+        with contextlib.suppress(OSError):
+            (self._directory / SOCKET_FILE).unlink()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in connections:
+            connection.close()
+        self.questions.shutdown(wait=False, cancel_futures=True)
+        for thread in (self._thread, *(thread for connection in connections for thread in connection.threads)):
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(timeout=5.0)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                threading.Event().wait(0.05)  # too many open files: it passes, and nothing else must suffer
+                continue
+            self._let_in(sock)
+
+    def _let_in(self, sock: socket.socket) -> None:
+        refused: UsageError | None = None
+        try:
+            if peer_uid(sock) != os.geteuid():
+                refused = NotAllowed("this manager answers its own user only")
+        except OSError:
+            sock.close()
+            return
+        connection = _Connection(self, sock)
+        with self._lock:
+            if self._closed:
+                sock.close()
+                return
+            if len(self._connections) >= _CONNECTIONS:
+                refused = ManagerBusy(f"{_CONNECTIONS} programs are connected to this manager; close one of them")
+            else:
+                self._connections.add(connection)
+        if refused is not None:
+            with contextlib.suppress(OSError):
+                sock.settimeout(1.0)
+                sock.sendall(framed(Answer(0, "error", msgspec.Raw(error_to(refused)))))
+            with self._lock:
+                self._connections.discard(connection)
+            sock.close()
+            return
+        connection.start()
+
+    def forget(self, connection: _Connection) -> None:
+        """A connection has ended."""
+        with self._lock:
+            self._connections.discard(connection)
+
+
+class _Connection:
+    """One client."""
+
+    def __init__(self, server: ControlServer, sock: socket.socket) -> None:
+        self._server = server
+        self._engine = server.engine
+        self._sock = sock
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        self._leaves: dict[int, Callable[[], None]] = {}
+        """How to end each watch, by the number of its call."""
+        self.threads = (
+            threading.Thread(target=self._read, name="actorproc-control-read", daemon=True),
+            threading.Thread(target=self._write, name="actorproc-control-write", daemon=True),
+        )
+
+    def start(self) -> None:
+        """Greet, then serve."""
+        self._answer(0, "hello", encode(self._server.hello))
+        for thread in self.threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End it. Idempotent, any thread."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            leaves, self._leaves = list(self._leaves.values()), {}
+        for leave in leaves:
+            leave()
+        # First: it wakes the reading thread, which a mere close would leave asleep. Then the writing one may close.
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._outbox.put(None)
+        self._server.forget(self)
+
+    # ------------------------------------------------------------ out
+    def _answer(self, number: int, kind: str, body: bytes) -> None:
+        frame = framed(Answer(number, kind, msgspec.Raw(body)))
+        with self._lock:
+            if self._closed:
+                return
+            self._waiting += len(frame)
+            too_much = self._waiting > max(_BACKLOG_BYTES, 2 * len(frame))
+        self._outbox.put(frame)
+        if too_much:
+            logger.warning("a client of the control socket reads too slowly; its connection is closed")
+            self.close()
+
+    def _write(self) -> None:
+        try:
+            while (frame := self._outbox.get()) is not None:
+                self._sock.sendall(frame)
+                with self._lock:
+                    self._waiting -= len(frame)
+        except OSError:
+            pass
+        self.close()
+        self._sock.close()
+
+    # ------------------------------------------------------------ in
+    def _read(self) -> None:
+        limit = self._server.config.max_frame
+        try:
+            while True:
+                self._take(decode_as(read_frame(self._sock, limit), Call))
+        except (Torn, msgspec.DecodeError) as error:
+            if not self._closed:
+                logger.debug("a connection of the control socket ended: %s", error)
+        except Exception:
+            logger.exception("a connection of the control socket failed")
+        self.close()
+
+    def _take(self, call: Call) -> None:
+        kinds: dict[str, Callable[[Call], None]] = {
+            "request": self._request,
+            "call": self._call,
+            "end_of": self._end_of,
+            "watch": self._watch,
+            "unwatch": self._unwatch,
+        }
+        try:
+            kinds.get(call.kind, _unknown)(call)
+        except msgspec.DecodeError as error:
+            self._fail(call.number, UsageError(f"{call.name[:40]!r} does not take these arguments: {error}"))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            self._fail(call.number, error)
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        self._answer(number, "error", error_to(error))
+
+    def _settle(self, number: int, future: Future[Any]) -> None:
+        error = future.exception()
+        if isinstance(error, ManagerStopped):
+            self.close()  # it goes on with the next manager: a client waits for that one
+        elif error is not None:
+            self._fail(number, error)
+        else:
+            self._answer(number, "ok", encode(future.result()))
+
+    def _request(self, call: Call) -> None:
+        kind = REQUESTS.get(call.name)
+        if kind is None:
+            msg = f"this manager takes no request {call.name!r:.40}; use the same version on both sides"
+            raise UsageError(msg)
+        event = decode_as(call.body, kind)
+        if isinstance(event, Submitted):
+            for new in event.procedures:
+                if len(new.state) > self._server.config.max_state:
+                    msg = f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is "
+                    raise StateTooLarge(f"{msg}{self._server.config.max_state}")
+        future = self._engine.ask(lambda reply: msgspec.structs.replace(event, reply=reply))
+        future.add_done_callback(partial(self._settle, call.number))
+
+    def _call(self, call: Call) -> None:
+        method = METHODS.get(call.name)
+        if method is None:
+            msg = f"this manager has no method {call.name!r:.40} for others; use the same version on both sides"
+            raise UsageError(msg)
+        arguments = decode_as(call.body, method.arguments)
+        if call.name == "learn":  # in order: a submit of the class may come next
+            self._engine.learn(*arguments)
+            self._answer(call.number, "ok", encode(None))
+            return
+        owner = getattr(self._engine, method.owner) if method.owner else self._engine
+        future = self._server.questions.submit(_shown, getattr(owner, call.name), arguments)
+        future.add_done_callback(partial(self._settle, call.number))
+
+    def _end_of(self, call: Call) -> None:
+        future: Future[Ending] = Future()
+        future.add_done_callback(partial(self._settle, call.number))
+        self._engine.watch_each([(decode_as(call.body, str), future)])
+
+    # ------------------------------------------------------------ streams
+    def _watch(self, call: Call) -> None:
+        id_, since, steps, progress, bound = decode_as(call.body, tuple[str | None, int | None, bool, bool, int])
+        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound)
+        leave = self._engine.subscribe(subscription, since)
+
+        def end() -> None:
+            leave()
+            subscription.end()
+
+        with self._lock:
+            gone = self._closed
+            self._leaves[call.number] = end
+        if gone:
+            end()
+            return
+        self._pump(call.number, subscription)
+
+    def _pump(self, number: int, subscription: Subscription) -> None:
+        """Pass on what is there, and come again when there is more; the thread that changed it does the work."""
+        try:
+            while True:
+                ready, item = subscription.take_now(
+                    lambda: _ignore_stopped(self._server.questions, self._pump, number, subscription)
+                )
+                if not ready:
+                    return
+                if item is None:
+                    self._answer(number, "ok", encode(None))
+                    break
+                self._answer(number, "change", encode((type(item).__name__, item)))
+        except ManagerStopped:
+            self.close()
+        except Exception as error:  # noqa: BLE001 - it is the watcher's
+            self._fail(number, error)
+        with self._lock:
+            leave = self._leaves.pop(number, None)
+        if leave is not None:
+            leave()
+
+    def _unwatch(self, call: Call) -> None:
+        with self._lock:
+            leave = self._leaves.pop(call.number, None)
+        if leave is not None:
+            leave()
+
+
+def _unknown(call: Call) -> None:
+    msg = f"this manager knows no call of the kind {call.kind!r:.40}; use the same version on both sides"
+    raise UsageError(msg)
+
+
+def _ignore_stopped(pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the door is being shut
+        pool.submit(work, *arguments)
+
+
+def _shown(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """A result as msgpack can hold it: mappings by structs become pairs."""
+    result = method(*arguments)
+    return list(result.items()) if isinstance(result, dict) else result

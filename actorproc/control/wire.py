@@ -1,0 +1,184 @@
+"""What goes through the control socket: frames, calls, answers, and errors as data.
+
+A frame is a 4-byte big-endian length and a msgpack array. A client numbers its calls; every answer repeats the
+number. Nothing here is ever unpickled: values are decoded as the types that the call's name stands for, and what
+does not fit is a `UsageError` for the other side.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actorproc import errors
+from actorproc.errors import ActorprocError, EngineError, InternalError
+
+__all__ = [
+    "HEADER",
+    "PROTOCOL",
+    "SOCKET_FILE",
+    "Answer",
+    "Call",
+    "Hello",
+    "SocketAddress",
+    "Torn",
+    "decode_as",
+    "encode",
+    "error_from",
+    "error_to",
+    "framed",
+    "peer_uid",
+    "read_frame",
+]
+
+PROTOCOL = 1
+SOCKET_FILE = "control.sock"
+HEADER = struct.Struct(">I")
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Torn(Exception):
+    """The connection ended, or what came is no frame of this protocol."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """From a client. `kind` says what `name` is: an event, a method of the engine, or a stream."""
+
+    number: int
+    kind: str
+    """request, call, end_of, watch, unwatch."""
+    name: str
+    body: msgspec.Raw
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """From the manager."""
+
+    number: int
+    kind: str
+    """hello, ok, error, change."""
+    body: msgspec.Raw
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The first answer on a connection, with number 0."""
+
+    protocol: int
+    pid: int
+    epoch: int
+    max_frame: int
+    max_state: int
+    limits: str
+    """How memory limits are enforced there."""
+
+
+# ---------------------------------------------------------------- frames
+def framed(message: Call | Answer) -> bytes:
+    """A message as it goes through the socket."""
+    body = encode(message)
+    return HEADER.pack(len(body)) + body
+
+
+def read_frame(sock: socket.socket, limit: int) -> bytes:
+    """The next frame's body. Raises `Torn`."""
+    (length,) = HEADER.unpack(_read(sock, HEADER.size))
+    if length > limit:
+        msg = f"a frame of {length} bytes is longer than {limit}"
+        raise Torn(msg)
+    return _read(sock, length)
+
+
+def _read(sock: socket.socket, size: int) -> bytes:
+    chunks = bytearray()
+    while len(chunks) < size:
+        try:
+            chunk = sock.recv(min(size - len(chunks), 1 << 20))
+        except OSError as error:
+            raise Torn(str(error)) from error
+        if not chunk:
+            msg = "the connection ended"
+            raise Torn(msg)
+        chunks += chunk
+    return bytes(chunks)
+
+
+def decode_as(body: bytes | msgspec.Raw, type_: Any) -> Any:
+    """A value of this type. Raises `msgspec.DecodeError`."""
+    return msgspec.msgpack.decode(body, type=type_)
+
+
+# ---------------------------------------------------------------- errors
+class _Failure(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    message: str
+    extras: dict[str, Any]
+
+
+def error_to(error: BaseException) -> bytes:
+    """An error as data: an `ActorprocError` or a builtin by name, anything else as `InternalError`."""
+    kind = type(error)
+    is_ours = isinstance(error, ActorprocError) and getattr(errors, kind.__name__, None) is kind
+    is_builtin = getattr(builtins, kind.__name__, None) is kind and isinstance(error, Exception)
+    name = kind.__name__ if is_ours or is_builtin else InternalError.__name__
+    message = str(error) if is_ours or is_builtin else f"{kind.__name__}: {error}"
+    extras = {key: value for key, value in vars(error).items() if isinstance(value, str | int) and key[0] != "_"}
+    return encode(_Failure(name, message, extras))
+
+
+def error_from(body: msgspec.Raw) -> Exception:
+    """The error that `error_to` made data of."""
+    failure: _Failure = decode_as(body, _Failure)
+    kind = getattr(errors, failure.name, None) or getattr(builtins, failure.name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = InternalError
+    try:
+        error = kind(failure.message)
+    except TypeError:
+        error = InternalError(f"{failure.name}: {failure.message}")
+    for key, value in failure.extras.items():
+        setattr(error, key, value)
+    return error
+
+
+# ---------------------------------------------------------------- the socket's file
+class SocketAddress:
+    """The address of the socket in a directory, however long its path: Unix addresses hold about 100 bytes.
+
+    A context manager: the address is good inside it.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+        self._fd = -1
+
+    def __enter__(self) -> str:
+        plain = os.fspath(self._directory / SOCKET_FILE)
+        if len(os.fsencode(plain)) < 100:
+            return plain
+        if not sys.platform.startswith("linux"):
+            msg = f"the path {plain} is too long for a Unix socket on this system; use a shorter directory"
+            raise EngineError(msg)
+        self._fd = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._fd}/{SOCKET_FILE}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user on the other end of a Unix socket, as the kernel knows it."""
+    if hasattr(socket, "SO_PEERCRED"):
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[1])
+    # struct xucred of the BSDs and macOS: version, uid, …
+    credentials = sock.getsockopt(0, 1, 76)
+    return int(struct.unpack_from("Ii", credentials)[1])
