@@ -1,0 +1,13 @@
+"""`ProcedureExecutor`: functions called in worker processes, through the interface of `concurrent.futures`.
+
+Each call is a procedure. So it is on disk before it runs, a worker that dies costs one attempt of one call, and what
+was not finished when the host program ended goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+from actorproc.executor.futures import DurableFuture
+from actorproc.executor.pool import ProcedureExecutor
+from actorproc.executor.results import CallBroken
+
+__all__ = ["CallBroken", "DurableFuture", "ProcedureExecutor"]

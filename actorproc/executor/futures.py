@@ -1,0 +1,99 @@
+"""The future of a call."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+__all__ = ["Batch", "CallDesk", "DurableFuture"]
+
+T = TypeVar("T")
+
+
+class Batch:
+    """Calls that are submitted in one commit; ``durable`` is done when they are on disk, or were refused."""
+
+    __slots__ = ("calls", "durable", "size")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[DurableFuture[object], bytes, str, bool]] = []
+        """Future, pickled call, the name of its function, and whether its id is a new one of ours."""
+        self.size = 0
+        """Bytes of all calls."""
+        self.durable: Future[None] = Future()
+
+
+class CallDesk(Protocol):
+    """What a future asks of its executor."""
+
+    def cancel(self, future: DurableFuture[object]) -> bool:
+        """Cancel the call unless it has begun."""
+        ...
+
+    def is_running(self, id: str) -> bool:  # noqa: A002 - a procedure id
+        """A worker has the call."""
+        ...
+
+
+class DurableFuture(Future[T], Generic[T]):
+    """A `concurrent.futures.Future` whose call is a procedure with the id ``id``."""
+
+    def __init__(self, id: str, desk: CallDesk, batch: Batch | None) -> None:  # noqa: A002 - a procedure id
+        super().__init__()
+        self._id = id
+        self._desk = desk
+        self._batch = batch
+        self.claimed = False
+        """Somebody is setting its result, or cancels it; changed under the executor's lock."""
+
+    @property
+    def id(self) -> str:
+        """The procedure's id; good for `ProcedureExecutor.get`, also after a restart."""
+        return self._id
+
+    def durable(self, timeout: float | None = None) -> Self:
+        """Wait until the call is on disk, at most `timeout` seconds; returns the future.
+
+        From then on the call is made whatever happens to this program. Raises the builtin `TimeoutError` when the
+        time is up, `CancelledError` when it was cancelled before, else what stands in the way of storing it.
+        """
+        batch = self._batch
+        if batch is not None:
+            either: tuple[Future[Any], Future[Any]] = (batch.durable, self)
+            done, _ = wait(either, timeout, FIRST_COMPLETED)
+            if not done:
+                msg = f"call {self._id} is not on disk within {timeout:g} s"
+                raise TimeoutError(msg)
+            if self._batch is not None:  # it was left out: refused, or cancelled before
+                self._raise_if_refused()
+        return self
+
+    def stored(self) -> None:
+        """It is on disk; called by the executor before the batch is told."""
+        self._batch = None
+
+    def cancel(self) -> bool:
+        """Cancel the call if no worker has it yet; True when it is cancelled.
+
+        The answer is durable. On the thread of a running event loop, which must not wait for a disk, the call is
+        cancelled soon after, and the answer is False.
+        """
+        if self.done():
+            return self.cancelled()
+        return self._desk.cancel(self)  # type: ignore[arg-type]
+
+    def cancel_now(self) -> None:
+        """Become cancelled, without asking anybody; called once, by the executor."""
+        super().cancel()
+        self.set_running_or_notify_cancel()
+
+    def running(self) -> bool:
+        """A worker has the call at the moment."""
+        return not self.done() and self._desk.is_running(self._id)
+
+    def _raise_if_refused(self) -> None:
+        if self.cancelled():
+            raise CancelledError
+        error = self.exception(0) if self.done() else None
+        if error is not None:
+            raise error

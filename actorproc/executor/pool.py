@@ -1,0 +1,262 @@
+"""`ProcedureExecutor`, the face of the package."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from typing import Any, ParamSpec, TypeVar
+
+from actorproc.arguments import check_workers, checked_priority, checked_tags
+from actorproc.config import Config
+from actorproc.errors import ManagerStopped, UsageError
+from actorproc.executor.futures import DurableFuture
+from actorproc.executor.queue import CallQueue
+from actorproc.manager import ProcedureManager
+from actorproc.model.ids import check_id, new_id
+from actorproc.procedure.call import Call, call_chunk, pickled_call, pickled_initializer
+
+__all__ = ["ProcedureExecutor"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ProcedureExecutor(Executor):
+    """A `concurrent.futures.Executor` whose calls are procedures: durable, and not broken by a dead worker.
+
+    ``manager`` is a started `ProcedureManager`, or the path of a directory: then the executor starts a manager of its
+    own there with ``max_workers`` processes (default `os.cpu_count()`) and stops it in `shutdown`.
+
+    The other arguments are those of `ProcessPoolExecutor`. ``initializer(*initargs)`` runs once in each worker process
+    before its first call of this executor; when it fails, calls and later submits raise `CallBroken`. ``mp_context``
+    may be a "spawn" or "forkserver" context, which is what the workers are like anyway; "fork" is a `ValueError`.
+    ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with another's.
+    ``priority`` and ``tags`` are those of `ProcedureManager.submit`, for all calls.
+
+    Functions and arguments are pickled in the thread that submits, by cloudpickle where plain pickle does not reach
+    (lambdas, functions of a script). A call whose worker dies is made again, three times at most, so a function should
+    be safe to call twice; an exception is a result and is not tried again.
+    """
+
+    def __init__(
+        self,
+        manager: ProcedureManager | str | os.PathLike[str],
+        max_workers: int | None = None,
+        mp_context: Any = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        *,
+        max_tasks_per_child: int | None = None,
+        priority: int = 0,
+        tags: Iterable[str] | None = None,
+    ) -> None:
+        _check(max_workers, mp_context, initializer, max_tasks_per_child)
+        labels, weight = checked_tags(tags), checked_priority(priority)
+        setup = pickled_initializer(initializer, tuple(initargs))
+        if isinstance(manager, ProcedureManager):
+            if max_workers is not None or max_tasks_per_child is not None:
+                msg = "max_workers and max_tasks_per_child are for an executor with a manager of its own"
+                raise ValueError(msg)
+            manager.register(Call)
+            self._manager = manager
+        else:
+            config = Config(recycle_steps=max_tasks_per_child)
+            self._manager = ProcedureManager(manager, procedures=[Call], workers=max_workers, config=config).start()
+        self._owned = None if isinstance(manager, ProcedureManager) else self._manager
+        self._max_workers = self._manager._slots
+        self._pid = os.getpid()
+        self._queue = CallQueue(self._manager, setup, weight, labels)
+        self._state = threading.Lock()
+        self._is_shut_down = False
+        # As the executors of the standard library: one that is dropped finishes what it has, and ends. Not by
+        # weakref.finalize, which registers an exit hook.
+        self._queue.dropped = weakref.ref(self, functools.partial(_on_dropped, self._queue, self._owned))
+
+    @property
+    def manager(self) -> ProcedureManager:
+        """The manager that runs the calls."""
+        return self._manager
+
+    # ------------------------------------------------------------ calls
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:
+        """Queue ``fn(*args, **kwargs)``; returns at once. ``future.durable()`` waits until it is on disk.
+
+        What cannot be pickled is told by the future. Raises `RuntimeError` after `shutdown`, `CallBroken` once the
+        initializer has failed.
+        """
+        return self._put(new_id(), fn, args, kwargs, alone=False)
+
+    def submit_as(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:  # noqa: A002
+        """As `submit`, under an id of yours: a call that has this id already, also of an earlier run of the program,
+        is not made again, and its future is returned. Raises `InvalidId`, and `UsageError` when the id is not a call's.
+        """
+        check_id(id)
+        self._check_open()
+        if self._manager._running().store.procedure(id) is not None:
+            return self.get(id)
+        return self._put(id, fn, args, kwargs, alone=True)
+
+    def get(self, id: str) -> DurableFuture[Any]:  # noqa: A002 - a procedure id
+        """A future of a call that is stored, also of an earlier run of the program. Raises `UnknownProcedure`."""
+        if self._manager.info(id).type_name != Call.type_name:
+            msg = f"{id} is no call of an executor; ask manager.get({id!r}) for it"
+            raise UsageError(msg)
+        return self._queue.attach(id)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        **options: Any,
+    ) -> Iterator[T]:
+        """``map(fn, *iterables)`` in the workers, results in order; ``chunksize`` calls make one procedure.
+
+        Raises the builtin `TimeoutError` in the iteration when a result is not there ``timeout`` seconds after this
+        call. ``options`` are passed on to the standard library (``buffersize``, from Python 3.14).
+        """
+        if chunksize < 1:
+            msg = "chunksize must be >= 1."
+            raise ValueError(msg)
+        end = None if timeout is None else time.monotonic() + timeout
+        calls = zip(*iterables)  # noqa: B905 - as map: the shortest one decides
+        if chunksize > 1:
+            chunks = _chunks(calls, chunksize)
+            if options:
+                return _flat(super().map(functools.partial(call_chunk, fn), chunks, timeout=timeout, **options))
+            lists = [self.submit(functools.partial(call_chunk, fn), chunk) for chunk in chunks]
+            return _flat(_in_order(self._queue, lists, end))
+        if options:
+            return super().map(fn, *iterables, timeout=timeout, **options)
+        return _in_order(self._queue, [self.submit(fn, *args) for args in calls], end)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; with ``wait`` return when all have ended. ``cancel_futures`` cancels what can be.
+
+        A manager of its own is stopped when its last call has ended. Without ``wait`` that happens on a thread
+        for which the interpreter waits at its exit.
+        """
+        with self._state:
+            is_first = not self._is_shut_down
+            self._is_shut_down = True
+        if os.getpid() != self._pid:
+            return
+        if cancel_futures:
+            self._queue.cancel_waiting()
+        if is_first:
+            self._queue.dropped = None
+        if wait:
+            _finish(self._queue, self._owned)
+        elif is_first:
+            _finish_later(self._queue, self._owned)
+
+    # ------------------------------------------------------------ parts
+    def _put(
+        self,
+        id: str,  # noqa: A002
+        fn: Callable[..., T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        alone: bool,
+    ) -> DurableFuture[T]:
+        self._check_open()
+        try:
+            call = pickled_call(fn, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - __reduce__ is user code; executors tell by the future
+            unsent: DurableFuture[T] = DurableFuture(id, self._queue, None)
+            unsent.set_exception(error)
+            return unsent
+        with self._state:
+            self._check_open()
+            return self._queue.put(id, call, _name_of(fn), alone=alone)
+
+    def _check_open(self) -> None:
+        if self._is_shut_down:
+            msg = "cannot schedule new futures after shutdown"
+            raise RuntimeError(msg)
+        if not threading.main_thread().is_alive():
+            msg = "cannot schedule new futures after interpreter shutdown"
+            raise RuntimeError(msg)
+        if self._queue.broken is not None:
+            raise self._queue.broken
+        if os.getpid() != self._pid:
+            msg = f"this executor belongs to process {self._pid} and cannot be used in its forked child"
+            raise ManagerStopped(msg)
+
+
+def _check(max_workers: Any, mp_context: Any, initializer: Any, max_tasks_per_child: Any) -> None:
+    if max_workers is not None:
+        if isinstance(max_workers, int) and max_workers <= 0:
+            msg = "max_workers must be greater than 0"
+            raise ValueError(msg)
+        check_workers(max_workers)
+    if initializer is not None and not callable(initializer):
+        msg = "initializer must be a callable"
+        raise TypeError(msg)
+    if mp_context is not None and mp_context.get_start_method(allow_none=True) == "fork":
+        msg = "mp_context: workers are fresh interpreters and never forked; leave it out, or give a 'spawn' context"
+        raise ValueError(msg)
+    if max_tasks_per_child is not None and (not isinstance(max_tasks_per_child, int) or max_tasks_per_child <= 0):
+        msg = "max_tasks_per_child must be a number of calls, greater than 0"
+        raise ValueError(msg)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """The function's name for people who look at the calls, as their ``owner``."""
+    while isinstance(function, functools.partial):
+        function = function.args[0] if function.func is call_chunk else function.func
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{getattr(function, '__module__', '')}.{name}"[:200].encode("ascii", "backslashreplace").decode()
+
+
+def _chunks(calls: Iterator[tuple[Any, ...]], size: int) -> Iterator[tuple[tuple[Any, ...], ...]]:
+    while chunk := tuple(itertools.islice(calls, size)):
+        yield chunk
+
+
+def _in_order(calls: CallQueue, futures: list[DurableFuture[T]], end: float | None) -> Iterator[T]:
+    """The results; what is left when the reader goes away is cancelled in one go, not one commit after another."""
+    futures.reverse()
+    try:
+        while futures:
+            yield _popped(futures, end)
+    finally:
+        calls.cancel_each(futures)
+
+
+def _popped(futures: list[DurableFuture[T]], end: float | None) -> T:
+    """The last one's result; it stays in the list until it has one."""
+    result = futures[-1].result(None if end is None else end - time.monotonic())
+    futures.pop()
+    return result
+
+
+def _flat(lists: Iterator[list[T]]) -> Iterator[T]:
+    for results in lists:
+        results.reverse()
+        while results:
+            yield results.pop()  # given away: what the reader drops is collected
+
+
+def _finish(calls: CallQueue, owned: ProcedureManager | None) -> None:
+    calls.join()
+    calls.close()
+    if owned is not None:
+        owned.stop()
+
+
+def _on_dropped(calls: CallQueue, owned: ProcedureManager | None, _: object) -> None:
+    if threading.main_thread().is_alive():
+        _finish_later(calls, owned)
+
+
+def _finish_later(calls: CallQueue, owned: ProcedureManager | None) -> None:
+    threading.Thread(target=_finish, args=(calls, owned), name="actorproc-finish", daemon=False).start()

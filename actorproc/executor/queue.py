@@ -1,0 +1,351 @@
+"""Between the callers of an executor and its manager: calls go in together, ends come out one by one.
+
+Two daemon threads, started at the first call. The *sender* takes all calls that came while the last commit was under
+way and submits them in one commit. The *receiver* turns ends into results: unpickling is user code, and has no place
+on the manager's thread. Neither knows the executor itself, so that one that is dropped can be collected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, wait
+from typing import Any
+
+from actorproc.actors.messages import Ending
+from actorproc.errors import ActorprocError, ManagerBusy, UnknownProcedure
+from actorproc.executor.futures import Batch, DurableFuture
+from actorproc.executor.results import (
+    CallBroken,
+    error_of,
+    is_broken_initializer,
+    result_of,
+    was_aborted,
+)
+from actorproc.facade.base import RunningEngine
+from actorproc.manager import ProcedureManager
+from actorproc.model.events import AbortRequested, Submitted
+from actorproc.model.records import NewProcedure
+from actorproc.model.states import Phase, ProcedureState
+from actorproc.procedure.call import Call
+from actorproc.queries import Queries
+
+__all__ = ["CallQueue"]
+
+logger = logging.getLogger("actorproc")
+
+_MOST_CALLS = 1000
+_MOST_BYTES = 4 * 1024 * 1024
+"""One commit takes no more than this, so that it stays short."""
+_BUSY_PAUSE = 0.05
+"""Seconds between tries while the manager has no room for more procedures (`ManagerBusy`)."""
+
+AnyFuture = DurableFuture[Any]
+_Try = Future[Any]
+_Arrival = tuple[AnyFuture, Future[Ending], "_Try | None"]
+
+
+class CallQueue:
+    """Calls on their way. May be used from any thread."""
+
+    def __init__(self, manager: ProcedureManager, setup: bytes, priority: int, tags: tuple[str, ...]) -> None:
+        self._manager = manager
+        self._setup = setup
+        self._priority = priority
+        self._tags = tags
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._all_done = threading.Condition(self._lock)
+        self._open = Batch()
+        self._full: deque[Batch] = deque()
+        self._unfinished: dict[AnyFuture, None] = {}
+        self._ended: queue.SimpleQueue[_Arrival | None] = queue.SimpleQueue()
+        self._threads: tuple[threading.Thread, ...] = ()
+        self._closing = False
+        self.dropped: object = None
+        """The executor's weak reference to itself, kept where it outlives the executor."""
+        self.broken: CallBroken | None = None
+        """The initializer failed in a worker: no call can be made any more."""
+
+    # ------------------------------------------------------------ callers
+    def put(self, id: str, call: bytes, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
+        """Queue a call; `alone` in a commit of its own, because its id may be refused."""
+        with self._lock:
+            self._start()
+            if alone and self._open.calls:
+                self._turn_over()
+            batch = self._open
+            future: AnyFuture = DurableFuture(id, self, batch)
+            batch.calls.append((future, call, name, not alone))
+            batch.size += len(call)
+            self._unfinished[future] = None
+            if alone or len(batch.calls) >= _MOST_CALLS or batch.size >= _MOST_BYTES:
+                self._turn_over()
+            self._news.notify()
+        return future
+
+    def _turn_over(self) -> None:
+        self._full.append(self._open)
+        self._open = Batch()
+
+    def attach(self, id: str) -> AnyFuture:  # noqa: A002
+        """The future of a call that is stored already."""
+        future: AnyFuture = DurableFuture(id, self, None)
+        tree = self._manager._running()
+        with self._lock:
+            self._start()
+            self._unfinished[future] = None
+        self._watch(tree, [future], None)
+        return future
+
+    def cancel(self, future: AnyFuture) -> bool:
+        """Cancel a call no worker has yet: one that is not sent at once, else by aborting its procedure."""
+        batch = future._batch
+        if batch is not None and self._withdraw(batch, future):
+            return True
+        if _on_event_loop():
+            threading.Thread(target=self._abort, args=([future],), name="actorproc-cancel", daemon=True).start()
+            return False
+        self._abort([future])
+        return future.cancelled()
+
+    def cancel_waiting(self) -> None:
+        """Cancel every call that no worker has yet, the newest first.
+
+        The oldest ones, as many as there are workers, count as begun: they would be if nothing were stored first.
+        """
+        with self._lock:
+            futures = list(reversed(self._unfinished))[: -self._manager._slots]
+        self.cancel_each(futures)
+
+    def cancel_each(self, futures: Iterable[AnyFuture]) -> None:
+        """Cancel those of these that no worker has yet, all at once."""
+        asked = []
+        for future in futures:
+            batch = future._batch
+            if (batch is None or not self._withdraw(batch, future)) and not future.done():
+                asked.append(future)
+        self._abort(asked)
+
+    def is_running(self, id: str) -> bool:  # noqa: A002
+        """A worker has the call."""
+        try:
+            return self._manager.info(id).phase is Phase.RUNNING
+        except ActorprocError:
+            return False
+
+    def join(self) -> None:
+        """Wait until every call has ended."""
+        with self._lock:
+            while self._unfinished:
+                self._all_done.wait()
+
+    def close(self) -> None:
+        """End the threads once all that is queued is sent. What has not ended goes on without a future."""
+        with self._lock:
+            self._closing = True
+            self._news.notify()
+            threads = self._threads
+        if threads:
+            sender, receiver = threads
+            if threading.current_thread() not in threads:
+                sender.join()
+            self._ended.put(None)
+            if threading.current_thread() not in threads:
+                receiver.join()
+
+    # ------------------------------------------------------------ cancelling
+    def _withdraw(self, batch: Batch, future: AnyFuture) -> bool:
+        """Take a call out of a batch that has not been sent."""
+        with self._lock:
+            if future.claimed or (batch is not self._open and batch not in self._full):
+                return False
+            future.claimed = True
+            batch.calls = [entry for entry in batch.calls if entry[0] is not future]
+        future.cancel_now()
+        self._count_off(future)
+        return True
+
+    def _abort(self, futures: list[AnyFuture]) -> None:
+        """Abort the procedures of those that no worker has."""
+        for batch in {future._batch for future in futures}:
+            if batch is not None:  # it is being sent: an abort must come after its submit
+                batch.durable.exception()
+        # Without a running manager nothing is cancelled, and nothing need be: the futures know that it stopped.
+        with contextlib.suppress(ActorprocError):
+            tree = self._manager._running()
+            heads = [head for future in futures if (head := tree.store.procedure(future.id)) is not None]
+            # One that runs is left alone: it would be asked to abort, and would say no.
+            running = {seen.record.id for seen in tree.describe(tuple(heads)) if seen.phase is Phase.RUNNING}
+            asked = [
+                (future, tree.ask(functools.partial(AbortRequested, future.id)))
+                for future in futures
+                if future.id not in running and not future.done()
+            ]
+            for future, reply in asked:
+                ending = Queries(tree).ending(future.id) if reply.exception() is None else None
+                if ending is not None:
+                    self._deliver(future, ending)
+                    wait([future])  # the receiver may have been first, and be about to set it
+
+    # ------------------------------------------------------------ sender
+    def _start(self) -> None:
+        if self._threads:
+            return
+        self._threads = (
+            threading.Thread(target=self._send_all, name="actorproc-calls", daemon=True),
+            threading.Thread(target=self._receive_all, name="actorproc-results", daemon=True),
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def _send_all(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                self._send(batch)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits must hear of it
+                self._refuse(batch, error)
+            del batch  # with its futures: results belong to the callers alone
+
+    def _next(self) -> Batch | None:
+        with self._lock:
+            while not self._full and not self._open.calls and not self._closing:
+                self._news.wait()
+            if self._full:
+                return self._full.popleft()
+            if not self._open.calls:
+                return None
+            batch, self._open = self._open, Batch()
+            return batch
+
+    def _send(self, batch: Batch) -> None:
+        news, futures = self._described(batch)
+        size = len(news)
+        while news:
+            if self._submitted(news[:size], futures[:size]):
+                for future in futures[:size]:
+                    future.stored()
+                del news[:size], futures[:size]
+            elif size > 1:
+                size //= 2  # there may be room for fewer
+            else:
+                time.sleep(_BUSY_PAUSE)
+        batch.durable.set_result(None)
+
+    def _submitted(self, news: list[NewProcedure], futures: list[AnyFuture]) -> bool:
+        """Submit these in one commit; False when the manager has no room for them. Raises any other refusal."""
+        tree = self._manager._running()
+        reply = tree.ask(functools.partial(Submitted, tuple(news)))
+        # In the inbox right behind the submit: an end cannot come before somebody watches for it.
+        self._watch(tree, futures, reply)
+        refused = reply.exception()
+        if refused is not None and not isinstance(refused, ManagerBusy):
+            raise refused
+        return refused is None
+
+    def _described(self, batch: Batch) -> tuple[list[NewProcedure], list[AnyFuture]]:
+        """The procedures of a batch; a call that cannot be stored (too large) fails by itself."""
+        describe = self._manager._describe
+        news, futures = [], []
+        for future, call, name, is_fresh in batch.calls:
+            procedure = Call(call, self._setup)
+            try:
+                new = describe(procedure, future.id, name, self._priority, 0, None, self._tags, fresh=is_fresh)
+            except ActorprocError as error:
+                self._settle(future, error=error)
+            else:
+                news.append(new)
+                futures.append(future)
+        return news, futures
+
+    def _refuse(self, batch: Batch, error: BaseException) -> None:
+        for future, _, _, _ in batch.calls:
+            if not future.done():
+                self._settle(future, error=error)
+        batch.durable.set_exception(error)
+
+    # ------------------------------------------------------------ receiver
+    def _watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: _Try | None) -> None:
+        ends: list[tuple[str, Future[Ending]]] = []
+        for future in futures:
+            end: Future[Ending] = Future()
+            # In a list, to be taken out: the engine may hold `end` a moment longer than the caller holds his future.
+            end.add_done_callback(functools.partial(self._arrived, [future], reply))
+            ends.append((future.id, end))
+        tree.watch_each(ends)
+
+    def _arrived(self, future: list[AnyFuture], reply: _Try | None, end: Future[Ending]) -> None:
+        self._ended.put((future.pop(), end, reply))
+
+    def _receive_all(self) -> None:
+        while (arrival := self._ended.get()) is not None:
+            future, end, reply = arrival
+            del arrival
+            try:
+                self._receive(future, end, reply)
+            except BaseException:
+                logger.exception("the end of call %s could not be delivered", future.id)
+            del future, end, reply
+
+    def _receive(self, future: AnyFuture, end: Future[Ending], reply: _Try | None) -> None:
+        error = end.exception()
+        if error is None:
+            self._deliver(future, end.result())
+            return
+        # Unknown because its submit was refused: the sender knows why, and may be trying again.
+        if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
+            return
+        self._settle(future, error=error)
+
+    def _deliver(self, future: AnyFuture, ending: Ending) -> None:
+        record, key = ending.record, self._manager._types.signing_key
+        if record.state == ProcedureState.SUCCESS:
+            try:
+                value = result_of(ending, key)
+            except CallBroken as broken:
+                self._settle(future, error=broken)
+            else:
+                self._settle(future, value)
+        elif was_aborted(record):
+            if self._claim(future):
+                future.cancel_now()
+                self._count_off(future)
+        else:
+            error = error_of(record, key)
+            if is_broken_initializer(record.error) and isinstance(error, CallBroken) and self.broken is None:
+                self.broken = error
+                logging.getLogger("concurrent.futures").critical("%s\n%s", error, error.traceback_text)
+            self._settle(future, error=error)
+
+    def _settle(self, future: AnyFuture, value: object = None, error: BaseException | None = None) -> None:
+        if not self._claim(future):
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+        self._count_off(future)
+
+    def _claim(self, future: AnyFuture) -> bool:
+        """Whether the caller is the one to end this future."""
+        with self._lock:
+            mine, future.claimed = not future.claimed, True
+        return mine
+
+    def _count_off(self, future: AnyFuture) -> None:
+        with self._lock:
+            self._unfinished.pop(future, None)
+            if not self._unfinished:
+                self._all_done.notify_all()
+
+
+def _on_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

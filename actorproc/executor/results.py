@@ -1,0 +1,73 @@
+"""The end of a call becomes the result or the exception of its future."""
+
+from __future__ import annotations
+
+from concurrent.futures.process import (
+    BrokenProcessPool,
+    # The class whose text Python prints above a remote exception; not public, and the same since Python 3.2.
+    _RemoteTraceback,
+)
+from typing import Any
+
+from actorproc.actors.messages import Ending
+from actorproc.errors import StepFailure
+from actorproc.failures import cause_of, failure_of
+from actorproc.model.records import ErrorInfo, ProcedureRecord
+from actorproc.model.states import ProcedureState
+from actorproc.procedure.call import BROKEN_INITIALIZER, NOT_STARTED, unpickled_error, unpickled_result
+from actorproc.procedure.runtime import decode_value
+
+__all__ = ["CallBroken", "error_of", "is_broken_initializer", "result_of", "was_aborted"]
+
+
+class CallBroken(StepFailure, BrokenProcessPool):
+    """This call has no result: it killed its worker each time, or its arguments or its result cannot be unpickled.
+
+    Only this call is concerned, others never are; it is a `BrokenProcessPool` for programs that expect one.
+    ``__cause__`` says why.
+    """
+
+
+def result_of(ending: Ending, key: bytes) -> Any:
+    """What the function returned. Raises `CallBroken` when that cannot be read."""
+    record, closing = ending.record, ending.closing
+    if closing is None:
+        msg = f"the result of call {record.id} cannot be read from the store"
+        raise CallBroken(msg)
+    try:
+        return unpickled_result(decode_value(closing.output), record.id, key)
+    except BaseException as error:  # an exit while unpickling ends nothing here: it is somebody's class, not our caller
+        msg = f"the result of call {record.id} cannot be unpickled: {type(error).__name__}: {error}"
+        raise CallBroken(msg) from error
+
+
+def error_of(record: ProcedureRecord, key: bytes) -> BaseException:
+    """The exception that a call ended with: the function's own, whose cause shows the remote traceback."""
+    error = record.error
+    if error is None:
+        return failure_of(record)
+    raised = unpickled_error(error.pickled, record.id, key)
+    if raised is not None:
+        raised.__cause__ = _remote(error.traceback)
+        return raised
+    if error.kind == "crash" or error.type_name in {NOT_STARTED, BROKEN_INITIALIZER}:
+        broken = CallBroken(f"call {record.id}: {error.message}", error.traceback)
+        broken.__cause__ = cause_of(error)
+        return broken
+    cause = cause_of(error)
+    cause.__cause__ = _remote(error.traceback) if error.traceback else None
+    return cause
+
+
+def _remote(text: str) -> BaseException:
+    return _RemoteTraceback(f'\n"""\n{text}"""')  # type: ignore[arg-type]  # a str, whatever its stub says
+
+
+def was_aborted(record: ProcedureRecord) -> bool:
+    """The call was cancelled before it began."""
+    return record.state != ProcedureState.SUCCESS and record.error is not None and record.error.kind == "aborted"
+
+
+def is_broken_initializer(error: ErrorInfo | None) -> bool:
+    """The executor's initializer failed in a worker."""
+    return error is not None and error.type_name == BROKEN_INITIALIZER

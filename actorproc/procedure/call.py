@@ -1,0 +1,223 @@
+"""A call of any function as a procedure: what `ProcedureExecutor` submits, and the bytes it consists of.
+
+Function, arguments, result and exception travel pickled (by cloudpickle where plain pickle does not reach) and signed
+with the key of the store, so that nothing is decoded that was not written by this store's own manager and workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import cloudpickle
+
+from actorproc.errors import UsageError
+from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.policies import RetryPolicy
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.shipping import is_on_path, unimportable_by_value
+from actorproc.procedure.signing import opened, seal
+from actorproc.procedure.status import Status
+
+__all__ = [
+    "BROKEN_INITIALIZER",
+    "NOT_STARTED",
+    "Call",
+    "call_chunk",
+    "pickled_call",
+    "pickled_initializer",
+    "unpickled_error",
+    "unpickled_result",
+]
+
+_LONGEST_ERROR = 256 * 1024
+"""Bytes of a pickled exception that are kept: it stands in the head of its procedure. A longer one is text only."""
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+_prepared: set[bytes] = set()
+"""Initializers this worker process has run."""
+_preparing = threading.Lock()
+
+
+class _NotStarted(UsageError):
+    """The function was not called: its arguments cannot be unpickled in the worker."""
+
+
+class _BrokenInitializer(UsageError):
+    """The function was not called: the executor's initializer failed in the worker."""
+
+
+NOT_STARTED = f"{_NotStarted.__module__}.{_NotStarted.__qualname__}"
+"""`ErrorInfo.type_name` of a call whose arguments could not be read."""
+BROKEN_INITIALIZER = f"{_BrokenInitializer.__module__}.{_BrokenInitializer.__qualname__}"
+"""`ErrorInfo.type_name` of a call whose initializer failed."""
+
+
+@dataclass(eq=False)
+class Call(Procedure):
+    """``function(*args, **kwargs)`` in a worker. An exception ends it at once: a pool of functions retries nothing.
+
+    ``call`` is the pickled triple, ``setup`` the pickled initializer with its arguments (none: empty).
+    """
+
+    type_name = "actorproc.Call"
+    codec = "pickle"
+    retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=1, retry_on=())
+
+    call: bytes
+    setup: bytes = b""
+
+    def execute(self, ctx: Context) -> Status:
+        """Call it; the output is the signed result."""
+        if self.setup:
+            _prepare(self.setup)
+        result = _called(self.call)
+        output = seal(_pickled_value(result), f"result of {ctx.id}", self._key)
+        # The work is done: its arguments, which may be large, need not be stored a second time.
+        self.call = self.setup = b""
+        return Status.done(output)
+
+    def abort(self, ctx: Context) -> bool:
+        """A call that runs is not interrupted, as with any executor."""
+        del ctx
+        return False
+
+    def _take_key(self, key: bytes | None) -> None:
+        self._key = key
+
+    def _pickled_failure(self, error: BaseException, procedure: str) -> bytes:
+        if isinstance(error, _NotStarted | _BrokenInitializer):
+            return b""
+        try:
+            body = cloudpickle.dumps(error)
+        except StopStep:
+            raise
+        except BaseException:  # noqa: BLE001 - __reduce__ is user code; the text of the exception is kept anyway
+            return b""
+        if len(body) > _LONGEST_ERROR:
+            return b""
+        return seal(body, f"exception of {procedure}", self._key)
+
+
+def _called(pickled: bytes) -> Any:
+    try:
+        function, args, kwargs = cloudpickle.loads(pickled)
+    except StopStep:
+        raise
+    except BaseException as error:
+        msg = f"the call's function or arguments cannot be unpickled in a worker: {type(error).__name__}: {error}"
+        raise _NotStarted(msg) from error
+    return function(*args, **kwargs)
+
+
+def _prepare(pickled: bytes) -> None:
+    """Run an initializer unless this process has."""
+    with _preparing:
+        if pickled in _prepared:
+            return
+        try:
+            initializer, args = cloudpickle.loads(pickled)
+            initializer(*args)
+        except StopStep:
+            raise
+        except BaseException as error:
+            msg = f"the initializer failed: {type(error).__name__}: {error}"
+            raise _BrokenInitializer(msg) from error
+        _prepared.add(pickled)
+
+
+def call_chunk(function: Callable[..., Any], chunk: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The results of several calls, made in one go (``map`` with a chunksize)."""
+    return [function(*args) for args in chunk]
+
+
+# ---------------------------------------------------------------- to bytes, in the caller's thread
+def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The call as bytes. Raises what the pickling of its parts raises."""
+    if _is_reachable(function) and all(type(value) in _PLAIN for value in (*args, *kwargs.values())):
+        return pickle.dumps((function, args, kwargs), protocol=5)
+    return _by_value((function, args, kwargs), (function, *args, *kwargs.values()))
+
+
+def pickled_initializer(initializer: Callable[..., object] | None, args: tuple[Any, ...]) -> bytes:
+    """An initializer with its arguments as bytes; none for None."""
+    return b"" if initializer is None else _by_value((initializer, args), (initializer, *args))
+
+
+def _by_value(subject: Any, parts: Iterable[Any]) -> bytes:
+    names = {name for name in _modules_of(parts) if not _is_importable(name)}
+    if not names:
+        by_reference: bytes = cloudpickle.dumps(subject)
+        return by_reference
+    with unimportable_by_value(names):
+        by_value: bytes = cloudpickle.dumps(subject)
+    return by_value
+
+
+def _is_reachable(function: Any) -> bool:
+    """A worker finds this very function under its name."""
+    name, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(name, str) or not isinstance(qualname, str) or not _is_importable(name):
+        return False
+    found: Any = sys.modules.get(name)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found is function
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_importable(name: str) -> bool:
+    module = sys.modules.get(name)
+    return name != "__main__" and module is not None and is_on_path(module)
+
+
+def _modules_of(values: Iterable[Any], room: int = 4) -> Iterator[str]:
+    """Names of the modules that these values and their near parts come from."""
+    for value in values:
+        if type(value) in _PLAIN:
+            continue
+        for owner in (value, type(value)):
+            name = getattr(owner, "__module__", None)
+            if isinstance(name, str):
+                yield name
+        if room:
+            yield from _modules_of(_parts_of(value), room - 1)
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    owner = getattr(value, "__self__", None)  # of a bound method
+    return () if owner is None else (owner,)
+
+
+def _pickled_value(value: Any) -> bytes:
+    if type(value) in _PLAIN:
+        return pickle.dumps(value, protocol=5)
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled
+
+
+# ---------------------------------------------------------------- from bytes, in the host
+def unpickled_result(sealed: object, procedure: str, key: bytes | None) -> Any:
+    """What the call returned. Raises `StateRefused` for a wrong signature, and what the unpickling raises."""
+    return pickle.loads(opened(sealed, f"result of {procedure}", key))  # noqa: S301 - the signature was checked
+
+
+def unpickled_error(sealed: bytes, procedure: str, key: bytes | None) -> BaseException | None:
+    """What the call raised; None when only its text is to be had."""
+    if not sealed:
+        return None
+    try:
+        error = pickle.loads(opened(sealed, f"exception of {procedure}", key))  # noqa: S301 - signature checked
+    except BaseException:  # noqa: BLE001 - classes of exceptions do what they like when they are made again
+        return None
+    return error if isinstance(error, BaseException) else None
