@@ -6,13 +6,15 @@ Nothing above this protocol may assume a pid, a pipe or a file; pids are shown, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.plain import plain_dict
 from actorproc.workers.frames import FromWorker, ToWorker
+from actorproc.workers.logbook import LogEntry
 
 __all__ = ["PoolEvent", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
 
@@ -40,6 +42,8 @@ class WorkerDied(msgspec.Struct, frozen=True, gc=False):
     worker: WorkerId
     report: CrashReport
     booted: bool
+    successor: WorkerId | None = None
+    """A spare that took the place at once (`launch(…, replace=True)`); its `WorkerBooted` follows."""
 
 
 PoolEvent = WorkerBooted | WorkerMessages | WorkerDied
@@ -68,6 +72,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     progress: float | None = None
     message: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
+
 
 class WorkerPool(Protocol):
     """Starts, feeds and kills workers. All methods return at once and may be called from any thread."""
@@ -76,8 +84,11 @@ class WorkerPool(Protocol):
         """Begin; `sink` gets every event, on a thread of the pool, and must not block."""
         ...
 
-    def launch(self, worker: WorkerId) -> None:
-        """Start this worker, or name a warm spare so. Ends in `WorkerBooted` or `WorkerDied`."""
+    def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
+        """Start this worker, or name a warm spare so. Ends in `WorkerBooted` or `WorkerDied`.
+
+        With `replace` the pool may give its place to a spare when it dies in a step: the next incarnation, and so on.
+        """
         ...
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
@@ -88,8 +99,37 @@ class WorkerPool(Protocol):
         """Ask for an orderly end after the running step."""
         ...
 
-    def kill(self, worker: WorkerId, *, grace: float = 0.0, blamed: StepToken | None = None, reason: str = "") -> None:
-        """SIGTERM, `grace` seconds, then SIGKILL of the whole group; `reason` goes into the crash report."""
+    def kill(
+        self,
+        worker: WorkerId,
+        *,
+        grace: float = 0.0,
+        blamed: StepToken | None = None,
+        reason: str = "",
+        kind: str = "",
+    ) -> None:
+        """SIGTERM, `grace` seconds, then SIGKILL of the whole group; `reason` and `kind` go into the crash report."""
+        ...
+
+    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
+        """CPU seconds and resident bytes of a worker and what it started, now; None when that cannot be told."""
+        ...
+
+    @property
+    def limits(self) -> str:
+        """How hard memory limits are enforced: "cgroup", "rlimit" or "none"."""
+        ...
+
+    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
+        """Let a worker and what it starts have so many bytes, if the system can; None: no limit."""
+        ...
+
+    def stack(self, token: StepToken, timeout: float = 5.0) -> str:
+        """The Python stack of a running step, waited for; "" when it does not run any more."""
+        ...
+
+    def logs(self, procedure: str) -> list[LogEntry]:
+        """What a procedure printed and logged, as far as it is kept."""
         ...
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:

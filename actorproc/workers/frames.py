@@ -19,6 +19,7 @@ from actorproc.errors import ActorprocError
 from actorproc.model.definitions import Definition, OutcomeRow
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Outcome
+from actorproc.model.policies import StepLimits
 
 __all__ = [
     "DEFAULT_MAX_FRAME",
@@ -26,6 +27,7 @@ __all__ = [
     "AbortAsked",
     "Answer",
     "Ask",
+    "Began",
     "BootFailed",
     "Define",
     "Definition",
@@ -35,13 +37,17 @@ __all__ = [
     "FromWorker",
     "Heartbeat",
     "Hello",
+    "Leaving",
     "LogLine",
     "NeedState",
     "OutcomeRow",
     "Prepare",
+    "Prepared",
     "Ready",
     "Returned",
     "Run",
+    "Stack",
+    "StackWanted",
     "Stop",
     "TakeBackSteps",
     "ToWorker",
@@ -74,6 +80,10 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     warm_limit: int = 1024
     """Live procedure objects kept between steps (an LRU)."""
     log_level: int = 20
+    recycle_steps: int | None = None
+    """Steps, seconds and bytes of growth after which the worker asks to be replaced; None: never."""
+    recycle_age: float | None = None
+    recycle_memory: int | None = None
 
 
 class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):
@@ -107,6 +117,10 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     children_step: int = 0
     unit: str | None = None
     event: bytes | None = None
+    recovered: bool = False
+    """The first step of the procedure since its host was started again."""
+    limits: StepLimits | None = None
+    """What the worker has to set around the step; None: nothing."""
 
 
 class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback", gc=False):
@@ -125,6 +139,13 @@ class Answer(_Message, frozen=True, array_like=True, tag="answer", gc=False):
     error: str | None = None
 
 
+class StackWanted(_Message, frozen=True, array_like=True, tag="stack?", gc=False):
+    """Asks for the Python stack of a running step; `Stack` repeats the number."""
+
+    request: int
+    token: StepToken | None = None
+
+
 class Stop(_Message, frozen=True, array_like=True, tag="stop", gc=False):
     """Finish the running step, answer it, leave with exit code 0."""
 
@@ -133,6 +154,10 @@ class Stop(_Message, frozen=True, array_like=True, tag="stop", gc=False):
 class Ready(_Message, frozen=True, array_like=True, tag="ready", gc=False):
     pid: int
     python: str
+
+
+class Prepared(_Message, frozen=True, array_like=True, tag="prepared", gc=False):
+    """The preparation is done; a spare that has said so can be named and given steps in one go."""
 
 
 class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed", gc=False):
@@ -180,6 +205,26 @@ class Heartbeat(_Message, frozen=True, array_like=True, tag="beat", gc=False):
     message: str | None
 
 
+class Began(_Message, frozen=True, array_like=True, tag="began", gc=False):
+    """A step that runs beside others begins now, on this thread: whose crash it is, the crashed thread says."""
+
+    token: StepToken
+    thread: int
+
+
+class Leaving(_Message, frozen=True, array_like=True, tag="leaving", gc=False):
+    """The worker runs no further step and gives back what it gets, until it is told to stop."""
+
+    reason: str
+
+
+class Stack(_Message, frozen=True, array_like=True, tag="stack", gc=False):
+    """Answer to `StackWanted`."""
+
+    request: int
+    text: str
+
+
 class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     token: StepToken | None
     level: int
@@ -187,8 +232,10 @@ class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     text: str
 
 
-ToWorker = Prepare | Hello | Define | Run | TakeBackSteps | AbortAsked | Answer | Stop
-FromWorker = Ready | BootFailed | Ended | Returned | NeedState | Ask | Heartbeat | LogLine
+ToWorker = Prepare | Hello | Define | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
+FromWorker = (
+    Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _from_worker = msgspec.msgpack.Decoder(list[FromWorker])

@@ -6,10 +6,11 @@ import signal
 import threading
 import time
 
+import msgspec
 import psutil
 
 from actorproc.model.events import CrashReport
-from actorproc.model.ids import WorkerId
+from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.frames import BootFailed, FrameBuffer
 from actorproc.workers.process import WorkerProcess
 from actorproc.workers.reports import Remains, crash_report, oom_kills
@@ -30,6 +31,12 @@ class Link:
         self.frames = FrameBuffer(max_frame)
         self.started = time.monotonic()
         self.booted = False
+        self.prepared = False
+        """It said `Prepared`: once it has a name it can run steps."""
+        self.is_ready = False
+        """It said `Ready`: before that no step of it can have begun."""
+        self.replace = False
+        """A spare may take its place when it dies in a step."""
         self.was_spare = False
         self.dead = False
         self.eof = False
@@ -43,6 +50,8 @@ class Link:
         """Descendants seen alive when it was killed."""
         self.oom_before: int | None = None
         self.seen_rss: int | None = None
+        self.given: dict[StepToken, None] = {}
+        """Steps sent and not answered: what is printed without a mark belongs to the first."""
         self._lock = threading.Lock()
         self._held: list[bytes] | None = []
         """Frames sent before `Ready`."""
@@ -70,7 +79,7 @@ class Link:
         process = spare.process
         assert process is not None
         self.process, self.started, self.oom_before = process, spare.started, spare.oom_before
-        self.frames, self.eof, self.was_spare = spare.frames, spare.eof, True
+        self.frames, self.eof, self.prepared, self.was_spare = spare.frames, spare.eof, spare.prepared, True
         process.stdout.label, process.stderr.label = f"{self.label} stdout:", f"{self.label} stderr:"
 
     def should_start_again(self) -> bool:
@@ -80,7 +89,16 @@ class Link:
     def forget_process(self) -> None:
         """Be as before the spare was taken over."""
         self.process, self.was_spare, self.eof, self.boot_failed = None, False, False, None
+        self.prepared = False
         self.frames = FrameBuffer(self._max_frame)
+
+    def owner(self) -> str:
+        """The procedure whose step runs now, as far as the pool can tell; "" for none."""
+        try:
+            token = next(iter(self.given), None)
+        except RuntimeError:  # another thread hands out a step at this moment
+            return ""
+        return token.procedure if token is not None else ""
 
     def note(self, rss: int | None, oom_count: int | None) -> None:
         """A sample of its memory, in bytes, and of the kernel's counter. Any thread."""
@@ -103,11 +121,11 @@ class Link:
             assert self.process is not None
             return self.process.write(b"".join(held)) if held else False
 
-    def bury(self) -> CrashReport:
+    def bury(self, *, group_killed: bool = False) -> CrashReport:
         """The report of a reaped worker; its descriptors are closed."""
         process = self.process
         assert process is not None
-        status, peak_rss = process.reap() or (None, None)
+        status, peak_rss, cpu_time = process.reap() or (None, None, None)
         report = crash_report(
             Remains(
                 status=status,
@@ -116,13 +134,18 @@ class Link:
                 killed_as=self.killed_as,
                 kill_reason=self.kill_reason,
                 boot_failed=self.boot_failed,
+                group_killed=group_killed and status == signal.SIGKILL,
                 out_of_memory=status == signal.SIGKILL and not self.killed_as and self._oom_moved(),
                 stderr=process.stderr.tail(),
                 stack=process.stack(),
                 peak_rss=max(filter(None, (peak_rss, self.seen_rss)), default=None),
+                cpu_time=cpu_time,
             ),
         )
         process.close()
+        if self.booted and not (self.is_ready or self.killed_as or self.stop_asked):
+            # A spare that was dead, or died, when it got its name: no step of it began, and the next one will do.
+            return msgspec.structs.replace(report, kind="stopped")
         return report
 
     def _oom_moved(self) -> bool:

@@ -17,12 +17,14 @@ from functools import partial
 from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerInfo
-from actorproc.workers.frames import DEFAULT_MAX_FRAME, FrameError, Prepare, ToWorker, encode_frame
+from actorproc.workers.cgroups import CgroupRoom, find_room
+from actorproc.workers.frames import DEFAULT_MAX_FRAME, FrameError, Prepare, Run, ToWorker, encode_frame
 from actorproc.workers.link import Link
+from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
 from actorproc.workers.process import boot_bytes, host_path
 from actorproc.workers.reports import oom_kills
-from actorproc.workers.usage import cpu_and_rss
+from actorproc.workers.usage import cpu_and_rss, family_usage
 
 __all__ = ["LocalPool"]
 
@@ -53,7 +55,13 @@ class LocalPool:
         sys_path: Sequence[str] | None = None,
         executable: str | None = None,
         use_pidfd: bool = True,
+        recycle_steps: int | None = None,
+        recycle_age: float | None = None,
+        recycle_memory: int | None = None,
+        book: LogBook | None = None,
     ) -> None:
+        self._recycling = (recycle_steps, recycle_age, recycle_memory)
+        self._book = book if book is not None else LogBook()
         self._epoch = epoch
         self._spares = spares
         self._preload = tuple(preload)
@@ -64,6 +72,7 @@ class LocalPool:
         self._sys_path = None if sys_path is None else tuple(sys_path)
         self._executable = executable if executable is not None else sys.executable
         self._use_pidfd = use_pidfd
+        self._room: CgroupRoom | None = None
         self._links: dict[WorkerId, Link] = {}
         self._lock = threading.Lock()
         self._thread: PoolThread | None = None
@@ -80,7 +89,9 @@ class LocalPool:
                 msg = "a LocalPool is opened once; make a new one"
                 raise UsageError(msg)
             path = self._sys_path if self._sys_path is not None else host_path()
-            prepare = Prepare(self._preload, self._environment, self._max_frame, self._warm_limit, self._log_level)
+            prepare = Prepare(
+                self._preload, self._environment, self._max_frame, self._warm_limit, self._log_level, *self._recycling
+            )
             recipe = Recipe(
                 executable=self._executable,
                 first_bytes=boot_bytes(path) + encode_frame([prepare], self._max_frame),
@@ -90,13 +101,15 @@ class LocalPool:
                 use_pidfd=self._use_pidfd,
             )
             self._pid = os.getpid()
-            self._thread = PoolThread(recipe, self._links, sink)
+            self._room = find_room()
+            self._thread = PoolThread(recipe, self._links, sink, self._book, self._room)
             self._thread.start()
 
-    def launch(self, worker: WorkerId) -> None:
+    def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""
         thread = self._opened()
         link = Link(worker, self._max_frame)
+        link.replace = replace
         with self._lock:
             if worker in self._links:
                 msg = f"worker {worker.slot}.{worker.incarnation} lives already; give a new one the next incarnation"
@@ -109,6 +122,9 @@ class LocalPool:
         link = self._links.get(worker)
         if link is None or link.dead or not messages:
             return
+        for message in messages:
+            if type(message) is Run:
+                link.given[message.token] = None
         try:
             data = encode_frame(messages, self._max_frame)
         except FrameError:
@@ -122,14 +138,22 @@ class LocalPool:
         thread = self._opened()
         thread.post(partial(thread.stop, worker))
 
-    def kill(self, worker: WorkerId, *, grace: float = 0.0, blamed: StepToken | None = None, reason: str = "") -> None:
+    def kill(
+        self,
+        worker: WorkerId,
+        *,
+        grace: float = 0.0,
+        blamed: StepToken | None = None,
+        reason: str = "",
+        kind: str = "",
+    ) -> None:
         """Stack dump and SIGTERM, `grace` seconds, then SIGKILL of the group and of descendants seen alive.
 
-        The report's kind is "timeout" when a step is blamed, else "stopped". What left the worker's session and
-        its process tree (a double fork with setsid) escapes.
+        The report's `kind` is "timeout" when a step is blamed and none is given, else "stopped". What left the
+        worker's session and its process tree (a double fork with setsid) escapes.
         """
         thread = self._opened()
-        kind = "stopped" if blamed is None else "timeout"
+        kind = kind or ("stopped" if blamed is None else "timeout")
         thread.post(partial(thread.kill, worker, grace, kind, reason))
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
@@ -152,6 +176,43 @@ class LocalPool:
                 rss=rss,
             )
         return facts
+
+    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
+        """CPU seconds and resident bytes of a worker and the processes below it, now; None when it has none."""
+        link = self._links.get(worker)
+        process = link.process if link is not None and not link.dead else None
+        used = family_usage(process.pid) if process is not None else None
+        if used is not None and link is not None:
+            link.note(used[1], link.oom_before)
+        return used
+
+    @property
+    def limits(self) -> str:
+        """How hard memory limits are enforced: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
+        return "rlimit" if self._room is None else "cgroup"
+
+    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
+        """Let a worker and what it starts have so many bytes, where there is a cgroup for it; None: no limit."""
+        link = self._links.get(worker)
+        if self._room is not None and link is not None and link.process is not None and not link.dead:
+            self._room.limit(link.process.pid, size)
+
+    def stack(self, token: StepToken, timeout: float = 5.0) -> str:
+        """The Python stack of a running step; "" when it does not run any more.
+
+        The worker tells it itself; one whose GIL is held by C code is made to write the stacks of all its threads.
+        """
+        thread = self._opened()
+        number, future = thread.stacks.open()
+        thread.post(partial(thread.ask_stack, token.worker, token, number))
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            return ""
+
+    def logs(self, procedure: str) -> list[LogEntry]:
+        """What a procedure printed and logged, as far as it is kept."""
+        return self._book.lines(procedure)
 
     def close(self, timeout: float) -> None:
         """Stop all workers, kill what is left after `timeout` seconds, reap all. A second call may shorten it."""

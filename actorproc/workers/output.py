@@ -8,6 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
+
+from actorproc.workers.markers import MarkReader
 
 __all__ = ["KEEP_BYTES", "OutputPipe"]
 
@@ -16,6 +19,8 @@ KEEP_BYTES = 8 * 1024
 _CHUNK = 64 * 1024
 _LINES_PER_SECOND = 500
 _LINE_LENGTH = 2000
+_LINES_KEPT = 4000
+"""Lines of one chunk looked at: a chunk of empty lines is no text."""
 
 logger = logging.getLogger("actorproc.worker")
 
@@ -23,13 +28,19 @@ logger = logging.getLogger("actorproc.worker")
 class OutputPipe:
     """The host's end of a worker's stdout or stderr. Used by the pool's thread only."""
 
-    def __init__(self, fd: int, *, label: str, level: int) -> None:
+    def __init__(self, fd: int, *, label: str, level: int, name: str = "") -> None:
         self.fd = fd
         self.label = label
         """Put before each forwarded line: which worker, which stream."""
+        self.name = name
+        """stdout or stderr."""
+        self.keep: Callable[[str, str, str], None] | None = None
+        """Called with owner ("" when the output is not marked), stream name and line."""
         self._level = level
         self._kept = bytearray()
+        self._marks = MarkReader()
         self._line = b""
+        self._owner = ""
         self._second = 0.0
         self._forwarded = 0
         self._dropped = 0
@@ -45,8 +56,7 @@ class OutputPipe:
             return False
         if not chunk:
             return False
-        self._keep(chunk)
-        self._forward(chunk)
+        self._take(chunk)
         return True
 
     def read_rest(self) -> None:
@@ -58,35 +68,55 @@ class OutputPipe:
                 break
             if not chunk:
                 break
-            self._keep(chunk)
-            self._forward(chunk)
-        self._forward(b"\n" if self._line else b"")
+            self._take(chunk)
+        self._piece(*self._marks.rest())
+        self._end_line()
         self._tell_dropped()
 
     def tail(self) -> str:
         """The last `KEEP_BYTES` of the stream, as text."""
         return self._kept.decode("utf-8", "replace")
 
-    def _keep(self, chunk: bytes) -> None:
-        self._kept += chunk[-KEEP_BYTES:]
+    def _take(self, chunk: bytes) -> None:
+        for owner, piece in self._marks.feed(chunk):
+            self._piece(owner, piece)
+
+    def _piece(self, owner: str, piece: bytes) -> None:
+        if not piece:
+            return
+        self._kept += piece[-KEEP_BYTES:]
         if len(self._kept) > KEEP_BYTES:
             del self._kept[:-KEEP_BYTES]
-
-    def _forward(self, chunk: bytes) -> None:
-        if not chunk or not logger.isEnabledFor(self._level):
-            return
-        *lines, rest = (self._line + chunk).split(b"\n")
+        if owner != self._owner:
+            self._end_line()
+            self._owner = owner
+        *lines, rest = (self._line + piece).split(b"\n")
         self._line = rest[-_LINE_LENGTH:]
+        self._forward(lines)
+
+    def _end_line(self) -> None:
+        line, self._line = self._line, b""
+        if line:
+            self._forward([line])
+
+    def _forward(self, lines: list[bytes]) -> None:
+        """Give whole lines to the logger and to whoever keeps them; neither gets more of a flood than it can use."""
+        if not lines:
+            return
+        is_logged = logger.isEnabledFor(self._level)
         now = time.monotonic()
         if now - self._second >= 1.0:
             self._tell_dropped()
             self._second, self._forwarded = now, 0
-        room = _LINES_PER_SECOND - self._forwarded
-        for line in lines[:room]:
-            if line.strip():
-                logger.log(self._level, "%s %s", self.label, line[:_LINE_LENGTH].decode("utf-8", "replace").rstrip())
+        room = max(0, _LINES_PER_SECOND - self._forwarded)
+        for number, line in enumerate(lines[-_LINES_KEPT:]):
+            text = line[:_LINE_LENGTH].decode("utf-8", "replace").rstrip()
+            if self.keep is not None:
+                self.keep(self._owner, self.name, text)
+            if is_logged and number < room and text.strip():
+                logger.log(self._level, "%s %s", self.label, text)
         self._forwarded += min(len(lines), room)
-        self._dropped += max(0, len(lines) - room)
+        self._dropped += max(0, len(lines) - room) if is_logged else 0
 
     def _tell_dropped(self) -> None:
         if self._dropped:

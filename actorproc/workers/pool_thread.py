@@ -27,20 +27,29 @@ import msgspec
 
 from actorproc.errors import WorkerBootFailed
 from actorproc.model.events import CrashReport
-from actorproc.model.ids import WorkerId
+from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.cgroups import CgroupRoom
 from actorproc.workers.frames import (
     BootFailed,
+    Ended,
     FrameError,
     FromWorker,
     Hello,
+    LogLine,
+    Prepared,
     Ready,
+    Returned,
+    Stack,
+    StackWanted,
     Stop,
     decode_from_worker,
     encode_frame,
 )
 from actorproc.workers.link import Link
+from actorproc.workers.logbook import LogBook
 from actorproc.workers.process import WorkerProcess
+from actorproc.workers.stack_desk import StackDesk
 from actorproc.workers.timers import Timers
 from actorproc.workers.usage import descendants, kill_all
 
@@ -54,6 +63,11 @@ _EOF_PATIENCE = 1.0
 """Seconds a worker may live after it closed its channel: it cannot answer any more."""
 _DUMP_SECONDS = 0.02
 """Between the request for a stack dump and SIGTERM."""
+_STACK_PATIENCE = 0.25
+"""Seconds a worker has to tell the stack of its step itself."""
+_SPARE_LAG = 0.02
+"""Seconds between the use of a spare and the start of the next: the step that waits goes first, and the start of a
+process holds the GIL for a moment."""
 _SPARE_PAUSE = 10.0
 """Seconds after a spare's death before the next one, unless a worker boots before."""
 _DRAIN_READS = 1024
@@ -74,8 +88,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 class PoolThread:
     """Owns all worker processes of a pool. `post` may be called from any thread, the rest runs on `thread`."""
 
-    def __init__(self, recipe: Recipe, links: dict[WorkerId, Link], sink: Callable[[PoolEvent], None]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        links: dict[WorkerId, Link],
+        sink: Callable[[PoolEvent], None],
+        book: LogBook,
+        room: CgroupRoom | None,
+    ) -> None:
+        self._room = room
         self._recipe = recipe
+        self._book = book
+        self.stacks = StackDesk()
         self._links = links
         self._sink = sink
         self._spares: list[Link] = []
@@ -126,6 +150,8 @@ class PoolThread:
                 link.process.kill_group()
                 link.process.close()
         self._links.clear()
+        if self._room is not None:
+            self._room.close()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -147,14 +173,21 @@ class PoolThread:
             self._start(link)
 
     def _adopt(self, spare: Link, link: Link) -> None:
+        self._take_over(spare, link)
+        assert link.process is not None
+        if link.prepared and not link.process.is_over():
+            self._booted(link)
+        self._timers.after(_SPARE_LAG, self._start_spare)
+
+    def _take_over(self, spare: Link, link: Link) -> None:
         link.take_over(spare)
         assert link.process is not None
+        self._keep_output(link, link.process)
         for fd in link.process.watched():
             with contextlib.suppress(KeyError):
                 key = self._selector.get_key(fd)
                 self._selector.modify(fd, key.events, (key.data[0], link))
         self._name(link)
-        self.post(self._start_spare)
 
     def _start(self, link: Link) -> None:
         recipe = self._recipe
@@ -164,6 +197,7 @@ class PoolThread:
             self._report(link, CrashReport(kind="boot", message=str(error)))
             return
         link.begin(process)
+        self._keep_output(link, process)
         self._selector.register(process.channel, selectors.EVENT_READ, (self._on_channel, link))
         self._selector.register(process.stdout.fd, selectors.EVENT_READ, (self._on_stdout, link))
         self._selector.register(process.stderr.fd, selectors.EVENT_READ, (self._on_stderr, link))
@@ -175,6 +209,14 @@ class PoolThread:
             self.watch_for_room(link)
         if link.worker is not None:
             self._name(link)
+
+    def _keep_output(self, link: Link, process: WorkerProcess) -> None:
+        def keep(owner: str, stream: str, text: str) -> None:
+            procedure = owner or link.owner()
+            if procedure:
+                self._book.add(procedure, stream, text)
+
+        process.stdout.keep = process.stderr.keep = keep
 
     def _name(self, link: Link) -> None:
         assert link.process is not None
@@ -232,23 +274,47 @@ class PoolThread:
             self._kill_now(link)
         if not link.booted:
             messages = self._hear_boot(link, messages)
+        for message in messages:
+            kind = type(message)
+            if kind is Ended or kind is Returned:
+                link.given.pop(message.token, None)  # type: ignore[union-attr, arg-type]
+            elif kind is Ready:
+                link.is_ready = True
+            elif kind is LogLine or kind is Stack:
+                self._note(message)  # type: ignore[arg-type]
         if messages and link.worker is not None:
             self._tell(WorkerMessages(link.worker, messages))
+
+    def _note(self, message: LogLine | Stack) -> None:
+        if isinstance(message, Stack):
+            self.stacks.answered(message.request, message.text)
+        elif message.token is not None:
+            text, level, logger_name = message.text, message.level, message.name
+            self._book.add(message.token.procedure, "log", text, level=level, logger=logger_name)
 
     def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
         others: list[FromWorker] = []
         for message in messages:
             if isinstance(message, BootFailed):
                 link.boot_failed = message
-            elif isinstance(message, Ready) and link.worker is not None and link.process is not None:
-                link.booted = True
-                self._tell(WorkerBooted(link.worker, link.process.pid))
-                if link.release_held():
-                    self.watch_for_room(link)
-                self.post(self._allow_spare)
+            elif isinstance(message, Prepared):
+                link.prepared = True
+            elif isinstance(message, Ready) and link.worker is not None:
+                link.is_ready = True
+                self._booted(link)
             else:
                 others.append(message)
         return others
+
+    def _booted(self, link: Link) -> None:
+        """It can be given steps: it said `Ready`, or has only to read its name before them."""
+        assert link.worker is not None
+        assert link.process is not None
+        link.booted = True
+        self._tell(WorkerBooted(link.worker, link.process.pid))
+        if link.release_held():
+            self.watch_for_room(link)
+        self._timers.after(_SPARE_LAG, self._allow_spare)
 
     def _on_stdout(self, link: Link, _mask: int) -> None:
         assert link.process is not None
@@ -259,6 +325,29 @@ class PoolThread:
         assert link.process is not None
         if not link.process.stderr.read():
             self._selector.unregister(link.process.stderr.fd)
+
+    # ------------------------------------------------------------------ looking inside
+    def ask_stack(self, worker: WorkerId, token: StepToken, number: int) -> None:
+        """Ask the worker for the stack of its step; one that does not answer is made to write it by a signal."""
+        link = self._links.get(worker)
+        if link is None or link.dead or not link.booted or link.process is None:
+            self.stacks.answered(number, "")
+            return
+        if link.send(encode_frame([StackWanted(number, token)], self._recipe.max_frame)):
+            self.watch_for_room(link)
+        self._timers.after(_STACK_PATIENCE, partial(self._force_stack, link, number))
+
+    def _force_stack(self, link: Link, number: int) -> None:
+        if link.dead or link.process is None or not self.stacks.is_waiting(number):
+            self.stacks.answered(number, "")
+            return
+        link.process.take_stack()
+        link.process.signal(signal.SIGUSR1)  # faulthandler needs no GIL: this works inside C code
+        self._timers.after(_DUMP_SECONDS * 5, partial(self._collect_stack, link, number))
+
+    def _collect_stack(self, link: Link, number: int) -> None:
+        process = link.process
+        self.stacks.answered(number, process.take_stack() if process is not None and not link.dead else "")
 
     # ------------------------------------------------------------------ ending
     def stop(self, worker: WorkerId) -> None:
@@ -336,7 +425,10 @@ class PoolThread:
         for fd in process.watched():
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
-        report = link.bury()
+        group_killed = self._room is not None and self._room.was_killed(process.pid)
+        report = link.bury(group_killed=group_killed)
+        if self._room is not None:
+            self._room.forget(process.pid)
         if link.should_start_again():
             link.forget_process()
             self._start(link)
@@ -360,7 +452,30 @@ class PoolThread:
                 logger.warning("a spare worker died: %s", report.message)
             return
         del self._links[link.worker]
-        self._tell(WorkerDied(link.worker, report, link.booted))
+        successor = self._successor(link)
+        if successor is None:
+            self._tell(WorkerDied(link.worker, report, link.booted))
+            return
+        # Both in one breath: the listener decides on the death and on the next attempt in one commit.
+        self._tell(WorkerDied(link.worker, report, link.booted, successor.worker))
+        self._booted(successor)
+
+    def _successor(self, link: Link) -> Link | None:
+        """The spare that takes the place of a worker that died in a step, if one is prepared."""
+        worker = link.worker
+        if worker is None or not (link.replace and link.booted and link.given) or link.stop_asked or self._closing:
+            return None
+        spare = next((spare for spare in self._spares if spare.prepared and spare.process is not None), None)
+        if spare is None or spare.process is None or spare.process.is_over():
+            return None
+        self._spares.remove(spare)
+        successor = Link(WorkerId(worker.slot, worker.incarnation + 1), self._recipe.max_frame)
+        successor.replace = True
+        assert successor.worker is not None
+        self._links[successor.worker] = successor
+        self._take_over(spare, successor)
+        self._timers.after(_SPARE_LAG, self._start_spare)
+        return successor
 
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""

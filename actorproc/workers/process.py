@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -53,8 +54,8 @@ from actorproc.workers.child.main import main
 main(*map(int, sys.argv[1:4]))
 """
 
-Reaped = tuple[int | None, int | None]
-"""Wait status (None: collected by somebody else) and peak resident bytes (None: not known)."""
+Reaped = tuple[int | None, int | None, float | None]
+"""Wait status (None: collected by somebody else), peak resident bytes and CPU seconds (None: not known)."""
 
 
 def host_path() -> tuple[str, ...]:
@@ -80,6 +81,7 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._outbox: deque[memoryview] = deque()
         self._reaped: Reaped | None = None
+        self._stack_taken = 0
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with fork_guard.starting:
             self._start(executable, label, use_pidfd)
@@ -102,8 +104,8 @@ class WorkerProcess:
         self.pid = self._popen.pid
         self.pidfd = _open_pidfd(self.pid) if use_pidfd else None
         self.channel.setblocking(False)
-        self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO)
-        self.stderr = OutputPipe(err[0], label=f"{label} stderr:", level=logging.WARNING)
+        self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO, name="stdout")
+        self.stderr = OutputPipe(err[0], label=f"{label} stderr:", level=logging.WARNING, name="stderr")
 
     # ------------------------------------------------------------------ the channel
     def write(self, data: bytes) -> bool:
@@ -154,6 +156,14 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, number)
 
+    def is_over(self) -> bool:
+        """It has exited, as far as the kernel says so now; always False where it cannot be asked without reaping."""
+        if self.pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(0))
+
     def kill_group(self) -> None:
         """SIGKILL to all in the worker's session that did not leave its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -168,7 +178,7 @@ class WorkerProcess:
                 self._set_reaped(None, None)
             else:
                 if pid:
-                    self._set_reaped(status, usage.ru_maxrss)
+                    self._set_reaped(status, usage)
         return self._reaped
 
     def watch_in_thread(self, dead: Callable[[], None]) -> None:
@@ -180,29 +190,43 @@ class WorkerProcess:
             except ChildProcessError:
                 self._set_reaped(None, None)
             else:
-                self._set_reaped(status, usage.ru_maxrss)
+                self._set_reaped(status, usage)
             dead()
 
         threading.Thread(target=wait, name=f"actorproc-wait-{self.pid}", daemon=True).start()
 
-    def _set_reaped(self, status: int | None, maxrss: int | None) -> None:
+    def _set_reaped(self, status: int | None, usage: resource.struct_rusage | None) -> None:
         # Popen must not wait for a pid that may soon be somebody else's.
         self._popen.returncode = 0 if status is None else os.waitstatus_to_exitcode(status)
-        self._reaped = status, self._own_peak(maxrss)
+        if usage is None:
+            self._reaped = status, None, None
+        else:
+            self._reaped = status, self._own_peak(usage.ru_maxrss), usage.ru_utime + usage.ru_stime
 
-    def _own_peak(self, maxrss: int | None) -> int | None:
+    def _own_peak(self, maxrss: int) -> int | None:
         # After vfork and exec Linux counts the parent's peak as the child's: at or below it nothing is known.
-        if maxrss is None or (sys.platform == "linux" and maxrss <= self._inherited_peak):
+        if sys.platform == "linux" and maxrss <= self._inherited_peak:
             return None
         return maxrss if sys.platform == "darwin" else maxrss * 1024
 
     def stack(self) -> str:
-        """What faulthandler wrote: the Python stack of a native crash, or of the moment before a kill."""
+        """What faulthandler wrote and `take_stack` did not take: the stack of a crash, or of the moment of a kill."""
         try:
-            size = os.fstat(self.fault_fd).st_size
-            return os.pread(self.fault_fd, _STACK_BYTES, max(0, size - _STACK_BYTES)).decode("utf-8", "replace")
+            start = max(self._stack_taken, self.stack_size() - _STACK_BYTES)
+            return os.pread(self.fault_fd, _STACK_BYTES, start).decode("utf-8", "replace")
         except OSError:
             return ""
+
+    def stack_size(self) -> int:
+        """Bytes faulthandler has written so far."""
+        return os.fstat(self.fault_fd).st_size
+
+    def take_stack(self) -> str:
+        """As `stack`, for somebody who asked for it: the report of a later death does not repeat it."""
+        text = self.stack()
+        with contextlib.suppress(OSError):
+            self._stack_taken = self.stack_size()
+        return text
 
     def close(self) -> None:
         """Give up every descriptor. Idempotent."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from actorproc.model.events import CrashReport
-from actorproc.workers.exit_codes import EXIT_PROTOCOL, EXIT_TERMINATED, in_words
+from actorproc.workers.exit_codes import EXIT_CHANNEL, EXIT_PROTOCOL, EXIT_TERMINATED, in_words
 from actorproc.workers.frames import BootFailed
 
 __all__ = ["Remains", "crash_report", "oom_kills", "signal_in_words"]
@@ -27,14 +27,17 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
     booted: bool
     stop_asked: bool = False
     killed_as: str = ""
-    """Kind of the report when the pool killed it: "timeout", "stopped", "protocol"; "" when it did not."""
+    """Kind of the report when the pool killed it: "timeout", "cpu-limit", "memory-limit", "stopped", "protocol"."""
     kill_reason: str = ""
     boot_failed: BootFailed | None = None
     out_of_memory: bool = False
     """The kernel's counter of out-of-memory kills moved while it lived."""
+    group_killed: bool = False
+    """The kernel killed in the worker's own control group, for its memory limit."""
     stderr: str = ""
     stack: str = ""
     peak_rss: int | None = None
+    cpu_time: float | None = None
 
 
 def crash_report(remains: Remains) -> CrashReport:
@@ -50,6 +53,7 @@ def crash_report(remains: Remains) -> CrashReport:
         stderr=remains.stderr,
         stack=boot_failed.traceback if boot_failed is not None else remains.stack,
         peak_rss=remains.peak_rss,
+        cpu_time=remains.cpu_time,
     )
 
 
@@ -64,13 +68,15 @@ def _judge(remains: Remains, code: int | None, signal_name: str | None, ending: 
     if not remains.booted:
         last = _last_line(remains.stderr)
         return "boot", f"{ending} before it was ready" + (f": {last}" if last else "")
+    if remains.group_killed:
+        return "memory-limit", f"{ending} by the kernel, for more memory than the memory_hard of its step"
     if signal_name == "SIGKILL" and remains.out_of_memory:
         return "out-of-memory", f"{ending}; the kernel ran out of memory and chose this process"
     if signal_name is not None:
         return "signal", ending
     if code == EXIT_TERMINATED:
         return "signal", ending
-    if code == EXIT_PROTOCOL:
+    if code in {EXIT_CHANNEL, EXIT_PROTOCOL}:
         return "protocol", ending
     if code is None:
         return "exit", ending

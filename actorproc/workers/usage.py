@@ -1,13 +1,14 @@
-"""What worker processes use, and which processes descend from them (psutil)."""
+"""What worker processes use, and which processes descend from them."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
-__all__ = ["cpu_and_rss", "descendants", "kill_all"]
+__all__ = ["cpu_and_rss", "descendants", "family_usage", "kill_all"]
 
 
 def cpu_and_rss(pid: int) -> tuple[float | None, int | None]:
@@ -19,6 +20,45 @@ def cpu_and_rss(pid: int) -> tuple[float | None, int | None]:
             return times.user + times.system, process.memory_info().rss
     except psutil.Error:
         return None, None
+
+
+def family_usage(pid: int) -> tuple[float, int] | None:
+    """CPU seconds and resident bytes of a process and all below it, children that ended included; None: it is gone."""
+    try:
+        cpu, rss = _cpu_and_rss(psutil.Process(pid))
+    except psutil.Error:
+        return None
+    for process in _below(pid):
+        with contextlib.suppress(psutil.Error):  # it ended meanwhile
+            more_cpu, more_rss = _cpu_and_rss(process)
+            cpu += more_cpu
+            rss += more_rss
+    return cpu, rss
+
+
+def _cpu_and_rss(process: psutil.Process) -> tuple[float, int]:
+    with process.oneshot():
+        times = process.cpu_times()
+        used = times.user + times.system + times.children_user + times.children_system
+        return used, process.memory_info().rss
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    """Descendants, by the kernel's own lists of children where there are any: psutil reads the whole process table."""
+    found: list[psutil.Process] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            tasks = list(Path(f"/proc/{parent}/task").iterdir())
+            children = [int(name) for task in tasks for name in (task / "children").read_text().split()]
+        except (OSError, ValueError):
+            return descendants(pid) if parent == pid else found
+        for child in children:
+            waiting.append(child)
+            with contextlib.suppress(psutil.Error):
+                found.append(psutil.Process(child))
+    return found
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -294,19 +294,55 @@ def test_a_spare_takes_over_in_milliseconds(
     assert median < 0.1
 
 
-def test_a_dead_spare_is_not_noticed_by_the_worker_that_needs_one(listen: Callable[..., Listener]) -> None:
+def test_a_spare_that_dies_when_it_gets_its_name_is_nobodys_fault(listen: Callable[..., Listener]) -> None:
     host = listen(spares=1)
     worker = host.boot()
     wait_until(lambda: spare_is_idle(host))
     spare = next(iter(set(children_of_this_program()) - {host.pid(worker)}))
     os.kill(spare, signal.SIGSTOP)
     host.pool.launch(WorkerId(1, 1))
+    booted = host.next_event(WorkerBooted, WorkerId(1, 1))
+    assert booted.pid == spare
+    host.start(WorkerId(1, 1), Count(1))
     os.kill(spare, signal.SIGKILL)
 
-    booted = host.next_event(WorkerBooted, WorkerId(1, 1))
+    died = host.died(WorkerId(1, 1))
 
-    assert booted.pid != spare
-    assert host.finish(WorkerId(1, 1), Count(1)) == 1
+    assert died.report.kind == "stopped"
+    host.boot(1, 2)
+    assert host.finish(WorkerId(1, 2), Count(1)) == 1
+
+
+def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen: Callable[..., Listener]) -> None:
+    host = listen(spares=1)
+    worker = WorkerId(0, 1)
+    host.pool.launch(worker, replace=True)
+    host.next_event(WorkerBooted, worker)
+    wait_until(lambda: spare_is_idle(host))
+
+    host.start(worker, Do("kill", "9"))
+    died = host.died(worker)
+
+    assert died.successor == WorkerId(0, 2)
+    assert host.next_event(WorkerBooted, WorkerId(0, 2)).pid != 0
+    assert host.finish(WorkerId(0, 2), Count(1)) == 1
+    wait_until(lambda: spare_is_idle(host))
+    os.kill(host.pid(WorkerId(0, 2)), signal.SIGKILL)
+    assert host.died(WorkerId(0, 2)).successor is None  # it was idle: whether it is replaced is not the pool's to say
+
+
+def test_a_spare_that_is_dead_is_not_noticed_by_the_worker_that_needs_one(listen: Callable[..., Listener]) -> None:
+    host = listen(spares=1)
+    worker = host.boot()
+    wait_until(lambda: spare_is_idle(host))
+    spare = next(iter(set(children_of_this_program()) - {host.pid(worker)}))
+    os.kill(spare, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{spare}").exists())
+
+    booted = host.boot(1)
+
+    assert host.pid(booted) != spare
+    assert host.finish(booted, Count(1)) == 1
 
 
 def children_of_this_program() -> list[int]:

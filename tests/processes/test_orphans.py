@@ -29,7 +29,7 @@ def started(*what: str) -> tuple[subprocess.Popen[str], list[int]]:
 
 @pytest.mark.parametrize(
     "what",
-    [("idle",), ("busy_python",), ("busy_c",), ("grandchild", "group"), ("swallow",)],
+    [("idle",), ("busy_python",), ("busy_c",), ("grandchild", "group"), ("forked_child",), ("swallow",)],
     ids="-".join,
 )
 def test_nothing_is_left_a_second_after_the_host_was_killed(what: tuple[str, ...]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from actorproc.errors import UsageError
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Outcome, Refused
 from actorproc.model.records import ErrorInfo
@@ -24,6 +26,7 @@ __all__ = ["ProcedureActor"]
 
 _CHAIN_SECONDS = 0.05
 """How long steps that need no record may follow one another before the host hears of them."""
+_NO_LIMITS = contextlib.nullcontext()
 _set = msgspec.structs.force_setattr
 
 
@@ -137,20 +140,34 @@ class ProcedureActor(DispatchedActor):
             root_id=run.root,
             deadline=run.deadline,
             replayed=run.replayed,
+            recovered=run.recovered and step == token.step,
             children_step=children_step,
             env=desk.env,
             codec=runtime.codec,
             outputs=desk.types.codec_of,
             log_level=desk.log_level,
         )
-        desk.guard.allow_interrupt()
-        try:
-            ended = runtime.run(self._live, context, token.mode, run.unit, event)
-        finally:
-            desk.guard.forbid_interrupt()
+        ended = self._run_limited(run, runtime, context, event)
         outcome = ended[0]
         desk.guard.leave_if_forked(outcome.error.traceback if isinstance(outcome, Failed) else None)
         return ended
+
+    def _run_limited(
+        self, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
+    ) -> tuple[Outcome, tuple[type, ...]]:
+        """Run the user's code; inside, the step's limits hold and SIGTERM interrupts."""
+        desk, token = self._desk, run.token
+        assert self._live is not None
+        limits = desk.limiter.around(run.limits) if desk.limiter is not None and run.limits is not None else _NO_LIMITS
+        try:
+            with limits:
+                desk.guard.allow_interrupt()
+                try:
+                    return runtime.run(self._live, context, token.mode, run.unit, event)
+                finally:
+                    desk.guard.forbid_interrupt()
+        except (MemoryError, UsageError) as error:  # no memory even for words; or the system refuses a limit
+            return runtime.failed(error, context, token.mode, self._live), ()
 
     def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> None:
         # The actor changes before the answer leaves: with the answer the host may send the next step.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import socket
 import threading
 from collections.abc import Sequence
 
 from actorproc.workers.child.guard import Guard
+from actorproc.workers.child.limits import Limiter
+from actorproc.workers.exit_codes import EXIT_CHANNEL
 from actorproc.workers.frames import (
     DEFAULT_MAX_FRAME,
     FrameBuffer,
@@ -32,6 +36,8 @@ class Channel:
         self._lock = threading.Lock()
         self._is_ours = True
         self.max_frame = DEFAULT_MAX_FRAME
+        self.limiter = Limiter()
+        """A step's memory limit is not for what the reader thread needs."""
 
     def receive(self) -> list[ToWorker] | None:
         """The next messages, waiting for them; None when the host is gone. Raises `FrameError`."""
@@ -41,10 +47,18 @@ class Channel:
                 chunk = self._socket.recv(_RECEIVE)
             except ConnectionError:
                 return None
+            except OSError as error:
+                _leave_if_closed(error)
+                raise
+            except MemoryError:  # the step used up what its limit allows; nothing was received yet
+                select.select([self._socket], [], [])
+                with self.limiter.lifted():
+                    chunk = self._socket.recv(_RECEIVE)
             if not chunk:
                 return None
-            for body in self._frames.feed(chunk):
-                messages += decode_to_worker(body)
+            with self.limiter.lifted():
+                for body in self._frames.feed(chunk):
+                    messages += decode_to_worker(body)
         return messages
 
     def send(self, messages: Sequence[FromWorker]) -> None:
@@ -54,11 +68,22 @@ class Channel:
 
     def _write(self, frame: bytes) -> None:
         with self._lock:
-            if self._is_ours:
+            if not self._is_ours:
+                return
+            try:
                 self._socket.sendall(frame)
+            except OSError as error:
+                _leave_if_closed(error)
+                raise
 
     def leave_to_parent(self) -> None:
         """In a forked copy of the worker: the channel is not its own, whatever it sends goes nowhere."""
         self._lock = threading.Lock()  # a thread that does not exist here may have held it
         self._is_ours = False
         os.close(self._socket.detach())
+
+
+def _leave_if_closed(error: OSError) -> None:
+    """The code of a step closed our descriptor, perhaps put another in its place: nothing can be said any more."""
+    if error.errno in {errno.EBADF, errno.ENOTSOCK, errno.ENOTCONN}:
+        os._exit(EXIT_CHANNEL)

@@ -15,20 +15,28 @@ from typing import Any, Protocol, assert_never
 
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
+from actorproc.workers.child import stacks
+from actorproc.workers.child.limits import Limiter
+from actorproc.workers.child.streams import Streams
 from actorproc.workers.child.types import TypeShelf
+from actorproc.workers.child.wear import Wear
 from actorproc.workers.frames import (
     AbortAsked,
     Answer,
     Ask,
+    Began,
     Define,
     FrameError,
     FromWorker,
     Heartbeat,
     Hello,
+    Leaving,
     LogLine,
     Prepare,
     Returned,
     Run,
+    Stack,
+    StackWanted,
     Stop,
     TakeBackSteps,
     ToWorker,
@@ -69,18 +77,26 @@ class Interrupts(Protocol):
         """Undo what a step did to the process."""
         ...
 
+    def remember_surroundings(self) -> None:
+        """What `restore` goes back to is what is now."""
+        ...
+
 
 class Desk:
     """State of a running worker."""
 
-    def __init__(self, channel: Outlet, guard: Interrupts) -> None:
+    def __init__(self, channel: Outlet, guard: Interrupts, limiter: Limiter | None = None) -> None:
         self.channel = channel
         self.guard = guard
+        self.limiter = limiter
+        """None: this worker is a thread of a program, whose limits are not ours."""
+        self.streams: Streams | None = None
+        self.wear: Wear | None = None
         self.types = TypeShelf()
         self.env: Any = None
         self.log_level = 20
-        self.current: StepToken | None = None
-        """The step that is running."""
+        self.running: dict[StepToken, int] = {}
+        """The steps that are running, with their threads."""
         self.broken: BaseException | None = None
         """An exception of the machinery itself: the worker must end."""
         self._queue: SimpleQueue[Run | None] = SimpleQueue()
@@ -88,6 +104,18 @@ class Desk:
         self._abort_asked: set[StepToken] = set()
         self._requests = itertools.count(1)
         self._answers: dict[int, _Pending] = {}
+        self._here = threading.local()
+        self._is_leaving = False
+
+    @property
+    def current(self) -> StepToken | None:
+        """The step that is running, the one that began first if there are several."""
+        return next(iter(self.running), None)
+
+    def current_here(self) -> StepToken | None:
+        """The step that the calling thread belongs to; None when that cannot be told."""
+        token: StepToken | None = getattr(self._here, "token", None)
+        return token if token is not None or len(self.running) != 1 else self.current
 
     # ------------------------------------------------------------------ reader thread
     def take_in(self, message: ToWorker) -> None:
@@ -103,6 +131,8 @@ class Desk:
                 self.types.define(definition)
             case AbortAsked(token):
                 self.ask_to_abort(token)
+            case StackWanted(request, token):
+                self.channel.send([Stack(request, stacks.text_of(self.running, token))])
             case Stop():
                 self.stop()
             case Prepare() | Hello():
@@ -114,7 +144,10 @@ class Desk:
     def put(self, run: Run) -> None:
         """A step to run after those before it."""
         self._waiting[run.token] = run
-        self._queue.put(run)
+        if self._is_leaving:
+            self.give_back((run.token,))
+        else:
+            self._queue.put(run)
 
     def give_back(self, tokens: Iterable[StepToken]) -> None:
         """Return those of these steps that have not begun."""
@@ -127,9 +160,19 @@ class Desk:
         self.give_back(list(self._waiting))
         self._queue.put(None)
 
+    def leave(self, reason: str) -> None:
+        """Run no further step: give back what waits and what comes, until the host says stop."""
+        self._is_leaving = True
+        self.channel.send([Leaving(reason)])
+        self.give_back(list(self._waiting))
+
+    def wake(self) -> None:
+        """Have `take` return None: something is broken."""
+        self._queue.put(None)
+
     def ask_to_abort(self, token: StepToken) -> None:
         """Let the step see that an abort was asked."""
-        if token == self.current or token in self._waiting:
+        if token in self.running or token in self._waiting:
             self._abort_asked.add(token)
 
     def answer(self, answer: Answer) -> None:
@@ -142,22 +185,37 @@ class Desk:
     # ------------------------------------------------------------------ main thread
     def take(self) -> Run | None:
         """The next step, waiting for it; None when the worker is to stop."""
+        main = threading.get_ident()
         while True:
             self.guard.allow_interrupt()
             run = self._queue.get()
             self.guard.forbid_interrupt()
             if run is None:
                 return None
-            self.current = run.token
+            self.running[run.token] = main
             if self._waiting.pop(run.token, None) is not None:
                 return run
-            self.current = None
+            del self.running[run.token]
+
+    def began_beside_others(self, run: Run) -> None:
+        """The calling thread runs this step, others may run more."""
+        self._here.token = run.token
+        self.running[run.token] = threading.get_ident()
+        self.channel.send([Began(run.token, threading.get_ident())])
 
     def finished(self, run: Run) -> None:
         """The step was answered."""
-        self.current = None
+        self._here.token = None
+        self.running.pop(run.token, None)
         if self._abort_asked:
             self._abort_asked.discard(run.token)
+        if self.streams is not None:
+            self.streams.finished(run.token.procedure)
+        reason = self.limiter.worn if self.limiter is not None else ""
+        if self.wear is not None:
+            reason = reason or self.wear.after_step()
+        if reason and not self._is_leaving:
+            self.leave(reason)
 
     def step_channel(self, token: StepToken) -> StepLine:
         """How this step's context reaches the host."""
@@ -174,7 +232,7 @@ class Desk:
 
     def request(self, token: StepToken, kind: str, key: str, value: bytes, step: int) -> bytes | None:
         """Ask the host and wait for its answer. Raises what the host refused with."""
-        if token != self.current:
+        if token not in self.running:
             msg = f"the step {token.step} of {token.procedure} is over; its context cannot be used any more"
             raise NotAllowed(msg)
         number = next(self._requests)

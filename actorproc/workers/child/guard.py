@@ -16,20 +16,19 @@ from types import FrameType
 from typing import Any
 
 from actorproc.procedure.context import StopStep
+from actorproc.workers.child.surroundings import PRIVATE_FROM, Surroundings
 from actorproc.workers.exit_codes import EXIT_ORPHAN
 
 __all__ = ["Guard", "arm_lifeline", "die_with_group", "out_of_the_way", "prefer_to_be_killed", "write_stacks_to"]
 
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
-_PRIVATE_FROM = 200
-"""Private descriptors are moved up to here, where code that closes "all" small ones does not reach."""
 _OOM_SCORE = 500
 
 
 def out_of_the_way(fd: int) -> int:
     """The descriptor moved to a high number, closed on exec."""
     try:
-        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _PRIVATE_FROM)
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FROM)
     except OSError:  # the limit of descriptors is lower than that
         moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(fd)
@@ -61,8 +60,9 @@ def die_with_group() -> None:
 
 
 def write_stacks_to(fd: int) -> None:
-    """Native crashes, and SIGUSR1 before a kill, write the stacks of all threads there."""
+    """Native crashes, and SIGUSR1 before a kill, write the stacks of all threads there. May be called again."""
     faulthandler.enable(fd, all_threads=True)
+    faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, fd, all_threads=True)
 
 
@@ -81,16 +81,16 @@ class Guard:
     until one of both begins; so it never tears an answer in two. SIGINT is ignored: Ctrl-C is for the host.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arm_stacks: Callable[[], None]) -> None:
+        """`arm_stacks` has SIGUSR1 write the stacks."""
+        self._arm_stacks = arm_stacks
+        self._surroundings: Surroundings | None = None
         self.terminating = False
         """SIGTERM came."""
         self._may_raise = False
         self._is_copy = False
         self._main = threading.get_ident()
         self._handler: Callable[[int, FrameType | None], Any] = self._on_sigterm
-        self._cwd = _cwd()
-        self._umask = os.umask(0o077)
-        os.umask(self._umask)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         self._install()
 
@@ -105,7 +105,9 @@ class Guard:
             raise StopStep
 
     def allow_interrupt(self) -> None:
-        """From here SIGTERM raises `StopStep`; at once, when it came before."""
+        """From here SIGTERM raises `StopStep`; at once, when it came before. On other threads it does nothing."""
+        if threading.get_ident() != self._main:
+            return
         self._may_raise = True
         if self.terminating:
             self._may_raise = False
@@ -113,7 +115,8 @@ class Guard:
 
     def forbid_interrupt(self) -> None:
         """From here SIGTERM waits."""
-        self._may_raise = False
+        if threading.get_ident() == self._main:
+            self._may_raise = False
 
     def uninterrupted(self, call: Callable[[], None]) -> None:
         """Do this as a whole, on whichever thread; a SIGTERM that came meanwhile raises after it."""
@@ -127,14 +130,17 @@ class Guard:
             self.allow_interrupt()
 
     def restore(self) -> None:
-        """Undo what a step did to signal handlers, working directory and umask, for the steps after it."""
-        handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        if handlers != (self._handler, signal.SIG_IGN):
-            self._install()
-        os.umask(self._umask)
-        if self._cwd is not None and _cwd() != self._cwd:
-            with contextlib.suppress(OSError):
-                os.chdir(self._cwd)
+        """Undo what a step did to the process, for the steps after it."""
+        surroundings = self._surroundings
+        if surroundings is None:
+            return
+        surroundings.restore()
+        if threading.get_ident() == self._main:
+            surroundings.restore_signals()
+
+    def remember_surroundings(self) -> None:
+        """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
+        self._surroundings = Surroundings(self._arm_stacks)
 
     def give_up_in_fork(self) -> None:
         """In a forked copy of the worker: SIGTERM ends it, as it ends any process."""
@@ -154,10 +160,3 @@ class Guard:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(1 if error is not None else 0)
-
-
-def _cwd() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109 - asked after every step: a Path costs more than the question
-    except OSError:
-        return None

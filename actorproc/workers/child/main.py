@@ -30,13 +30,17 @@ from actorproc.workers.child.guard import (
     prefer_to_be_killed,
     write_stacks_to,
 )
+from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.roster import Roster
+from actorproc.workers.child.streams import Streams
+from actorproc.workers.child.wear import Wear
 from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
 from actorproc.workers.frames import (
     BootFailed,
     FrameError,
     Hello,
     Prepare,
+    Prepared,
     Ready,
     ToWorker,
 )
@@ -54,9 +58,11 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
     fault = out_of_the_way(fault_fd)
     write_stacks_to(fault)
     prefer_to_be_killed()
-    guard = Guard()
+    guard = Guard(lambda: write_stacks_to(fault))
     channel = Channel(out_of_the_way(channel_fd), guard)
-    desk = Desk(channel, guard)
+    limiter = Limiter()
+    channel.limiter = limiter
+    desk = Desk(channel, guard, limiter)
 
     def in_forked_copy() -> None:
         guard.give_up_in_fork()
@@ -66,6 +72,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
 
     os.register_at_fork(after_in_child=in_forked_copy)
     _tidy_interpreter()
+    desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
         code = _Worker(channel, desk).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
@@ -120,8 +127,9 @@ class _Worker:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             while (messages := self._channel.receive()) is not None:
-                for message in messages:
-                    self._take_in(message)
+                with self._channel.limiter.lifted():
+                    for message in messages:
+                        self._take_in(message)
         except FrameError:
             traceback.print_exc()
             os._exit(EXIT_PROTOCOL)
@@ -144,7 +152,9 @@ class _Worker:
         channel.max_frame = prepare.max_frame
         self._warm_limit = prepare.warm_limit
         self._desk.log_level = prepare.log_level
-        logs.install(channel, prepare.log_level, lambda: self._desk.current)
+        logs.install(channel, prepare.log_level, self._desk.current_here)
+        wear = Wear(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
+        self._desk.wear = wear if wear.is_watched else None
         guard.allow_interrupt()
         doing = ""
         try:
@@ -162,8 +172,10 @@ class _Worker:
             channel.send([BootFailed(reason, traceback.format_exc())])
             return False
         guard.forbid_interrupt()
+        guard.remember_surroundings()
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
+        channel.send([Prepared()])
         hello = self._next_boot_message()
         assert isinstance(hello, Hello), hello
         channel.send([Ready(os.getpid(), platform.python_version())])

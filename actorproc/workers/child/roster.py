@@ -2,49 +2,95 @@
 
 from __future__ import annotations
 
+import threading
+
 from actorproc.procedure.context import StopStep
 from actorproc.workers.child.actor import ProcedureActor
+from actorproc.workers.child.crew import Crew
 from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.dispatcher import Dispatcher
+from actorproc.workers.frames import Run
 
 __all__ = ["Roster"]
 
 
 class Roster:
-    """Actors by procedure id, the least recently used first; at most `warm_limit` of them outlive their step."""
+    """Actors by procedure id, the least recently used first; at most `warm_limit` of them outlive their step.
+
+    Steps run on the main thread, one after the other. Those of procedures with ``Limits.threads`` above 1 run beside
+    each other on threads of a crew, each actor with a dispatcher of its own; the host never mixes the two.
+    """
 
     def __init__(self, desk: Desk, warm_limit: int) -> None:
         self._desk = desk
         self._warm_limit = warm_limit
         self._dispatcher = Dispatcher(passing=(StopStep,))
         self._actors: dict[str, ProcedureActor] = {}
+        self._lock = threading.Lock()
+        self._crew = Crew(self._run_beside_others)
 
     def serve(self) -> None:
         """Run steps on this thread until the worker is to stop. Raises `StopStep`, and what broke the machinery."""
-        desk, dispatcher = self._desk, self._dispatcher
+        try:
+            self._serve()
+            self._crew.wait_until_idle()
+        finally:
+            self._crew.dismiss()
+        if self._desk.broken is not None:
+            raise self._desk.broken
+
+    def _serve(self) -> None:
+        desk = self._desk
         while (run := desk.take()) is not None:
-            self._actor_of(run.token.procedure).actor_ref.tell(run)
-            dispatcher.run()
+            if run.limits is not None and run.limits.threads > 1:
+                self._crew.give(run)
+                continue
+            self._run(run, self._dispatcher)
             if desk.broken is not None:
-                raise desk.broken
-            desk.finished(run)
-            self._passivate()
+                return
             desk.guard.restore()
 
-    def _actor_of(self, procedure: str) -> ProcedureActor:
-        """The live actor, now the most recently used."""
-        actor = self._actors.pop(procedure, None)
-        if actor is None or actor.actor_stopped.is_set():
-            actor = ProcedureActor.create(self._dispatcher, self._desk, procedure)
-        self._actors[procedure] = actor
+    def _run_beside_others(self, run: Run) -> None:
+        """On a thread of the crew."""
+        desk = self._desk
+        desk.began_beside_others(run)
+        try:
+            self._run(run, None)
+        except StopStep:
+            return  # the worker is a thread that was told to be dead
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            desk.broken = error
+        if desk.broken is not None:
+            desk.wake()
+        elif not desk.running:
+            desk.guard.restore()
+
+    def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
+        actor = self._actor_of(run.token.procedure, dispatcher)
+        actor.actor_ref.tell(run)
+        actor.dispatcher.run()
+        self._desk.finished(run)
+        self._passivate(run.token.procedure)
+
+    def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:
+        """The live actor, now the most recently used; without a dispatcher it has one of its own."""
+        with self._lock:
+            actor = self._actors.pop(procedure, None)
+            is_fit = actor is not None and (actor.dispatcher is self._dispatcher) is (dispatcher is not None)
+            if actor is None or not is_fit or actor.actor_stopped.is_set():
+                own = dispatcher if dispatcher is not None else Dispatcher(passing=(StopStep,))
+                actor = ProcedureActor.create(own, self._desk, procedure)
+            self._actors[procedure] = actor
         return actor
 
-    def _passivate(self) -> None:
+    def _passivate(self, procedure: str) -> None:
         """Forget the actor that has just stopped, and the least recently used ones beyond the limit."""
-        actors = self._actors
-        newest = next(reversed(actors))
-        if actors[newest].actor_stopped.is_set():
-            del actors[newest]
-        while len(actors) > self._warm_limit:
-            actors.pop(next(iter(actors))).stop()
-        self._dispatcher.run()
+        with self._lock:
+            actors = self._actors
+            if actors[procedure].actor_stopped.is_set():
+                del actors[procedure]
+            spare = len(actors) - self._warm_limit
+            dropped = [actors.pop(name) for name in list(actors)[:spare]] if spare > 0 else []
+        for actor in dropped:
+            actor.stop()
+            actor.dispatcher.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ from pathlib import Path
 from actorproc.procedure.context import Context
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.status import Status
+
+_LEAK: list[bytes] = []
 
 
 class Count(Procedure):
@@ -168,6 +171,16 @@ def do_fork(ctx: Context, _argument: str) -> str:
     return "forked"
 
 
+def do_forked_child(ctx: Context, _argument: str) -> None:
+    """A forked copy that goes on in Python, while the step is deaf in C code."""
+    child = os.fork()
+    if child == 0:
+        while True:
+            time.sleep(1)
+    ctx.heartbeat(0.0, str(child))
+    sum(range(10**12))
+
+
 def do_busy_python(ctx: Context, _argument: str) -> None:
     ctx.heartbeat(0.0, "busy")
     while True:
@@ -227,3 +240,121 @@ def do_big_output(_ctx: Context, megabytes: str) -> bytes:
 
 def do_env(ctx: Context, _argument: str) -> object:
     return ctx.env
+
+
+def do_hoard(_ctx: Context, megabytes: str) -> int:
+    """Small objects until memory is refused, kept until then."""
+    kept = [bytearray(1024 * 1024) for _ in range(int(megabytes))]
+    return len(kept)
+
+
+def do_hoard_and_ask(ctx: Context, megabytes: str) -> object:
+    """Use up what the limit allows, then talk to the host."""
+    kept = []
+    try:
+        kept.extend(bytearray(1024) for _ in range(int(megabytes) * 1024))
+    except MemoryError:
+        del kept[-64:]
+    answer = ctx.remember("key", lambda: "made")
+    return [answer, len(kept) > 1024]
+
+
+def do_hold(_ctx: Context, megabytes: str) -> None:
+    """A leak: kept for the life of the process, in a step that takes longer than passes between two looks at it."""
+    time.sleep(0.15)
+    _LEAK.append(b"x" * (int(megabytes) * 1024 * 1024))
+
+
+def do_place(_ctx: Context, _argument: str) -> list[object]:
+    return [os.getpriority(os.PRIO_PROCESS, 0), sorted(os.sched_getaffinity(0))]
+
+
+def do_bloat(ctx: Context, megabytes: str) -> None:
+    """Grow, page by page, and stay so."""
+    ctx.heartbeat(0.0, "growing")
+    kept = []
+    for _ in range(int(megabytes) // 8):
+        kept.append(b"x" * (8 * 1024 * 1024))
+        time.sleep(0.01)
+    time.sleep(60)
+
+
+def do_speak(ctx: Context, text: str) -> None:
+    """On every way out there is."""
+    print(f"{text} printed")  # noqa: T201
+    print(f"{text} complained", file=sys.stderr)  # noqa: T201
+    ctx.log.warning("%s logged", text)
+    sys.stdout.flush()
+    subprocess.run(["echo", f"{text} by a child"], check=True)
+
+
+def do_whisper(_ctx: Context, text: str) -> None:
+    """Only through the descriptor, as C code does."""
+    os.write(1, f"{text} raw\n".encode())
+    time.sleep(0.2)
+
+
+def do_meet(ctx: Context, argument: str) -> int:
+    """Wait until so many steps are in here at once."""
+    folder, _, count = argument.rpartition(":")
+    Path(folder, ctx.id).touch()
+    while len(list(Path(folder).iterdir())) < int(count):
+        time.sleep(0.005)
+    return threading.get_ident()
+
+
+def do_segfault_when_all_are_in(ctx: Context, argument: str) -> None:
+    do_meet(ctx, argument)
+    ctypes.string_at(0)
+
+
+def do_close_everything(_ctx: Context, _argument: str) -> None:
+    os.closerange(0, 65536)
+    time.sleep(60)
+
+
+def do_bus_error(_ctx: Context, path: str) -> int:
+    """Touch a page of a mapped file that is not there any more."""
+    with Path(path).open("wb+") as file:
+        file.truncate(8192)
+        mapped = mmap.mmap(file.fileno(), 8192)
+        file.truncate(0)
+        return mapped[4096]
+
+
+def do_stop_self(ctx: Context, _argument: str) -> None:
+    ctx.heartbeat(0.0, "stopping")
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def do_ignore_everything(_ctx: Context, _argument: str) -> None:
+    """Handlers and environment changed, then on with the work."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.environ["LEFT_BEHIND"] = "yes"
+    sys.stdout = sys.stderr = None  # type: ignore[assignment]
+
+
+def do_leave_children(ctx: Context, _argument: str) -> None:
+    """Forked children that stay in the group, and a clean end of the step."""
+    pids = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            time.sleep(300)
+            os._exit(0)
+        pids.append(child)
+    ctx.heartbeat(0.0, " ".join(map(str, pids)))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def do_usr1_still_dumps(_ctx: Context, _argument: str) -> bool:
+    return signal.getsignal(signal.SIGUSR1) is None or signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+def do_family_bloat(ctx: Context, megabytes: str) -> None:
+    """A child process grows, not the worker."""
+    code = f"import time; kept = b'x' * ({megabytes} * 1024 * 1024); time.sleep(60)"
+    subprocess.Popen([sys.executable, "-c", code])
+    ctx.heartbeat(0.0, "growing")
+    time.sleep(60)

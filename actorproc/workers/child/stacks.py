@@ -1,0 +1,37 @@
+"""The Python stacks of running steps, as text."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from actorproc.model.ids import StepToken
+
+__all__ = ["text_of"]
+
+_ENGINE = f"{Path(__file__).parents[2]}/"
+
+
+def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
+    """The stack of this step, or of all that run; "" when it does not run. For another thread than the steps'."""
+    wanted = [thread for step, thread in list(running.items()) if token is None or step == token]
+    frames = sys._current_frames()
+    return "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
+
+
+def _of_thread(frames: Mapping[int, FrameType], thread: int) -> str:
+    summary = traceback.extract_stack(frames[thread])
+    return "Stack (most recent call last):\n" + "".join(traceback.format_list(summary[_first_of_user(summary) :]))
+
+
+def _first_of_user(summary: traceback.StackSummary) -> int:
+    """Where the step's own frames begin: behind those of the interpreter's start, then of the engine."""
+    place = 0
+    while place < len(summary) and not summary[place].filename.startswith(_ENGINE):
+        place += 1
+    while place < len(summary) and summary[place].filename.startswith(_ENGINE):
+        place += 1
+    return place if place < len(summary) else 0

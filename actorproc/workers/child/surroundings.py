@@ -1,0 +1,102 @@
+"""What belongs to the whole process and a step may have changed: put back before the next step."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["PRIVATE_FROM", "Surroundings"]
+
+PRIVATE_FROM = 200
+"""Private descriptors are moved up to here, where code that closes "all" small ones does not reach."""
+_SIGNALS = tuple(
+    int(getattr(signal, name))
+    for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGPROF", "SIGPIPE", "SIGCHLD")
+    if hasattr(signal, name)
+)
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_PROF)
+# The wrapper in `signal` makes an enum of the answer, which takes ten times as long.
+_handler_of: Callable[[int], Any] = getattr(sys.modules.get("_signal", signal), "getsignal")  # noqa: B009
+
+
+class Surroundings:
+    """Working directory, umask, environment variables, standard streams, signal handlers and interval timers.
+
+    Made on the main thread before the first step. `restore` takes a few microseconds when nothing was changed.
+    """
+
+    def __init__(self, arm_stacks: Callable[[], None]) -> None:
+        """`arm_stacks` has SIGUSR1 write the stacks again, after a step took that signal."""
+        self._arm_stacks = arm_stacks
+        self._cwd = _cwd()
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
+        self._variables = dict(_variables())
+        self._streams = [(fd, copy, identity) for fd in (1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))]
+        self._handlers = tuple(map(_handler_of, _SIGNALS))
+
+    def restore(self) -> None:
+        """Undo what the steps before did. Any thread, when no step runs."""
+        os.umask(self._umask)
+        if self._cwd is not None and _cwd() != self._cwd:
+            with contextlib.suppress(OSError):
+                os.chdir(self._cwd)
+        if _variables() != self._variables:
+            self._restore_variables()
+        for fd, copy, identity in self._streams:
+            if _identity(fd) != identity:
+                with contextlib.suppress(OSError):  # a step that closes everything closes the copy as well
+                    os.dup2(copy, fd)
+
+    def restore_signals(self) -> None:
+        """The same for signals and timers. Main thread only."""
+        for timer in _TIMERS:
+            if signal.getitimer(timer)[0]:
+                signal.setitimer(timer, 0)
+        if tuple(map(_handler_of, _SIGNALS)) == self._handlers:
+            return
+        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+            if _handler_of(number) != handler:
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+                if number == signal.SIGUSR1:
+                    self._arm_stacks()
+
+    def _restore_variables(self) -> None:
+        for name in [name for name in os.environb if name not in self._variables]:
+            del os.environb[name]
+        for name, value in self._variables.items():
+            if os.environb.get(name) != value:
+                os.environb[name] = value
+
+
+def _variables() -> dict[bytes, bytes]:
+    """What `os.environ` keeps, without decoding it all for a comparison."""
+    found: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+    return found
+
+
+def _cwd() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - asked after every step: a Path costs more than the question
+    except OSError:
+        return None
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _copy(fd: int) -> int:
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, PRIVATE_FROM)
+    except OSError:  # the limit of descriptors is lower than that
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -1,0 +1,59 @@
+"""Where the kernel's control groups can be used, and what is written into them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from actorproc.workers.cgroups import find_room
+from actorproc.workers.reports import Remains, crash_report
+
+
+def a_delegated_tree(folder: Path, controllers: str = "cpu memory pids") -> tuple[Path, Path]:
+    """The files a unit with delegation sees: its own group, this program in a group below it."""
+    unit = folder / "system.slice" / "host.service"
+    (unit / "supervisor").mkdir(parents=True)
+    (unit / "cgroup.subtree_control").write_text(controllers)
+    own = folder / "self"
+    own.write_text("0::/system.slice/host.service/supervisor\n")
+    return unit, own
+
+
+def test_groups_for_workers_are_made_beside_the_programs_own(tmp_path: Path) -> None:
+    unit, own = a_delegated_tree(tmp_path)
+
+    room = find_room(tmp_path, own)
+
+    assert room is not None
+    assert room.folder == unit / f"actorproc-{os.getpid()}"
+    room.limit(123, 1_000_000)
+    assert (room.folder / "123" / "cgroup.procs").read_text() == "123"
+    assert (room.folder / "123" / "memory.max").read_text() == "1000000"
+    room.limit(123, None)
+    assert (room.folder / "123" / "memory.max").read_text() == "max"
+    room.limit(456, None)
+    assert not (room.folder / "456").exists()
+
+
+def test_a_kill_in_a_workers_group_is_seen(tmp_path: Path) -> None:
+    _, own = a_delegated_tree(tmp_path)
+    room = find_room(tmp_path, own)
+    assert room is not None
+    room.limit(123, 1)
+    events = room.folder / "123" / "memory.events"
+
+    events.write_text("low 0\noom 0\noom_kill 0\n")
+    assert not room.was_killed(123)
+    events.write_text("low 0\noom 1\noom_kill 1\n")
+    assert room.was_killed(123)
+    report = crash_report(Remains(status=9, booted=True, group_killed=True))
+    assert report.kind == "memory-limit"
+    assert "for more memory than the memory_hard of its step" in report.message
+
+
+def test_without_the_memory_controller_there_is_no_room(tmp_path: Path) -> None:
+    _, own = a_delegated_tree(tmp_path, controllers="cpu pids")
+    assert find_room(tmp_path, own) is None
+    assert find_room(tmp_path, tmp_path / "nothing") is None
+    own.write_text("0::/\n")
+    assert find_room(tmp_path, own) is None

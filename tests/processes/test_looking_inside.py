@@ -1,0 +1,120 @@
+"""Stacks of running steps, and what procedures print and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pool_listener import Listener, wait_until
+from steps_under_test import Count, Do
+
+from actorproc.workers.frames import Ended
+from actorproc.workers.logbook import LogBook
+from actorproc.workers.markers import MarkReader, mark
+
+
+@pytest.mark.parametrize("how", ["busy_python", "busy_c", "swallow"])
+def test_the_stack_of_a_running_step_is_told_while_it_runs(host: Listener, how: str) -> None:
+    worker = host.boot()
+    run = host.start(worker, Do(how))
+    host.heartbeat(worker)
+
+    stack = host.pool.stack(run.token)
+
+    assert f"do_{how}" in stack
+    assert "steps_under_test.py" in stack
+    host.pool.kill(worker)
+
+
+def test_a_stack_that_was_asked_for_is_not_taken_for_a_later_crash(host: Listener) -> None:
+    worker = host.boot()
+    run = host.start(worker, Do("busy_c"))
+    host.heartbeat(worker)
+    assert "do_busy_c" in host.pool.stack(run.token)
+
+    host.pool.kill(worker)
+
+    assert host.died(worker).report.stack == ""
+
+
+def test_a_step_that_is_over_has_no_stack(host: Listener) -> None:
+    worker = host.boot()
+    run = host.start(worker, Count(1))
+    host.next_message(Ended, worker)
+
+    wait_until(lambda: host.pool.stack(run.token) == "")
+    host.pool.kill(worker)
+    host.died(worker)
+    assert host.pool.stack(run.token) == ""
+
+
+def texts(host: Listener, name: str) -> list[tuple[str, str]]:
+    return sorted((entry.stream, entry.text) for entry in host.pool.logs(name))
+
+
+def test_what_each_procedure_says_is_kept_by_stream_and_by_procedure(host: Listener) -> None:
+    worker = host.boot()
+    host.finish(worker, Do("speak", "one"), name="first")
+    host.finish(worker, Do("whisper", "two"), name="second")
+    host.finish(worker, Do("speak", "three"), name="third")
+
+    def said(text: str) -> list[tuple[str, str]]:
+        return [
+            ("log", f"{text} logged"),
+            ("stderr", f"{text} complained"),
+            ("stdout", f"{text} by a child"),
+            ("stdout", f"{text} printed"),
+        ]
+
+    wait_until(lambda: len(texts(host, "third")) == 4)
+    assert texts(host, "first") == said("one")
+    assert texts(host, "second") == [("stdout", "two raw")]
+    assert texts(host, "third") == said("three")
+    record = next(entry for entry in host.pool.logs("first") if entry.stream == "log")
+    assert record.level == 30
+    assert record.at > 0
+
+
+def test_the_last_words_of_a_dead_worker_are_kept_and_have_no_marks(host: Listener) -> None:
+    worker = host.boot()
+    host.start(worker, Do("complain", "the end"), name="doomed")
+
+    assert host.died(worker).report.stderr == "the end\n"
+    assert texts(host, "doomed") == [("stderr", "the end")]
+
+
+def test_a_flood_is_kept_within_its_share(listen: Callable[..., Listener]) -> None:
+    host = listen(book=LogBook(per_procedure=10_000))
+    worker = host.boot()
+
+    host.finish(worker, Do("print", "10"))
+
+    def kept() -> int:
+        return sum(len(entry.text) + 100 for entry in host.pool.logs("p"))
+
+    wait_until(kept)
+    assert 0 < kept() <= 10_000
+
+
+def test_procedures_that_were_silent_longest_give_way() -> None:
+    book = LogBook(per_procedure=1000, total=2500)
+    for name in ("a", "b", "c"):
+        for number in range(10):
+            book.add(name, "stdout", f"line {number} of {name}")
+
+    assert book.lines("a") == []
+    assert [entry.text for entry in book.lines("c")][-1] == "line 9 of c"
+
+
+def test_marks_are_taken_out_wherever_the_stream_is_cut() -> None:
+    stream = f"before{mark('id-1')}mine\n{mark('')}nobody's\x1e\n{mark('id:2')}yours".encode()
+    whole = list(MarkReader().feed(stream))
+
+    for cut in range(len(stream)):
+        reader = MarkReader()
+        pieces = [*reader.feed(stream[:cut]), *reader.feed(stream[cut:]), reader.rest()]
+        joined: dict[str, bytes] = {}
+        for owner, piece in pieces:
+            joined[owner] = joined.get(owner, b"") + piece
+        assert joined == {"": b"beforenobody's\x1e\n", "id-1": b"mine\n", "id:2": b"yours"}
+    assert [owner for owner, _ in whole] == ["", "id-1", "", "id:2"]
