@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from actorproc.model.records import (
+    AuditRecord,
     ChildRecord,
     EventRecord,
     LockRecord,
@@ -15,14 +17,125 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.reports import BackupReport, CompactionReport, StoreSize
+from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import Write
 
-__all__ = ["ProcedureStore"]
+__all__ = ["ProcedureStore", "RecordStore"]
 
 
-class ProcedureStore(Protocol):
+class RecordStore(Protocol):
+    """The reading half: what recovery and queries need, from any thread, as of the last commit.
+
+    Every method verifies checksums and raises `StoreDamaged` naming the record.
+    """
+
+    def load(self) -> Snapshot:
+        """Everything recovery needs. Damaged records are listed, not raised."""
+        ...
+
+    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:  # noqa: A002
+        """One head, None when unknown; with `removed` also one whose tree is half removed."""
+        ...
+
+    def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
+        """All heads of a tree in submit order (root first) and its undo units, oldest first."""
+        ...
+
+    def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
+        """One record of the step log."""
+        ...
+
+    def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
+        """The step log of a procedure in order of number."""
+        ...
+
+    def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
+        """Links to children in order of (step, index); of one step when given."""
+        ...
+
+    def notes(self, id: str, step: int) -> list[NoteRecord]:  # noqa: A002
+        """Write-ahead notes of one step."""
+        ...
+
+    def audit(self, target: str) -> list[AuditRecord]:
+        """What operators asked for, of a procedure or (empty target) of the manager, in order."""
+        ...
+
+    def locks(self) -> list[LockRecord]:
+        """All granted locks."""
+        ...
+
+    def poisons(self) -> list[PoisonRecord]:
+        """All poisoned keys."""
+        ...
+
+    def events(self, target: str) -> list[EventRecord]:
+        """Buffered signals of a target, oldest first."""
+        ...
+
+    def finished(
+        self,
+        *,
+        before: float | None = None,
+        limit: int | None = None,
+        after: tuple[str, float] | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[str, float]]:
+        """Finished roots and when they finished (epoch seconds), the longest finished first, or last with `reverse`.
+
+        `before` leaves out what finished at that time or later, `after` all up to this root in that order. This is
+        what retention looks at. Trees that are half removed are not listed.
+        """
+        ...
+
+    def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
+        """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
+        ...
+
+    def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
+        """What is left of a half removed tree: its latest members, at most `limit`, and whether there are more."""
+        ...
+
+    @property
+    def copied_from(self) -> str | None:
+        """The `store_id` of the store of which this one began as a backup; None when it did not."""
+        ...
+
+    def ids(self, start: str) -> list[str]:
+        """Ids that begin with this text, in order of ids."""
+        ...
+
+    def count_states(self) -> dict[ProcedureState, int]:
+        """How many procedures are in which state; states without any are left out."""
+        ...
+
+    def size(self) -> StoreSize:
+        """How large it is."""
+        ...
+
+    def scan(
+        self,
+        *,
+        state: ProcedureState | None = None,
+        type_name: str | None = None,
+        root: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+        skip_damaged: bool = False,
+    ) -> Iterator[ProcedureRecord]:
+        """Heads in submit order that match all given filters; newest first with `reverse`.
+
+        Read in chunks while the caller iterates, each from one snapshot: none comes twice, and one that changed
+        meanwhile comes as it is when its chunk is read. `after` is the id of the last one seen. Raises
+        `UnknownProcedure` when `after` is unknown; a damaged head raises `StoreDamaged` unless `skip_damaged`.
+        """
+        ...
+
+
+class ProcedureStore(RecordStore, Protocol):
     """Applies batches of writes atomically and reads what recovery and queries need.
 
     One owner at a time. `own`, `commit`, `reopen` and `close` are called from one thread only (LMDB
@@ -57,68 +170,18 @@ class ProcedureStore(Protocol):
         """Give the store up. Idempotent."""
         ...
 
-    def load(self) -> Snapshot:
-        """Everything recovery needs. Damaged records are listed, not raised."""
-        ...
+    def compact(self) -> CompactionReport:
+        """Give unused space back to the file system; on the thread of `commit`, which waits meanwhile.
 
-    def procedure(self, id: str) -> ProcedureRecord | None:  # noqa: A002
-        """One head, None when unknown."""
-        ...
-
-    def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
-        """All heads of a tree in submit order (root first) and its undo units, oldest first."""
-        ...
-
-    def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
-        """One record of the step log."""
-        ...
-
-    def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
-        """The step log of a procedure in order of number."""
-        ...
-
-    def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
-        """Links to children in order of (step, index); of one step when given."""
-        ...
-
-    def notes(self, id: str, step: int) -> list[NoteRecord]:  # noqa: A002
-        """Write-ahead notes of one step."""
-        ...
-
-    def locks(self) -> list[LockRecord]:
-        """All granted locks."""
-        ...
-
-    def poisons(self) -> list[PoisonRecord]:
-        """All poisoned keys."""
-        ...
-
-    def events(self, target: str) -> list[EventRecord]:
-        """Buffered signals of a target, oldest first."""
-        ...
-
-    def finished(self, *, before: float | None = None, limit: int | None = None) -> list[tuple[str, float]]:
-        """Finished roots and when they finished (epoch seconds), the longest finished first.
-
-        `before` leaves out what finished at that time or later. This is what retention removes.
+        Readers go on. Interrupted at any point, the store is as it was or compact, with all that was committed.
+        Raises `NotAllowed` while a backup is being made, `StorageUnavailable` when there is no room for the copy.
         """
         ...
 
-    def scan(
-        self,
-        *,
-        state: ProcedureState | None = None,
-        type_name: str | None = None,
-        root: str | None = None,
-        tag: str | None = None,
-        after: str | None = None,
-        reverse: bool = False,
-        skip_damaged: bool = False,
-    ) -> Iterator[ProcedureRecord]:
-        """Heads in submit order that match all given filters; newest first with `reverse`.
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the last commit into a new directory, which is a store of its own; from any thread.
 
-        Read in chunks while the caller iterates, each from one snapshot: none comes twice, and one that changed
-        meanwhile comes as it is when its chunk is read. `after` is the id of the last one seen. Raises
-        `UnknownProcedure` when `after` is unknown; a damaged head raises `StoreDamaged` unless `skip_damaged`.
+        Commits and reads go on meanwhile. Raises `NotAllowed` when something is at `path` already, or for a store
+        that has no files; `EngineError`s when the copy cannot be written, and then leaves nothing.
         """
         ...

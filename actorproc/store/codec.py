@@ -25,12 +25,16 @@ import msgspec
 
 from actorproc.errors import InternalError, StoreDamaged
 from actorproc.model.records import (
+    AcknowledgementRecord,
+    AuditRecord,
     ChildRecord,
     EventRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
     ProcedureRecord,
+    RemovalRecord,
+    StartRecord,
     StepRecord,
     UndoRecord,
 )
@@ -53,6 +57,10 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.POISON: msgspec.msgpack.Decoder(PoisonRecord),
     Table.EVENTS: msgspec.msgpack.Decoder(EventRecord),
     Table.NOTES: msgspec.msgpack.Decoder(NoteRecord),
+    Table.STARTS: msgspec.msgpack.Decoder(StartRecord),
+    Table.AUDIT: msgspec.msgpack.Decoder(AuditRecord),
+    Table.ACKNOWLEDGED: msgspec.msgpack.Decoder(AcknowledgementRecord),
+    Table.REMOVALS: msgspec.msgpack.Decoder(RemovalRecord),
 }
 
 
@@ -110,7 +118,7 @@ def damaged(table: Table, key: bytes, reason: str) -> StoreDamaged:
 
 def show_key(table: Table, key: bytes) -> str:
     """A key for people: ``order-7/3`` for step 3 of ``order-7``."""
-    if table in (Table.META, Table.PROCEDURES, Table.POISON):
+    if table in (Table.META, Table.PROCEDURES, Table.POISON, Table.ACKNOWLEDGED, Table.REMOVALS):
         return _text(key)
     if table is Table.ORDER:
         return _numbers(key)

@@ -14,8 +14,9 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
-from actorproc.errors import EngineError, ManagerStopped, StoreDamaged, StoreFormat, StoreInUse
+from actorproc.errors import EngineError, ManagerStopped, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.writes import DeleteProcedure, PutProcedure, Write
 from actorproc.store.base import ProcedureStore
@@ -26,6 +27,8 @@ _log = logging.getLogger("actorproc.store")
 
 _FINAL = (StoreInUse, StoreFormat, StoreDamaged)
 """No waiting helps against these."""
+
+_T = TypeVar("_T")
 
 Done = Callable[[int, Exception | None], None]
 Reopened = Callable[[Snapshot | None, Exception | None], None]
@@ -108,6 +111,12 @@ class Committer:
         """
         self._jobs.put(lambda: self._reopen(reopened, retrying))
 
+    def run(self, job: Callable[[], _T]) -> Future[_T]:
+        """Do something with the store on its thread, between two commits; not while a failed commit is unsolved."""
+        done: Future[_T] = Future()
+        self._jobs.put(lambda: self._do(job, done))
+        return done
+
     def stop(self, timeout: float | None = None) -> bool:
         """Commit what was submitted, close the store, end the thread; a waiting `reopen` gives up.
 
@@ -143,6 +152,18 @@ class Committer:
             except Exception as error:  # noqa: BLE001 - the manager is told, and decides
                 self._failed = error
         self._tell(self._done, batch, self._failed)
+
+    def _do(self, job: Callable[[], _T], done: Future[_T]) -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+        if self._failed is not None:
+            trouble = f"the store refuses writes at the moment: {self._failed}; try again later"
+            done.set_exception(StorageUnavailable(trouble))
+            return
+        try:
+            done.set_result(job())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+            done.set_exception(error)
 
     def _reopen(self, reopened: Reopened, retrying: Retrying | None) -> None:
         while not self._stopping.wait(self._delay):

@@ -15,11 +15,22 @@ from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged, StoreFormat
 
-__all__ = ["DATA_FILE", "LOCK_FILE", "OWNER_FILE", "check_data_file", "check_directory", "make_directory", "sync_names"]
+__all__ = [
+    "DATA_FILE",
+    "KEY_FILE",
+    "LOCK_FILE",
+    "OWNER_FILE",
+    "check_data_file",
+    "check_directory",
+    "make_directory",
+    "sync_names",
+]
 
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
 OWNER_FILE = "owner.lock"
+KEY_FILE = "signing.key"
+"""Signs pickled states; made by `actorproc.signing_key`, and a copy of a store is of no use without it."""
 
 _REMOTE = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|lustre|glusterfs|ncpfs|vboxsf|fuse(\..*)?|fuseblk")
 _MOUNTS = Path("/proc/self/mountinfo")

@@ -37,16 +37,19 @@ __all__ = ["Databases", "Snapshot", "open_databases", "open_environment", "refus
 Databases = Mapping[Table, lmdb._Database]
 
 _MAX_DBS = 32
+_LATER = frozenset(table for table in Table if table > Table.BY_TAG)
+"""Databases that the first version of the format did not have."""
 _MAX_READERS = 512
 _SMALLEST_MAP = 64 << 20
 
 
 def open_environment(
-    path: Path, *, map_size: int, readonly: bool = False, create: bool = False, sync: bool = True
+    path: Path, *, map_size: int, readonly: bool = False, create: bool = False, sync: bool = True, lock: bool = True
 ) -> lmdb.Environment:
     """Open a checked directory. `map_size` is halved down to 64 MiB while the address space is too small for it.
 
-    0 takes the size the file names. Raises `EngineError`s.
+    0 takes the size the file names. `lock`: take part in the table of readers, which is made if it is missing. Raises
+    `EngineError`s.
     """
     while True:
         try:
@@ -55,6 +58,7 @@ def open_environment(
                 map_size=map_size,
                 readonly=readonly,
                 create=create,
+                lock=lock,
                 metasync=sync,
                 sync=sync,
                 mode=0o700,  # of the directory; the files get 0600
@@ -80,8 +84,16 @@ def open_databases(env: lmdb.Environment, txn: lmdb.Transaction[bytes] | None, *
     """Handles of all named databases. They outlive a write transaction that is committed.
 
     For reading give no transaction: py-lmdb recycles read transactions, and handles opened in one are lost.
+    A database that an older version did not have yet is left out, and reads as empty, unless it may be made.
     """
-    return {table: env.open_db(table.label.encode(), txn=txn, create=create) for table in Table}
+    databases: dict[Table, lmdb._Database] = {}
+    for table in Table:
+        try:
+            databases[table] = env.open_db(table.label.encode(), txn=txn, create=create)
+        except lmdb.NotFoundError:
+            if table not in _LATER:
+                raise
+    return databases
 
 
 class Snapshot:
@@ -109,15 +121,27 @@ class Snapshot:
             raise translated(error, f"reading the store {self._path}") from error
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        return self._txn.get(key, db=self._databases[table])
+        db = self._databases.get(table)
+        return None if db is None else self._txn.get(key, db=db)
 
     def count(self, table: Table) -> int:
-        return self._txn.stat(self._databases[table])["entries"]
+        db = self._databases.get(table)
+        return 0 if db is None else self._txn.stat(db)["entries"]
+
+    def used_bytes(self) -> int:
+        """Bytes of the pages that hold rows."""
+        stats = [self._txn.stat(database) for database in self._databases.values()]
+        return sum(
+            stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats
+        )
 
     def scan(
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        with self._txn.cursor(self._databases[table]) as cursor:
+        db = self._databases.get(table)
+        if db is None:
+            return
+        with self._txn.cursor(db) as cursor:
             found = _place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)
             while found:
                 key, value = cursor.item()

@@ -15,11 +15,15 @@ All stores share this page, so a store is only something that keeps sorted rows 
     timers       due_at NUL id                        root
     events       target NUL seq                       EventRecord
     notes        id NUL step NUL key                  NoteRecord
+    starts       limit key NUL place                  StartRecord
+    audit        id NUL number                        AuditRecord; the id is empty for the manager's own
     order        seq                                  id
-    finished     finished_at NUL id                   root
+    finished     finished_at NUL root                 root
     by_state     state NUL seq                        id
     by_type      type NUL seq                         id
     by_tag       tag NUL seq                          id
+    acknowledged root                                 AcknowledgementRecord
+    removals     root                                 RemovalRecord
 
 Numbers are 8 bytes, big-endian, so that byte order is numeric order; times are whole microseconds since
 the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other id shares. Text that is
@@ -40,18 +44,25 @@ from typing import Any
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import (
+    DeleteAcknowledgement,
     DeleteEvent,
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
+    DeleteRemoval,
     DeleteUndo,
+    PutAcknowledgement,
+    PutAudit,
     PutChild,
     PutEvent,
     PutLock,
     PutNote,
     PutPoison,
     PutProcedure,
+    PutRemoval,
+    PutStart,
     PutStep,
+    PutSwitch,
     PutUndo,
     Write,
 )
@@ -59,10 +70,13 @@ from actorproc.store import codec
 from actorproc.store.tables import Table
 
 __all__ = [
+    "AUDITS",
+    "COPIED_FROM",
     "EPOCH",
     "FORMAT",
     "FORMAT_KEY",
     "NEXT_SEQ",
+    "PAUSED",
     "STATE_PREFIX",
     "STORE_ID",
     "SWEEP",
@@ -84,6 +98,9 @@ STORE_ID = b"store_id"
 EPOCH = b"epoch"
 BATCH = b"batch"
 NEXT_SEQ = b"next_seq"
+PAUSED = b"paused"
+AUDITS = b"audits"
+COPIED_FROM = b"copied_from"
 
 _TEXT_LIMIT = 255
 _LAST_MICROSECOND = 2**63 - 1
@@ -160,7 +177,7 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
         rows.append((Table.BY_STATE, STATE_PREFIX[record.state] + seq, id_))
     if was.due_at != record.due_at:
         _move(Table.TIMERS, was.due_at, record.due_at, record, rows)
-    if was.finished_at != record.finished_at:
+    if was.finished_at != record.finished_at and record.root == record.id:
         _move(Table.FINISHED, was.finished_at, record.finished_at, record, rows)
 
 
@@ -184,7 +201,7 @@ def _index_rows(record: ProcedureRecord) -> list[Row]:
     rows.extend((Table.BY_TAG, text_key(tag) + b"\0" + seq, id_) for tag in record.tags)
     if record.due_at is not None:
         _move(Table.TIMERS, None, record.due_at, record, rows)
-    if record.finished_at is not None:
+    if record.finished_at is not None and record.root == record.id:
         _move(Table.FINISHED, None, record.finished_at, record, rows)
     return rows
 
@@ -199,11 +216,15 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     # The number of a removed procedure is never given again, even if it was the highest.
     rows.append((Table.META, NEXT_SEQ, record.seq + 1))
     rows.append((Table.NOTES, own, SWEEP))
+    rows.append((Table.AUDIT, own, SWEEP))
     rows.append((Table.CHILDREN, own, SWEEP))
     rows.append((Table.EVENTS, text_key(record.id) + b"\0", SWEEP))
     if record.root == record.id:
         rows.append((Table.UNDO, own, SWEEP))
+        rows.append((Table.ACKNOWLEDGED, record.id.encode(), None))
     rows.extend((table, key, None) for table, key, _ in _index_rows(record))
+    if record.finished_at is not None and record.root != record.id:
+        _move(Table.FINISHED, record.finished_at, None, record, rows)  # older versions listed children too
     rows.append((Table.STEPS, own, SWEEP))
     rows.append((Table.PROCEDURES, record.id.encode(), None))
 
@@ -265,6 +286,42 @@ def _put_note(write: PutNote, rows: list[Row]) -> None:
     rows.append((Table.NOTES, key, codec.encode(Table.NOTES, key, record)))
 
 
+def _put_start(write: PutStart, rows: list[Row]) -> None:
+    record = write.record
+    key = text_key(record.key) + b"\0" + _pack(record.place)
+    rows.append((Table.STARTS, key, codec.encode(Table.STARTS, key, record)))
+
+
+def _put_acknowledgement(write: PutAcknowledgement, rows: list[Row]) -> None:
+    key = head_key(write.record.root)
+    rows.append((Table.ACKNOWLEDGED, key, codec.encode(Table.ACKNOWLEDGED, key, write.record)))
+
+
+def _delete_acknowledgement(write: DeleteAcknowledgement, rows: list[Row]) -> None:
+    rows.append((Table.ACKNOWLEDGED, head_key(write.root), None))
+
+
+def _put_removal(write: PutRemoval, rows: list[Row]) -> None:
+    key = head_key(write.record.root)
+    rows.append((Table.REMOVALS, key, codec.encode(Table.REMOVALS, key, write.record)))
+
+
+def _delete_removal(write: DeleteRemoval, rows: list[Row]) -> None:
+    rows.append((Table.REMOVALS, head_key(write.root), None))
+
+
+def _put_audit(write: PutAudit, rows: list[Row]) -> None:
+    record = write.record
+    key = prefix(record.target) + _pack(record.number)
+    rows.append((Table.AUDIT, key, codec.encode(Table.AUDIT, key, record)))
+
+
+def _put_switch(write: PutSwitch, rows: list[Row]) -> None:
+    paused = None if write.paused is None else codec.encode(Table.META, PAUSED, write.paused)
+    rows.append((Table.META, PAUSED, paused))
+    rows.append((Table.META, AUDITS, codec.encode(Table.META, AUDITS, write.audits)))
+
+
 _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     PutProcedure: _put_procedure,
     DeleteProcedure: _delete_procedure,
@@ -279,4 +336,11 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     PutEvent: _put_event,
     DeleteEvent: _delete_event,
     PutNote: _put_note,
+    PutStart: _put_start,
+    PutAudit: _put_audit,
+    PutSwitch: _put_switch,
+    PutAcknowledgement: _put_acknowledgement,
+    DeleteAcknowledgement: _delete_acknowledgement,
+    PutRemoval: _put_removal,
+    DeleteRemoval: _delete_removal,
 }

@@ -6,19 +6,34 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, TypeVar
 
 import lmdb
 
-from actorproc.errors import EngineError, StorageUnavailable, StoreFormat, StoreInUse
+from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
 from actorproc.model.ids import new_id
+from actorproc.model.reports import BackupReport, CompactionReport, StoreSize
 from actorproc.model.writes import Write
 from actorproc.store import codec
+from actorproc.store.backup import back_up
+from actorproc.store.compaction import (
+    WORTH_WHILE,
+    Stopwatch,
+    copy_compact,
+    drop_leftovers,
+    files_of,
+    put_in_place,
+    unmark,
+    wait_for_a_swap,
+)
 from actorproc.store.directory import (
     DATA_FILE,
+    LOCK_FILE,
     OWNER_FILE,
     check_data_file,
     check_directory,
@@ -35,7 +50,7 @@ from actorproc.store.environment import (
 )
 from actorproc.store.gate import Gate
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
-from actorproc.store.owner import OwnerLock
+from actorproc.store.owner import Owner, OwnerLock, owner_of
 from actorproc.store.reading import RecordReader
 from actorproc.store.tables import Table
 
@@ -56,6 +71,8 @@ class _OpenStore(RecordReader):
         self._pid = os.getpid()
         self._env: lmdb.Environment | None = None
         self._databases: Databases = {}
+        self._copying = threading.Lock()
+        """Held while the data file is copied, for a backup or to be compacted."""
 
     def _view(self) -> Snapshot:
         refuse_fork(self.path, self._pid)
@@ -75,6 +92,15 @@ class _OpenStore(RecordReader):
                 self._gate.leave()
                 raise
 
+    def size(self) -> StoreSize:
+        """How large the file is, and how much of it is used."""
+        with self._view() as rows:
+            counted = StoreSize(0, rows.used_bytes(), rows.count(Table.PROCEDURES), rows.count(Table.STEPS))
+        try:
+            return replace(counted, file=(self.path / DATA_FILE).stat().st_size)
+        except OSError as error:
+            raise StorageUnavailable(f"cannot look at {self.path / DATA_FILE}: {error.strerror}") from error
+
     def _opened(self) -> lmdb.Environment:
         if self._env is None:
             raise self._not_open()
@@ -88,6 +114,22 @@ class _OpenStore(RecordReader):
             with self._gate.alone():
                 self._env.close()
                 self._env = None
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the last commit into a new directory, a store of its own. See `ProcedureStore.backup`.
+
+        One copy is made at a time. Only a map that must grow, and a commit that fails, wait for the copy.
+        """
+        refuse_fork(self.path, self._pid)
+        with self._copying:
+            self._gate.enter()
+            try:
+                return back_up(self._opened(), self.path, Path(path).absolute(), source_id=self._source_id)
+            finally:
+                self._gate.leave()
+
+    def _source_id(self, databases: Databases, txn: _Txn) -> str:
+        return str(_meta(txn, databases, STORE_ID))
 
 
 class LmdbStore(_OpenStore):
@@ -132,6 +174,7 @@ class LmdbStore(_OpenStore):
         make_directory(self.path, allow_any_filesystem=self._allow_any_filesystem)
         self._lock = OwnerLock.acquire(self.path / OWNER_FILE)
         try:
+            drop_leftovers(self.path)
             check_data_file(self.path)
             self._env = open_environment(self.path, map_size=self._map_size, create=True, sync=self._sync)
             self._epoch, self._id = self._transact(self._claim)
@@ -164,6 +207,7 @@ class LmdbStore(_OpenStore):
         self._close_environment()
         if not (self.path / DATA_FILE).exists():
             raise StorageUnavailable(f"{self.path / DATA_FILE} is gone; put it back, nothing else can be done")
+        drop_leftovers(self.path)
         check_data_file(self.path)
         env = self._env = open_environment(self.path, map_size=self._map_size, sync=self._sync)
         try:
@@ -175,6 +219,45 @@ class LmdbStore(_OpenStore):
         except BaseException:
             self._close_environment()
             raise
+
+    def compact(self) -> CompactionReport:
+        """Give unused space back to the file system. See `ProcedureStore.compact`.
+
+        Reading goes on while the copy is written, and waits for milliseconds while it takes its place.
+        """
+        refuse_fork(self.path, self._pid)
+        env = self._opened()
+        if not self._copying.acquire(blocking=False):
+            raise NotAllowed(f"a backup of {self.path} is being made; compact it afterwards")
+        try:
+            watch = Stopwatch()
+            before = (self.path / DATA_FILE).stat().st_size
+            fresh = copy_compact(env, self._databases, self.path)
+            if fresh.stat().st_size + WORTH_WHILE > before:
+                fresh.unlink()
+                return CompactionReport(before, before, watch.seconds)
+            self._swap(env)
+            return CompactionReport(before, (self.path / DATA_FILE).stat().st_size, watch.seconds)
+        finally:
+            self._copying.release()
+
+    def _swap(self, env: lmdb.Environment) -> None:
+        """Go over to the compact copy. Should that fail half-way, the next commit fails and `reopen` finishes it."""
+        try:
+            with self._gate.alone():
+                env.close()
+                self._env = None
+                put_in_place(self.path)
+                fresh = open_environment(self.path, map_size=self._map_size, sync=self._sync)
+                self._databases = open_databases(fresh, None, create=False)
+                self._env = fresh
+            self._transact(self._reclaim)
+            unmark(self.path)
+        except lmdb.Error as error:
+            raise translated(error, f"opening the compacted store {self.path}") from error
+        except OSError as error:
+            msg = f"compacting the store {self.path}: {error.strerror}; it is opened again"
+            raise StorageUnavailable(msg) from error
 
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child it leaves the environment alone."""
@@ -256,21 +339,47 @@ class LmdbReader(_OpenStore):
 
     def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
         super().__init__(path)
+        self._files: tuple[int, ...] = ()
+        self._closed = False
         check_directory(self.path, allow_any_filesystem=allow_any_filesystem)
         if not (self.path / DATA_FILE).exists():
             raise EngineError(f"there is no store at {self.path}: no {DATA_FILE} in it")
+        self._open()
+
+    def _view(self) -> Snapshot:
+        if self._files != files_of(self.path) and not self._closed:
+            self._open_again()
+        return super()._view()
+
+    def _open_again(self) -> None:
+        """The owner has compacted the store: the files that are open here are no more."""
+        refuse_fork(self.path, self._pid)
+        with self._copying, self._gate.alone():
+            if self._files != files_of(self.path) and not self._closed:
+                if self._env is not None:
+                    self._env.close()
+                self._open()
+
+    def _open(self) -> None:
+        self._env = None
+        self._files = ()
+        wait_for_a_swap(self.path)
         check_data_file(self.path)
-        env = self._env = open_environment(self.path, map_size=0, readonly=True)
+        # Whoever owns the store has made the table of readers: without it nobody writes, and it is not ours to make.
+        has_lock = (self.path / LOCK_FILE).exists()
+        env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
         try:
             with env.begin() as txn:
                 _check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
         except lmdb.Error as error:
-            self.close()
+            env.close()
             raise translated(error, f"reading the store {self.path}") from error
         except BaseException:
-            self.close()
+            env.close()
             raise
+        self._env = env
+        self._files = files_of(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -280,8 +389,13 @@ class LmdbReader(_OpenStore):
     ) -> None:
         self.close()
 
+    def owner(self) -> Owner | None:
+        """The process that has the store open to write; None: nobody."""
+        return owner_of(self.path / OWNER_FILE)
+
     def close(self) -> None:
         """Stop reading. Idempotent."""
+        self._closed = True
         if os.getpid() == self._pid:
             self._close_environment()
 

@@ -5,14 +5,16 @@ Same rows and same bytes as on disk, without the disk. What a crash leaves is `c
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from actorproc.errors import EngineError, StoreInUse
+from actorproc.errors import EngineError, NotAllowed, StoreInUse
 from actorproc.model.ids import new_id
+from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.writes import Write
 from actorproc.store import codec
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
@@ -54,6 +56,16 @@ class MemoryStore(RecordReader):
     def close(self) -> None:
         """Give the store up; it can be owned again."""
         self._owned = False
+
+    def compact(self) -> CompactionReport:
+        """Nothing is wasted in memory: the size of all keys and values, unchanged."""
+        with self._rows:
+            size = self._rows.size()
+        return CompactionReport(size, size, 0.0)
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Refused: there is no file to copy."""
+        raise NotAllowed(f"a store in memory has no files that could be backed up to {os.fspath(path)}")
 
     def clone(self) -> Self:
         """A copy of what is stored now, owned by nobody: what a crash at this moment leaves."""
@@ -99,6 +111,9 @@ class _MemoryRows:
         twin = _MemoryRows()
         twin._tables = [dict(table) for table in self._tables]
         return twin
+
+    def size(self) -> int:
+        return sum(len(key) + len(value) for table in self._tables for key, value in table.items())
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         return self._tables[table].get(key)

@@ -11,11 +11,11 @@ import os
 import socket
 import weakref
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreInUse
 
-__all__ = ["OwnerLock"]
+__all__ = ["Owner", "OwnerLock", "owner_of"]
 
 _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
@@ -76,21 +76,46 @@ class OwnerLock:
             os.close(fd)
 
 
+class Owner(NamedTuple):
+    """The process that has a store open."""
+
+    pid: int
+    host: str
+
+
+def owner_of(path: Path) -> Owner | None:
+    """Who holds the lock of this file, as far as its text says; None: nobody that lives.
+
+    The lock is not tried: that would get in the way of an owner who starts at this moment. An owner on another host
+    cannot be looked at and counts as living.
+    """
+    try:
+        facts = _facts_in(path.read_text(errors="replace"))
+    except OSError:
+        return None
+    if not facts.get("pid", "").isdecimal():
+        return None
+    owner = Owner(int(facts["pid"]), facts.get("host", ""))
+    if owner.host != socket.gethostname():
+        return owner
+    return owner if _start_ticks(owner.pid) == facts.get("started") else None
+
+
 def _about_us() -> str:
     return f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\n"
 
 
-def _start_ticks() -> str:
-    """When this process started, in clock ticks since boot: with the pid it names one process."""
+def _start_ticks(pid: int | None = None) -> str:
+    """When a process started (None: this one), in clock ticks since boot: with the pid it names one process."""
     try:
-        text = Path("/proc/self/stat").read_text(errors="replace")
+        text = Path(f"/proc/{pid or 'self'}/stat").read_text(errors="replace")
     except OSError:
-        return "unknown"
+        return "unknown" if not Path("/proc/self").exists() else "gone"
     return text.rpartition(")")[2].split()[19]
 
 
 def _in_use(path: Path, holder: str) -> StoreInUse:
-    facts = dict(line.split(" ", 1) for line in holder.splitlines() if " " in line)
+    facts = _facts_in(holder)
     pid = int(facts["pid"]) if facts.get("pid", "").isdecimal() else 0
     if pid == os.getpid():
         who = f"another manager of this process ({pid})"
@@ -100,6 +125,10 @@ def _in_use(path: Path, holder: str) -> StoreInUse:
         if host and host != socket.gethostname():
             who += f" on host {host}"
     return StoreInUse(f"the store {path.parent} is in use by {who}; stop it, or use another directory", pid)
+
+
+def _facts_in(text: str) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
 
 
 def _close_copies_in_a_forked_child() -> None:

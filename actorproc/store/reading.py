@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.records import (
+    AuditRecord,
     ChildRecord,
     EventRecord,
     LockRecord,
@@ -24,11 +25,23 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.reports import StoreSize
+from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import STATE_PREFIX, STORE_ID, head_key, number_key, prefix, text_key
-from actorproc.store.recovery import read_snapshot
+from actorproc.store.layout import (
+    COPIED_FROM,
+    EPOCH,
+    PAUSED,
+    STATE_PREFIX,
+    STORE_ID,
+    head_key,
+    number_key,
+    prefix,
+    text_key,
+    time_key,
+)
+from actorproc.store.recovery import read_number, read_snapshot
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["RecordReader"]
@@ -52,19 +65,42 @@ class RecordReader(ABC):
             raise codec.damaged(Table.META, STORE_ID, "the row is missing")
         return str(codec.decode(Table.META, STORE_ID, value))
 
+    @property
+    def copied_from(self) -> str | None:
+        """The `store_id` of the store of which this one began as a backup; None when it did not."""
+        with self._view() as rows:
+            value = rows.get(Table.META, COPIED_FROM)
+        return None if value is None else str(codec.decode(Table.META, COPIED_FROM, value))
+
+    @property
+    def paused(self) -> str | None:
+        """Why an operator paused the whole manager; None: it is not paused."""
+        with self._view() as rows:
+            value = rows.get(Table.META, PAUSED)
+        return None if value is None else str(codec.decode(Table.META, PAUSED, value))
+
+    @property
+    def epoch(self) -> int:
+        """How many owners the store has had."""
+        with self._view() as rows:
+            return read_number(rows, EPOCH)
+
     def load(self) -> Snapshot:
         """Everything recovery needs. Damaged records are listed, not raised."""
         with self._view() as rows:
             return read_snapshot(rows)
 
-    def procedure(self, id: str) -> ProcedureRecord | None:  # noqa: A002
-        """One head, None when unknown."""
+    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:  # noqa: A002
+        """One head, None when unknown; with `removed` also one whose tree is half removed."""
         with self._view() as rows:
-            return _head(rows, head_key(id))
+            head = _head(rows, head_key(id))
+            return head if head is None or removed or not _is_removed(rows, head.root) else None
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
         """All heads of a tree in submit order (root first) and its undo units, oldest first."""
         with self._view() as rows:
+            if _is_removed(rows, root):
+                return [], []
             heads = [
                 _indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in rows.scan(Table.MEMBERS, prefix(root))
             ]
@@ -93,6 +129,11 @@ class RecordReader(ABC):
         with self._view() as rows:
             return _all(rows, Table.NOTES, prefix(id) + number_key(step) + b"\0")
 
+    def audit(self, target: str) -> list[AuditRecord]:
+        """What operators asked for, of a procedure or (empty target) of the manager, in order."""
+        with self._view() as rows:
+            return _all(rows, Table.AUDIT, prefix(target))
+
     def locks(self) -> list[LockRecord]:
         """All granted locks."""
         with self._view() as rows:
@@ -108,20 +149,72 @@ class RecordReader(ABC):
         with self._view() as rows:
             return _all(rows, Table.EVENTS, text_key(target) + b"\0")
 
-    def finished(self, *, before: float | None = None, limit: int | None = None) -> list[tuple[str, float]]:
-        """Finished roots and when they finished (epoch seconds), the longest finished first.
+    def finished(
+        self,
+        *,
+        before: float | None = None,
+        limit: int | None = None,
+        after: tuple[str, float] | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[str, float]]:
+        """Finished roots and when they finished (epoch seconds), the longest finished first, or last with `reverse`.
 
-        `before` leaves out what finished at that time or later. This is what retention removes.
+        `before` leaves out what finished at that time or later, `after` all up to this root in that order. This is
+        what retention looks at. Trees that are half removed are not listed.
         """
         found: list[tuple[str, float]] = []
+        place = None if after is None else time_key(after[1]) + b"\0" + head_key(after[0])
         with self._view() as rows:
-            for key, root in rows.scan(Table.FINISHED):
+            for key, root in rows.scan(Table.FINISHED, after=place, reverse=reverse):
                 at, id_ = int.from_bytes(key[:8]) / 1e6, key[9:]
-                if (before is not None and at >= before) or len(found) == limit:
+                if len(found) == limit:
                     break
-                if id_ == root:
+                if before is not None and at >= before:
+                    if reverse:
+                        continue
+                    break
+                # Stores of older versions list finished children here too.
+                if id_ == root and not _is_removed(rows, id_.decode()):
                     found.append((id_.decode(), at))
         return found
+
+    def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
+        """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
+        with self._view() as rows:
+            if _is_removed(rows, root):
+                return None
+            entries = list(islice(rows.scan(Table.MEMBERS, prefix(root)), limit + 1))
+            if not entries:
+                return None
+            heads = [_indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in entries[:limit]]
+            units = next(rows.scan(Table.UNDO, prefix(root)), None) is not None
+        return FinishedTree(tuple(heads), more=len(entries) > limit, units=units)
+
+    def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
+        """What is left of a half removed tree: its latest members, at most `limit`, and whether there are more."""
+        with self._view() as rows:
+            room = None if limit is None else limit + 1
+            entries = list(islice(rows.scan(Table.MEMBERS, prefix(root), reverse=True), room))
+            heads = [_indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in entries[:limit]]
+        return heads, len(heads) < len(entries)
+
+    def ids(self, start: str) -> list[str]:
+        """Ids that begin with this text, in order of ids."""
+        with self._view() as rows:
+            gone = {key.decode() for key, _ in rows.scan(Table.REMOVALS)}
+            found = [key.decode() for key, _ in rows.scan(Table.PROCEDURES, start.encode("utf-8", "replace"))]
+        return [name for name in found if name not in gone]
+
+    def count_states(self) -> dict[ProcedureState, int]:
+        """How many procedures are in which state; states without any are left out."""
+        with self._view() as rows:
+            counts = {state: sum(1 for _ in rows.scan(Table.BY_STATE, start)) for state, start in STATE_PREFIX.items()}
+        return {state: count for state, count in counts.items() if count}
+
+    def size(self) -> StoreSize:
+        """How large it is; what has no file counts rows only."""
+        with self._view() as rows:
+            return StoreSize(0, 0, rows.count(Table.PROCEDURES), rows.count(Table.STEPS))
 
     def scan(
         self,
@@ -161,7 +254,8 @@ class RecordReader(ABC):
                 with self._view() as rows:
                     entries = list(islice(rows.scan(table, start, after=place, reverse=reverse), _CHUNK))
                     heads = [read(rows, table, key, id_) for key, id_ in entries]
-                yield from (head for head in heads if head is not None and matches(head))
+                    gone = {key.decode() for key, _ in rows.scan(Table.REMOVALS)}
+                yield from (head for head in heads if head is not None and head.root not in gone and matches(head))
                 if len(entries) < _CHUNK:
                     return
                 place = entries[-1][0]
@@ -187,6 +281,11 @@ def _narrowest_index(
 def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:
     value = rows.get(Table.PROCEDURES, key)
     return None if value is None else cast("ProcedureRecord", codec.decode(Table.PROCEDURES, key, value))
+
+
+def _is_removed(rows: Rows, root: str) -> bool:
+    """The tree is half removed. There is hardly ever one, and to see that costs nothing."""
+    return rows.count(Table.REMOVALS) > 0 and rows.get(Table.REMOVALS, head_key(root)) is not None
 
 
 def _indexed_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord:

@@ -15,7 +15,7 @@ from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import BATCH, EPOCH, NEXT_SEQ, STATE_PREFIX, number_key, prefix
+from actorproc.store.layout import AUDITS, BATCH, EPOCH, NEXT_SEQ, PAUSED, STATE_PREFIX, number_key, prefix
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
@@ -42,8 +42,13 @@ def read_snapshot(rows: Rows) -> Snapshot:
         locks=list(reader.records(Table.LOCKS)),
         poisons=list(reader.records(Table.POISON)),
         events=list(reader.records(Table.EVENTS)),
+        starts=list(reader.records(Table.STARTS)),
+        paused=reader.switch(PAUSED),
+        audits=reader.last_audit(),
         damage=list(reader.damage.values()),
         batch=reader.number(BATCH),
+        acknowledgements=sorted(reader.records(Table.ACKNOWLEDGED), key=lambda row: (row.at, row.root)),
+        removals=list(reader.records(Table.REMOVALS)),
     )
 
 
@@ -79,6 +84,20 @@ class _Reader:
         except StoreDamaged as error:
             self._report(error)
             return 0
+
+    def switch(self, key: bytes) -> str | None:
+        """A text kept in `meta`; one that is damaged counts as set, because what stands still does no harm."""
+        value = self._rows.get(Table.META, key)
+        try:
+            return None if value is None else str(codec.decode(Table.META, key, value))
+        except StoreDamaged as error:
+            self._report(error)
+            return f"its switch is damaged ({error.reason}); resume() sets it right"
+
+    def last_audit(self) -> int:
+        """Number of the manager's last audit row, also when the count beside it is damaged."""
+        last = next(self._rows.scan(Table.AUDIT, prefix(""), reverse=True), None)
+        return max(self.number(AUDITS), int.from_bytes(last[0][-8:]) if last else 0)
 
     def live_heads(self) -> list[ProcedureRecord]:
         """Every sound head of every tree in which something has not finished, in submit order."""

@@ -28,6 +28,10 @@ class Table(IntEnum):
     BY_STATE = 13
     BY_TYPE = 14
     BY_TAG = 15
+    ACKNOWLEDGED = 16
+    REMOVALS = 17
+    AUDIT = 18
+    STARTS = 19
 
     @property
     def label(self) -> str:

@@ -12,6 +12,8 @@ import pytest
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import (
+    AcknowledgementRecord,
+    AuditRecord,
     ChildRecord,
     ErrorInfo,
     EventRecord,
@@ -19,6 +21,8 @@ from actorproc.model.records import (
     NoteRecord,
     PoisonRecord,
     ProcedureRecord,
+    RemovalRecord,
+    StartRecord,
     StepKind,
     StepRecord,
     UndoRecord,
@@ -66,6 +70,10 @@ RECORDS = {
     Table.POISON: PoisonRecord("shop/1", "order-1", "order-1", 3.5, "the rollback gave up"),
     Table.EVENTS: EventRecord("order-1", 1, b"paid", "k1", 4.5),
     Table.NOTES: NoteRecord("order-1", 3, "old", b"\x01"),
+    Table.ACKNOWLEDGED: AcknowledgementRecord("order-1", 5.5),
+    Table.REMOVALS: RemovalRecord("order-1", 6.5),
+    Table.STARTS: StartRecord("smtp", 2, 8.5),
+    Table.AUDIT: AuditRecord("order-1", 1, 7.5, "retry", "the disk was replaced", "the failed step"),
 }
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from actorproc.errors import InternalError, StoreInUse, UnknownProcedure
-from actorproc.model.records import StepKind
+from actorproc.model.records import StartRecord, StepKind
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import (
     DeleteEvent,
@@ -15,6 +15,7 @@ from actorproc.model.writes import (
     DeleteProcedure,
     DeleteUndo,
     PutProcedure,
+    PutStart,
 )
 
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
@@ -250,6 +251,15 @@ def test_tickets_go_on_after_the_highest_stored_one(store, make):
     store.commit([make.new("a", 1, ticket=7), make.new("b", 2, ticket=3)], 1)
 
     assert store.load().next_ticket == 8
+
+
+def test_the_starts_a_rate_counts_are_kept_by_key_and_place(store):
+    rows = [StartRecord("smtp", 0, 1.0), StartRecord("smtp", 1, 2.0), StartRecord("x" * 255, 0, 3.0)]
+    store.commit([PutStart(row) for row in rows], 1)
+    store.commit([PutStart(StartRecord("smtp", 0, 4.0))], 1)
+
+    store.reopen()
+    assert sorted(store.load().starts, key=lambda row: row.at) == [rows[1], rows[2], StartRecord("smtp", 0, 4.0)]
 
 
 def test_removing_a_procedure_leaves_nothing_of_it(store, make):

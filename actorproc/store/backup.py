@@ -1,0 +1,95 @@
+"""Backup: a consistent copy of a store that is at work, as a store of its own.
+
+The copy is made aside and renamed when it is whole, so a directory under the name that was asked for is a whole
+backup. It gets a name of its own (`store_id`) and remembers whose copy it is (`copied_from`): nobody takes it for
+the store that still runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+
+from actorproc.errors import EngineError, NotAllowed, StorageUnavailable
+from actorproc.model.ids import new_id
+from actorproc.model.reports import BackupReport
+from actorproc.store import codec
+from actorproc.store.compaction import Stopwatch, copy_to
+from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, sync_names
+from actorproc.store.environment import Databases, open_databases, open_environment, translated
+from actorproc.store.layout import COPIED_FROM, STORE_ID
+from actorproc.store.tables import Table
+
+__all__ = ["back_up"]
+
+
+def back_up(
+    env: lmdb.Environment,
+    source: Path,
+    destination: Path,
+    *,
+    source_id: Callable[[Databases, lmdb.Transaction[bytes]], str],
+) -> BackupReport:
+    """Copy what is committed into `destination`, which must not exist; raises `NotAllowed` and `EngineError`s."""
+    watch = Stopwatch()
+    if os.path.lexists(destination):
+        raise NotAllowed(f"there is something at {destination} already; a backup never overwrites, give a new path")
+    doing = f"backing the store {source} up to {destination}"
+    aside = destination.parent / f".{destination.name}.{new_id()}"
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        aside.mkdir(mode=0o700)
+        aside.chmod(0o700)
+        copy_to(env, aside / DATA_FILE, doing=doing)
+        copied_from, store_id = _name_anew(aside, source_id)
+        _copy_key(source, aside)
+        size = (aside / DATA_FILE).stat().st_size
+        sync_names(aside)
+        aside.rename(destination)
+        sync_names(destination.parent)
+    except lmdb.Error as error:
+        raise translated(error, doing) from error
+    except FileExistsError as error:
+        raise NotAllowed(f"{doing}: something else was put there meanwhile; give a new path") from error
+    except PermissionError as error:
+        raise EngineError(f"{doing}: {error.strerror}; give a directory in which this user may write") from error
+    except OSError as error:
+        raise StorageUnavailable(f"{doing}: {error.strerror}; nothing was kept of it") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return BackupReport(str(destination), size, watch.seconds, store_id, copied_from)
+
+
+def _name_anew(aside: Path, source_id: Callable[[Databases, lmdb.Transaction[bytes]], str]) -> tuple[str, str]:
+    """Give the copy its own name; return the name of its source, and its own."""
+    store_id = new_id()
+    env = open_environment(aside, map_size=4 * (aside / DATA_FILE).stat().st_size + (1 << 24))
+    try:
+        with env.begin(write=True) as txn:
+            databases = open_databases(env, txn, create=True)
+            meta = databases[Table.META]
+            copied_from = source_id(databases, txn)
+            for key, value in ((COPIED_FROM, copied_from), (STORE_ID, store_id)):
+                txn.put(key, codec.encode(Table.META, key, value), db=meta)
+        env.sync(True)
+    finally:
+        env.close()
+    (aside / LOCK_FILE).unlink(missing_ok=True)
+    return copied_from, store_id
+
+
+def _copy_key(source: Path, aside: Path) -> None:
+    """Pickled states are of no use without the key that signed them."""
+    try:
+        key = (source / KEY_FILE).read_bytes()
+    except FileNotFoundError:
+        return
+    fd = os.open(aside / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,150 @@
+"""Trees as plain data, out of one store and into another: the form of a bug report.
+
+Every record becomes an object of its fields; bytes are base64. Numbers that only mean something within a store (the
+place in the order of submits, lock tickets, the life of the manager) are given anew when a tree comes in.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from actorproc.errors import NotAllowed, UnknownProcedure, UsageError
+from actorproc.model.policies import LockMode
+from actorproc.model.records import (
+    AuditRecord,
+    ChildRecord,
+    EventRecord,
+    LockRecord,
+    NoteRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    StepRecord,
+    UndoRecord,
+)
+from actorproc.model.writes import (
+    PutAudit,
+    PutChild,
+    PutEvent,
+    PutLock,
+    PutNote,
+    PutPoison,
+    PutProcedure,
+    PutStep,
+    PutUndo,
+    Write,
+)
+from actorproc.store.lmdb import LmdbStore
+from actorproc.store.reading import RecordReader
+
+__all__ = ["bring_in", "take_out"]
+
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    "procedures": ProcedureRecord,
+    "steps": StepRecord,
+    "children": ChildRecord,
+    "undo": UndoRecord,
+    "locks": LockRecord,
+    "poisons": PoisonRecord,
+    "events": EventRecord,
+    "notes": NoteRecord,
+    "audit": AuditRecord,
+}
+_WRITES: dict[str, Any] = {
+    "steps": PutStep,
+    "children": PutChild,
+    "undo": PutUndo,
+    "locks": PutLock,
+    "poisons": PutPoison,
+    "events": PutEvent,
+    "notes": PutNote,
+    "audit": PutAudit,
+}
+
+
+def take_out(store: RecordReader, root: str) -> dict[str, Any]:
+    """A tree with all that belongs to it. Raises `UnknownProcedure` and `StoreDamaged`."""
+    heads, units = store.tree(root)
+    if not heads:
+        msg = f"no procedure has the id {root!r}"
+        raise UnknownProcedure(msg)
+    members = {head.id for head in heads}
+    rows: dict[str, list[msgspec.Struct]] = {name: [] for name in _KINDS}
+    rows["procedures"] += heads
+    rows["undo"] += units
+    rows["locks"] += [lock for lock in store.locks() if lock.root == root]
+    rows["poisons"] += [poison for poison in store.poisons() if poison.root == root or poison.by in members]
+    for head in heads:
+        rows["steps"] += store.steps(head.id)
+        rows["children"] += store.children(head.id)
+        rows["events"] += store.events(head.id)
+        rows["audit"] += store.audit(head.id)
+        rows["notes"] += store.notes(head.id, head.step)
+    return {"root": root} | {name: [_plain(row) for row in found] for name, found in rows.items()}
+
+
+def bring_in(store: LmdbStore, epoch: int, trees: Iterable[dict[str, Any]], *, write: bool = True) -> list[str]:
+    """Put trees into a store that is owned; one commit for each. The roots that came in.
+
+    Raises `NotAllowed` when an id is in use or a lock is held by somebody else, and `UsageError` for data that is no
+    export. `write` False: only look whether it would work.
+    """
+    snapshot = store.load()
+    seq, ticket = snapshot.next_seq, snapshot.next_ticket
+    found = []
+    for tree in trees:
+        rows = {name: [_record(kind, row) for row in tree.get(name, ())] for name, kind in _KINDS.items()}
+        heads: list[Any] = sorted(rows["procedures"], key=lambda head: head.seq)
+        if not heads:
+            raise UsageError("this is no export of actorproc: a tree has no procedures")
+        _check(store, heads, rows["locks"])
+        writes: list[Write] = []
+        for head in heads:
+            head.seq, seq = seq, seq + 1
+            head.epoch = 0
+            if head.ticket:
+                head.ticket, ticket = ticket, ticket + 1
+            writes.append(PutProcedure(head, None))
+        for name, make in _WRITES.items():
+            writes += [make(row) for row in rows[name]]
+        if write:
+            store.commit(writes, epoch)
+        found.append(str(heads[0].root))
+    return found
+
+
+def _check(store: LmdbStore, heads: list[Any], locks: list[Any]) -> None:
+    for head in heads:
+        if store.procedure(head.id, removed=True) is not None:
+            raise NotAllowed(f"the id {head.id!r} is in use in this store; import into another one")
+    for lock in locks:
+        for held in store.locks():
+            if _touch(lock.path, held.path) and LockMode.WRITE in (lock.mode, held.mode):
+                raise NotAllowed(
+                    f"{lock.root} holds a lock on {lock.path!r}, which {held.holder} has on {held.path!r} here; import "
+                    "into another store"
+                )
+
+
+def _touch(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + "/") or other.startswith(one + "/")
+
+
+def _plain(row: msgspec.Struct) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+
+
+def _record(kind: type[msgspec.Struct], row: object) -> Any:
+    if not isinstance(row, dict):
+        raise UsageError(f"this is no export of actorproc: a {kind.__name__} is an object, not {row!r:.60}")
+    hints = typing.get_type_hints(kind)
+    try:
+        # What a newer version added is left out, as records on disk are read.
+        return kind(**{name: msgspec.convert(value, hints[name]) for name, value in row.items() if name in hints})
+    except (msgspec.ValidationError, TypeError) as error:
+        raise UsageError(f"this is no export of actorproc: a {kind.__name__} cannot be read: {error}") from None
+
+
