@@ -9,57 +9,102 @@ from __future__ import annotations
 import json
 from copy import copy
 
+from actorproc.core.concurrency import Slots
+from actorproc.core.lobby import Lobby
 from actorproc.core.lock_table import LockTable
 from actorproc.core.ready import ReadyQueue
-from actorproc.core.staff import Staff
+from actorproc.core.shares import Shares
+from actorproc.core.staff import Roster, Staff, WaitingRoom
 from actorproc.core.timers import Timers
 from actorproc.core.tree import Tree
 from actorproc.model.commands import Command, Decision
 from actorproc.model.ids import WorkerId
-from actorproc.model.policies import LockMode, Quotas, TypeMeta
-from actorproc.model.records import EventRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, StepLimits, TypeMeta
+from actorproc.model.records import AuditRecord, EventRecord, PoisonRecord, ProcedureRecord, RemovalRecord
 from actorproc.model.states import TERMINAL
-from actorproc.model.writes import PutProcedure, Was, Write
+from actorproc.model.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was, Write
 
-__all__ = ["Book"]
+__all__ = ["DEFAULT_SCHEDULING", "Book"]
+
+DEFAULT_SCHEDULING = Scheduling()
 
 
 class Book:
     """Resident trees, queues, locks, timers, workers; plus the decision being made."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, scheduling: Scheduling = DEFAULT_SCHEDULING) -> None:
         self.epoch = epoch
         self.now = 0.0
         self.batch = 1
         self.next_seq = 1
         self.next_ticket = 1
         self.dispatching = True
+        self.paused: str | None = None
+        """Why an operator paused the whole manager; None: it is not paused. Durable."""
+        self.gated = False
+        """Nothing is handed out until the gate is opened; not durable."""
+        self.audits = 0
+        """Rows of the audit log about the manager itself."""
         self.quotas = Quotas()
         self.procs: dict[str, ProcedureRecord] = {}
         self.trees: dict[str, Tree] = {}
         self.types: dict[str, TypeMeta] = {}
         self.parked: dict[str, dict[str, None]] = {}
         """Resident procedures by type that cannot run until the type is registered."""
-        self.ready = ReadyQueue()
+        self.scheduling = scheduling
+        self.ready = ReadyQueue(scheduling.priority_ageing)
+        self.lobby = Lobby(scheduling.max_running)
+        self.slots = Slots(scheduling.concurrency, scheduling.rate)
+        self.ready.rooms += [self.lobby, self.slots]
+        self.shares: Shares | None = None
+        if scheduling.shares or scheduling.reserved:
+            self.shares = Shares(scheduling.shares, scheduling.reserved)
+        self.roster = Roster(scheduling.workers)
+        self.open_roots = 0
+        """Roots that have not ended, in memory or not."""
         self.timers = Timers()
         self.locks = LockTable()
         self.inherited: dict[str, dict[str, LockMode]] = {}
         """What parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.poisons: dict[str, PoisonRecord] = {}
         self.staff = Staff()
+        self.limits: dict[str, tuple[TypeMeta, StepLimits]] = {}
+        """What each registered class says of the resources of a step."""
+        self.hired: dict[str, WorkerId | None] = {}
+        """Procedures with a worker of their own; None: it was asked for."""
+        self.aside = WaitingRoom()
+        """Runnable procedures whose worker of their own is not there yet."""
+        self.ready.rooms.append(self.aside)
+        self.suspects: set[str] = set()
+        """Procedures one of which killed a worker that ran several: each runs alone until it was answered."""
         self.warm: dict[str, WorkerId] = {}
         """Which worker holds the live object of a procedure."""
         self.listeners: dict[str, dict[str, str]] = {}
         """Event name to the procedures that wait for it (with their roots), oldest first."""
         self.buffered: dict[str, list[EventRecord]] = {}
+        self.taken: dict[str, dict[str, int]] = {}
+        """Target of signals to the ids of those that were taken, oldest first, with the numbers of their rows."""
+        self.taken_order: dict[tuple[str, str], None] = {}
+        """The same as (target, id), oldest first over all targets."""
         self.damaged: dict[str, str] = {}
         """Procedures that cannot be trusted, with the reason; they are not resident."""
+        self.flaws: list[str] = []
+        """Damaged records that belong to no procedure, and what is made of them; one sentence each."""
         self.unsettled: dict[str, None] = {}
         """Roots of trees changed since they were last looked at for leaving memory."""
+        self.retention = Retention()
+        self.acknowledged: dict[str, float] = {}
+        """Finished roots whose results were taken, and when, the first first."""
+        self.removals: dict[str, RemovalRecord] = {}
+        """Trees that are half removed, by root."""
+        self.removed: dict[str, int] = {}
+        """Procedures removed in batches that may not be stored yet: what the store has of them is void."""
         self.stale_results = 0
         # What is left to do before the decision is complete.
         self.scopes_to_advance: dict[str, None] = {}
         """Tops of failure scopes to look at again."""
+        self.retaken: dict[str, None] = {}
+        """Retried roots whose trees hold again what they held: their members go on."""
         self.victims: dict[str, list[str]] = {}
         """Roots to fail for a cycle of lock waiting, with the cycle."""
         self.refused: dict[str, str] = {}
@@ -88,6 +133,7 @@ class Book:
             tree.undoing = record.id
         if self.locks.keys_of(record.id):
             tree.holders.add(record.id)
+        tree.note_still(record)
         if stored:
             self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
         return tree
@@ -117,18 +163,36 @@ class Book:
         """Whether the deadline of a procedure that still goes forward has passed."""
         if record.deadline is None or record.deadline > self.now or record.state in TERMINAL:
             return False
-        return not record.rolling and not self.has_no_return(record)
+        return not record.rolling and not record.bypassing and not self.has_no_return(record)
 
     def poison_notice(self, path: str) -> str:
         """Who poisoned a key, why, and how it is cleared: for those who are refused."""
         poison = self.poisons[path]
         call = f"manager.clear_poison({json.dumps(path, ensure_ascii=False)})"
+        others = f" (and by {', '.join(name for name, _ in poison.others[:5])})" if poison.others else ""
         return (
-            f"{path!r} was poisoned by {poison.by}: {poison.reason}. "
+            f"{path!r} was poisoned by {poison.by}: {poison.reason}{others}. "
             f"Once the object is known to be sound, clear it with {call}"
         )
 
+    @property
+    def hands_out(self) -> bool:
+        """Steps may be handed out: no trouble, no pause of the whole manager, no closed gate."""
+        return self.dispatching and self.paused is None and not self.gated
+
     # ------------------------------------------------------------------ the decision
+    def audit(self, record: ProcedureRecord | None, verb: str, reason: str | None, detail: str = "") -> None:
+        """Note what an operator asked for and was granted: of a procedure, or (None) of the manager."""
+        if record is None:
+            self.audits += 1
+            self.write(PutSwitch(self.paused, self.audits))
+            number, target = self.audits, ""
+        else:
+            record.audits += 1
+            self.touch(record)
+            number, target = record.audits, record.id
+        self.write(PutAudit(AuditRecord(target, number, self.now, verb, reason, detail)))
+
     def touch(self, record: ProcedureRecord) -> None:
         """The head changed: it will be written with this decision."""
         self._touched[record.id] = record
@@ -145,6 +209,9 @@ class Book:
         """The decision made since the last call."""
         for procedure, record in self._touched.items():
             record.updated_at = self.now
+            if procedure in self.acknowledged and record.finished_at is None:  # it runs again
+                del self.acknowledged[procedure]
+                self.writes.append(DeleteAcknowledgement(procedure))
             was = self._stored.get(procedure)
             self._forget_times(record, was)
             self.writes.append(PutProcedure(copy(record), was))
@@ -155,6 +222,9 @@ class Book:
                 or was.finished_at != record.finished_at
             ):
                 self._stored[procedure] = Was(record.state, record.due_at, record.finished_at)
+                if record.parent is None:
+                    was_open = was is not None and was.state not in TERMINAL
+                    self.open_roots += (record.state not in TERMINAL) - was_open
             self.trees[record.root].batch = self.batch
             self.unsettled[record.root] = None
         self._touched.clear()
@@ -175,6 +245,8 @@ class Book:
 
     def settle(self, batch: int) -> None:
         """Let trees leave memory that are cold or finished and were last changed in a batch that is stored."""
+        if self.removed:
+            self.removed = {name: removed for name, removed in self.removed.items() if removed > batch}
         for root in list(self.unsettled):
             tree = self.trees.get(root)
             if tree is None:

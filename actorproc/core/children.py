@@ -8,11 +8,13 @@ from actorproc.core.book import Book
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
 from actorproc.core.submitting import admit, refusal
+from actorproc.core.tree import Tree
+from actorproc.core.turns import on_suspended
 from actorproc.model.outcomes import Answered, Outcome, Suspended
-from actorproc.model.records import ChildRecord, ProcedureRecord
+from actorproc.model.records import Admitted, ChildRecord, ProcedureRecord
 from actorproc.model.writes import PutChild
 
-__all__ = ["finished", "is_due", "make_children", "problem_with", "release", "suspend"]
+__all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "problem_with", "release", "suspend"]
 
 
 def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str | None:
@@ -45,14 +47,7 @@ def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
     Children that an earlier step left outstanding (``wait="any"`` or ``"each"``) belong to the same group. Nothing
     outstanding, or an end that the parent has not seen yet, resumes it at once.
     """
-    if not record.pending:
-        record.group = record.step - 1
-        record.width = record.started = 0
-    children = make_children(book, record, outcome)
-    record.awaiting = record.group
-    record.wait, record.max_parallel, record.on_parent_end = outcome.wait, outcome.max_parallel, outcome.on_parent_end
-    record.pending += len(children)
-    record.width += len(children)
+    children = join_group(book, record, outcome)
     if children:
         held = book.tree_of(record).held.setdefault(record.id, OrderedDict())
         held.update(dict.fromkeys(child.id for child in children))
@@ -63,6 +58,21 @@ def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
         return
     move(record, Trigger.SUSPENDED)
     release(book, record)
+    if record.admitted & Admitted.SLOT:
+        on_suspended(book, record)
+
+
+def join_group(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
+    """Create the children; outstanding ones of earlier steps and they are one group."""
+    if not record.pending:
+        record.group = record.step - 1
+        record.width = record.started = 0
+    children = make_children(book, record, outcome)
+    record.awaiting = record.group
+    record.wait, record.max_parallel, record.on_parent_end = outcome.wait, outcome.max_parallel, outcome.on_parent_end
+    record.pending += len(children)
+    record.width += len(children)
+    return children
 
 
 def finished(record: ProcedureRecord) -> int:
@@ -85,14 +95,32 @@ def release(book: Book, record: ProcedureRecord) -> None:
         return
     freed = []
     while held and (record.max_parallel is None or record.pending - len(held) < record.max_parallel):
-        freed.append(held.popitem(last=False)[0])
-        record.started += 1
+        name = held.popitem(last=False)[0]
+        freed.append(name)
+        record.started = _place_of(tree, record, name) + 1
     if not held:
         del tree.held[record.id]
     if freed:
         book.touch(record)
     for name in freed:
         wake(book, book.procs[name])
+
+
+def _place_of(tree: Tree, record: ProcedureRecord, name: str) -> int:
+    """Place of a child in the present group. Those between it and the last one released ended while they were held."""
+    children = tree.children[record.id]
+    first = len(children) - record.width
+    place = record.started
+    while children[first + place] != name:
+        place += 1
+    return place
+
+
+def leave_held(tree: Tree, record: ProcedureRecord) -> None:
+    """A child has ended that `max_parallel` may have kept back."""
+    held = tree.held.get(record.parent) if record.parent is not None else None
+    if held is not None and held.pop(record.id, 0) is None and not held:
+        del tree.held[record.parent or ""]
 
 
 def make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:

@@ -9,40 +9,48 @@ Nothing here knows threads, processes, files or clocks, so every crash is a plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from actorproc.core import crashes, failing, locking, queueing, restoring, stepping, submitting, verbs
-from actorproc.core.book import Book
+from actorproc.core import (
+    bypassing,
+    restoring,
+    verbs,
+    workforce,
+)
+from actorproc.core.book import DEFAULT_SCHEDULING, Book
+from actorproc.core.deciding import HANDLERS, settle
+from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_table import LockWaiter
+from actorproc.core.phases import phase_of, reason_of
+from actorproc.core.turns import steal_at, why_queued
 from actorproc.model.commands import Decision
 from actorproc.model.events import (
     AbortRequested,
+    BypassRequested,
     Event,
-    NoteMade,
-    PoisonCleared,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+    RollbackRequested,
     Signalled,
     StepEnded,
-    StepReturned,
     Submitted,
     Tick,
-    TypeRegistered,
-    WorkerLost,
     WorkerReady,
 )
 from actorproc.model.ids import StepToken
 from actorproc.model.outcomes import Suspended
-from actorproc.model.policies import LockMode, Quotas
+from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
-from actorproc.model.states import TERMINAL, Phase, ProcedureState
+from actorproc.model.states import TERMINAL, Phase
 
 __all__ = ["Coordinator"]
 
 DEFAULT_QUOTAS = Quotas()
+DEFAULT_RETENTION = Retention()
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -60,23 +68,34 @@ class Coordinator:
         *,
         workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
         quotas: Quotas = DEFAULT_QUOTAS,
+        scheduling: Scheduling = DEFAULT_SCHEDULING,
+        retention: Retention = DEFAULT_RETENTION,
+        gated: bool = False,
     ) -> tuple[Coordinator, Decision]:
         """A coordinator that goes on where the snapshot stands, and its first decision.
 
         `workers` are live workers with the steps handed to them whose answers are not in the snapshot:
         empty at a start, the living after a failed commit.
         """
-        self = cls.rebuilt(snapshot, now, workers=workers)
+        self = cls.rebuilt(snapshot, now, workers=workers, scheduling=scheduling)
         self._book.quotas = quotas
+        self._book.retention = retention
+        self._book.gated = gated
         restoring.take_up(self._book)
-        return self, self._settle()
+        bypassing.take_up_bypasses(self._book)
+        return self, settle(self._book)
 
     @classmethod
     def rebuilt(
-        cls, snapshot: Snapshot, now: float, *, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = ()
+        cls,
+        snapshot: Snapshot,
+        now: float,
+        *,
+        workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
+        scheduling: Scheduling = DEFAULT_SCHEDULING,
     ) -> Coordinator:
         """The same memory that wrote the snapshot, with nothing new decided (`fingerprint` is equal)."""
-        book = restoring.rebuild(snapshot, now, workers)
+        book = restoring.rebuild(snapshot, now, workers, scheduling)
         restoring.resume(book)
         return cls(book)
 
@@ -92,15 +111,19 @@ class Coordinator:
                 names = (new.id for new in event.procedures if not new.fresh)
             case StepEnded(outcome=Suspended(children=children)):
                 names = (new.id for new in children if not new.fresh)
-            case AbortRequested():
+            case AbortRequested() | RetryRequested() | BypassRequested() | RollbackRequested():
                 names = (event.id,)
+            case PauseRequested() | ResumeRequested():
+                names = () if event.id is None else (event.id,)
             case Signalled():
                 names = (event.target, *verbs.first_listener(book, event.target))
             case Tick():
                 names = (name for name, _ in book.timers.due(now))
             case _:
                 return ()
-        return tuple(name for name in names if name not in book.procs and name not in book.damaged)
+        return tuple(
+            name for name in names if name not in book.procs and name not in book.damaged and name not in book.removed
+        )
 
     def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
         """A stored tree, as `missing` asked for. Loading a resident tree changes nothing."""
@@ -115,86 +138,22 @@ class Coordinator:
         """Decide what `event` leads to at `now`."""
         book = self._book
         book.now = now
-        match event:
-            case StepEnded():
-                stepping.on_ended(book, event)
-            case Submitted():
-                submitting.submit(book, event)
-            case StepReturned():
-                stepping.on_returned(book, event)
-            case WorkerReady():
-                crashes.on_ready(book, event)
-            case WorkerLost():
-                crashes.on_lost(book, event)
-            case TypeRegistered():
-                self._register(event)
-            case AbortRequested():
-                verbs.request_abort(book, event)
-            case Signalled():
-                verbs.signal(book, event)
-            case NoteMade():
-                verbs.note(book, event)
-            case PoisonCleared():
-                verbs.clear_poison(book, event)
-            case Tick():
-                self._tick(now)
-            case _:
-                assert_never(event)
-        return self._settle()
-
-    def _settle(self) -> Decision:
-        book = self._book
-        while True:
-            if granted := locking.note_grants(book):
-                for record in granted:
-                    queueing.wake(book, record)
-            elif book.refused:
-                failing.fail_refused(book)
-            elif book.orphaned:
-                failing.abort_orphans(book)
-            elif book.victims:
-                failing.fail_victims(book)
-            elif book.scopes_to_advance:
-                failing.advance(book, book.scopes_to_advance.popitem()[0])
-            elif book.overdue:
-                verbs.miss_deadline(book, book.procs[book.overdue.popitem()[0]])
-            else:
-                queueing.fill(book)
-                if not book.overdue and not book.refused:
-                    break
-        return book.close()
-
-    def _register(self, event: TypeRegistered) -> None:
-        book = self._book
-        book.types[event.meta.type_name] = event.meta
-        for name in book.parked.pop(event.meta.type_name, ()):
-            record = book.procs.get(name)
-            if record is None:
-                continue
-            if record.parked is not None:
-                record.parked = None
-                book.touch(record)
-            if record.aborting and not record.rolling and record.state not in TERMINAL:
-                verbs.begin_abort(book, record)
-            queueing.wake(book, record)
-
-    def _tick(self, now: float) -> None:
-        book = self._book
-        for name in book.timers.pop_due(now):
-            record = book.procs.get(name)
-            if record is not None:
-                verbs.on_due(book, record)
-        queueing.steal(book)
+        HANDLERS[type(event)](book, event)
+        return settle(book)
 
     # ------------------------------------------------------------------ time and batches
     def next_deadline(self) -> float | None:
         """Epoch seconds at which a `Tick` is due; None: never."""
-        times = [at for at in (self._book.timers.next_at(), self._steal_at()) if at is not None]
+        book = self._book
+        marks = (book.timers.next_at(), self._steal_at(), book.slots.next_at(), workforce.next_look(book))
+        times = [at for at in marks if at is not None]
         return min(times) if times else None
 
     def _steal_at(self) -> float | None:
         book = self._book
-        return None if len(book.ready) or not book.dispatching else book.staff.steal_at()
+        if not book.hands_out or (len(book.ready) and book.shares is None):
+            return None
+        return steal_at(book)
 
     def seal(self) -> int:
         """The caller closes its batch; the number of that batch."""
@@ -216,14 +175,29 @@ class Coordinator:
         self._book.dispatching = value
 
     @property
+    def gated(self) -> bool:
+        """Nothing is handed out until the gate is opened. After setting it to False, handle a `Tick`."""
+        return self._book.gated
+
+    @gated.setter
+    def gated(self, value: bool) -> None:
+        self._book.gated = value
+
+    @property
+    def paused(self) -> str | None:
+        """Why the whole manager is paused; None: it is not."""
+        return self._book.paused
+
+    @property
     def stale_results(self) -> int:
         """Answers dropped because their token was not current."""
         return self._book.stale_results
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """One sentence for each procedure that stands still because a record of its tree is damaged."""
-        return tuple(f"procedure {name} stands still: {reason}" for name, reason in self._book.damaged.items())
+        """One sentence for each damaged record, and for each procedure that stands still because of one in its tree."""
+        still = (f"procedure {name} stands still: {reason}" for name, reason in self._book.damaged.items())
+        return (*self._book.flaws, *still)
 
     @property
     def in_hand(self) -> int:
@@ -242,29 +216,58 @@ class Coordinator:
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
         """What a procedure is doing, and the reason in words."""
         book = self._book
-        if record.state in TERMINAL and not record.undoing:
-            return Phase.DONE, None
-        if record.parked is not None:
-            return Phase.PARKED, record.parked
-        if record.id in book.damaged:
-            return Phase.PARKED, book.damaged[record.id]
-        if record.type_name not in book.types:
-            return Phase.PARKED, f"no class is registered as {record.type_name!r}"
-        if record.rolling or record.undoing:
-            return Phase.ROLLING_BACK, record.error.message if record.error else None
-        if record.id in book.staff.in_hand:
-            return Phase.RUNNING, None
-        if record.state is ProcedureState.WAITING_TIMEOUT and record.event is None:
-            return Phase.SLEEPING, None
-        if record.event is not None:
-            return Phase.WAITING, f"for the event {record.event!r}"
-        if record.state is ProcedureState.WAITING:
-            return Phase.SUSPENDED, f"for {record.pending} of its children"
-        if book.locks.is_waiting(record.id):
-            return Phase.LOCKED_OUT, f"by {', '.join(islice(book.locks.blockers(record.id), 5)) or 'earlier waiters'}"
-        if record.errors or record.crashes:
-            return Phase.RETRYING, record.error.message if record.error else None
-        return Phase.QUEUED, None
+        still = book.damaged.get(record.id)
+        if still is None and record.type_name not in book.types:
+            still = f"no class is registered as {record.type_name!r}"
+        phase = phase_of(
+            record,
+            running=record.id in book.staff.in_hand,
+            waits_for_locks=book.locks.is_waiting(record.id),
+            stands_still=still is not None,
+        )
+        if phase not in {Phase.DONE, Phase.PARKED, Phase.RUNNING} and record.id not in book.staff.in_hand:
+            stillness = self._why_still(record)
+            if stillness is not None:
+                return stillness
+        if phase is Phase.LOCKED_OUT:
+            return phase, why_waiting(book.locks, record.id)
+        if phase is Phase.PARKED:
+            return phase, record.parked or still
+        if phase is Phase.QUEUED:
+            return phase, why_queued(book, record)
+        return phase, reason_of(record, phase)
+
+    @property
+    def removals(self) -> tuple[str, ...]:
+        """Roots of trees that are half removed: `RemovalContinued` is due for each."""
+        return tuple(self._book.removals)
+
+    @property
+    def is_removing(self) -> bool:
+        """Something was removed by a decision that may not be stored yet."""
+        return bool(self._book.removed)
+
+    def acknowledged(self, until: float) -> Iterator[str]:
+        """Finished roots whose results were taken at that time or before, the first first; read it at once."""
+        return (root for root, at in self._book.acknowledged.items() if at <= until)
+
+    def _stands_still(self, name: str) -> bool:
+        """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
+        record = self._book.procs[name]
+        return record.bypassing or self._book.tree_of(record).is_still(name)
+
+    def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
+        """Why a procedure is not handed out: it or an ancestor is paused, or its retried tree waits for its locks."""
+        tree = self._book.trees.get(record.root)
+        if tree is None or not tree.is_still(record.id):
+            return None
+        for name in tree.lineage(record.id):
+            why = tree.members[name].paused
+            if why is not None:
+                return Phase.PAUSED, why if name == record.id else f"{name} is paused: {why}"
+        if not self._book.locks.is_waiting(tree.root):
+            return None
+        return Phase.LOCKED_OUT, f"what its tree held is taken again: {why_waiting(self._book.locks, tree.root)}"
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue; a copy that stays as it is."""
@@ -284,7 +287,8 @@ class Coordinator:
             for record in tree.members.values()
             if record.state not in TERMINAL
         }
-        at_work = {name for name in {*book.ready.members(), *book.staff.in_hand} if name not in book.asking}
+        queued = {*book.ready.members(), *book.aside.names(), *book.staff.in_hand}
+        at_work = {name for name in queued if name not in book.asking and not self._stands_still(name)}
         timers = book.timers.entries()
         return {
             "heads": heads,
@@ -297,6 +301,11 @@ class Coordinator:
             "due": {(at, name) for at, name in timers if name in heads and book.procs[name].due_at == at},
             "inherited": {name: dict(keys) for name, keys in book.inherited.items()},
             "poisons": dict(book.poisons),
-            "buffered": {target: tuple(rows) for target, rows in book.buffered.items()},
+            "acknowledged": dict(book.acknowledged),
+            "removals": set(book.removals),
+            "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
+            "taken": {target: dict(known) for target, known in book.taken.items()},
+            "switches": (book.paused, book.audits),
+            "still": {tree.root: frozenset(tree.still) for tree in hot},
             "numbers": (book.next_seq, book.next_ticket),
         }

@@ -7,22 +7,33 @@ been begun and go back to the queue uncharged, as replayed ones. A host restart 
 from __future__ import annotations
 
 from actorproc.core.book import Book
+from actorproc.core.ending import settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
+from actorproc.core.limits import limits_of
 from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
+from actorproc.core.staffing import join, was_lost
 from actorproc.core.stepping import on_step_error
 from actorproc.core.undoing import on_rollback_error
 from actorproc.core.verbs import end_forced
+from actorproc.core.workforce import joined, left
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.events import WorkerLost, WorkerReady
 from actorproc.model.ids import Mode
 from actorproc.model.records import ErrorInfo, ProcedureRecord
 
 __all__ = ["on_lost", "on_ready"]
 
+_OVERTIME = ("timeout", "cpu-limit")
+"""Kinds of reports of workers that were killed because a step took too long."""
+
 
 def on_ready(book: Book, event: WorkerReady) -> None:
     """A worker takes steps now."""
-    book.staff.add(event.worker, book.now)
+    record = join(book, event)
+    joined(book, event)
+    if record is not None:
+        wake(book, record, to_the_front=True)
 
 
 def on_lost(book: Book, event: WorkerLost) -> None:
@@ -31,24 +42,34 @@ def on_lost(book: Book, event: WorkerLost) -> None:
     if worker is None:
         return
     items = book.staff.lose(worker)
+    was_lost(book, worker)
+    left(book, worker)
     for item in items:
         book.tree_of(book.procs[item.token.procedure]).running.discard(item.token.procedure)
-    guilty = _guilty(items, event)
+    guilty = _guilty(book, items, event)
     # What a dead worker had in hand goes first again, in its old order.
     for item in reversed(items):
         record = book.procs[item.token.procedure]
         book.warm.pop(record.id, None)
-        if item is guilty:
+        if record.bypassing:
+            settle_bypass(book, record)
+        elif item is guilty:
             _charge(book, record, item, event)
         else:
             _give_back(book, record, item)
         look_again(book, record)
 
 
-def _guilty(items: list[InHand], event: WorkerLost) -> InHand | None:
+def _guilty(book: Book, items: list[InHand], event: WorkerLost) -> InHand | None:
     if event.blamed is not None:
         return next((item for item in items if item.token == event.blamed), None)
-    return items[0] if items and event.crashed else None
+    if not items or not event.crashed:
+        return None
+    if len(items) > 1 and items[0].threads > 1:
+        # Any of them may have done it. Each runs alone next, and then there is no doubt.
+        book.suspects.update(item.token.procedure for item in items)
+        return None
+    return items[0]
 
 
 def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
@@ -68,22 +89,24 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
         fail(book, record, aborted_error(record))
     elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
         end_forced(book, record, item)
-    elif event.blamed is not None:
-        error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step)
+    elif report.kind in _OVERTIME:
+        error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step, crash=report)
         if item.token.mode is Mode.ROLLBACK:
             on_rollback_error(book, record, error, retryable=True)
         else:
             on_step_error(book, record, error, retryable=True)
     else:
-        _count_crash(book, record, item, f"its worker crashed: {report.message}", details)
+        _count_crash(book, record, item, report, details)
 
 
-def _count_crash(book: Book, record: ProcedureRecord, item: InHand, message: str, details: str) -> None:
+def _count_crash(book: Book, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
     record.crashes += 1
     book.touch(record)
-    limit = book.types[record.type_name].crashes
-    in_words = f"{message}, for the {_ordinal(record.crashes)} time in step {item.token.step}"
-    error = ErrorInfo("crash", "WorkerCrashed", in_words, details, record.id, item.token.step)
+    limit = limits_of(book, record).crashes
+    in_words = (
+        f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in step {item.token.step}"
+    )
+    error = ErrorInfo("crash", "WorkerCrashed", in_words, details, record.id, item.token.step, crash=report)
     if record.crashes < limit:
         if not record.rolling and not record.undoing:
             record.error = error

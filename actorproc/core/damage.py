@@ -1,7 +1,11 @@
-"""Trees whose records are incomplete: they stay out of memory, so nothing of them runs and nothing is written over.
+"""Damage found at a start: trees whose records are incomplete stay out of memory, and nothing of them is touched.
 
 A parent, child or undo unit that cannot be read leaves open what a tree still has to do or to undo. The whole tree
 is parked then; its locks stay granted, for nobody knows what it left half done. The other trees run.
+
+A grant that cannot be read is held for writing, the strongest it can have been, and a poison record that cannot be
+read still poisons its key: the key of the row says which one. Who got too much is put right by an operator, who got
+too little by nobody.
 """
 
 from __future__ import annotations
@@ -9,21 +13,50 @@ from __future__ import annotations
 from actorproc.core.book import Book
 from actorproc.core.tree import Tree
 from actorproc.errors import StoreDamaged
+from actorproc.model.policies import LockMode
+from actorproc.model.records import PoisonRecord
 from actorproc.model.snapshot import Damage
 
 __all__ = ["error_of", "exclude", "exclude_damaged"]
 
+_NOBODY = "?"
+"""No root has this id, so no tree is exempt."""
+_HELD_BY = " held by "
+"""Between path and holder in the shown key of a lock; a holder's id has no spaces."""
+
 
 def exclude_damaged(book: Book, damage: list[Damage]) -> None:
     """Exclude every resident tree in which a record is missing."""
-    units = {}
+    flaws: dict[str, str] = {}
     for found in damage:
         if found.table == "procedures":
             book.damaged[found.key] = f"its record is damaged: {found.reason}"
         elif found.table == "undo":
-            units[found.key.rpartition("/")[0]] = f"undo unit {found.key} is damaged: {found.reason}"
+            flaws[found.key.rpartition("/")[0]] = f"undo unit {found.key} is damaged: {found.reason}"
+        elif found.table == "locks":
+            _keep_lock(book, found, flaws)
+        elif found.table == "poison":
+            _keep_poison(book, found)
+        else:
+            book.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
     for tree in list(book.trees.values()):
-        exclude(book, tree, units.get(tree.root))
+        exclude(book, tree, flaws.get(tree.root))
+
+
+def _keep_lock(book: Book, found: Damage, flaws: dict[str, str]) -> None:
+    path, _, name = found.key.rpartition(_HELD_BY)
+    book.locks.hold(name, path, LockMode.WRITE)
+    what = f"the lock of {path!r} held by {name} is damaged"
+    book.flaws.append(f"{what} and kept for writing: {found.reason}")
+    holder = book.procs.get(name)
+    if holder is not None:
+        flaws[holder.root] = f"{what}: {found.reason}"
+
+
+def _keep_poison(book: Book, found: Damage) -> None:
+    reason = f"its poison record is damaged: {found.reason}"
+    book.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", _NOBODY, 0.0, reason)
+    book.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
 
 
 def exclude(book: Book, tree: Tree, reason: str | None = None) -> None:

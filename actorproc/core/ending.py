@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from actorproc.core import locking
+from actorproc.core import locking, signals
 from actorproc.core.book import Book
-from actorproc.core.children import finished, is_due, release
+from actorproc.core.children import finished, is_due, leave_held, release
+from actorproc.core.leftovers import has_own
 from actorproc.core.lifecycle import Trigger, move
-from actorproc.core.queueing import wake
+from actorproc.core.poisoning import take_back_all, update_poisons
+from actorproc.core.queueing import go_on, wake
 from actorproc.core.tree import Tree
+from actorproc.core.turns import leave_limits
 from actorproc.model.commands import Resolve
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeletePoison, DeleteUndo, PutStep
+from actorproc.model.writes import DeleteUndo, PutStep
 
-__all__ = ["close_unsuccessfully", "end", "end_when_children_have", "forget_listening", "update_poisons"]
+__all__ = [
+    "close_bypassed",
+    "close_unsuccessfully",
+    "end",
+    "end_when_children_have",
+    "forget_listening",
+    "is_open",
+    "settle_bypass",
+]
 
 
 def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
@@ -29,10 +40,17 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     record.parked = None
     record.failing = False
     record.undoing = 0
-    record.payload = None
+    if record.state is not ProcedureState.FAILED:
+        record.payload = None
     record.pending = 0
     record.ending = False
+    record.bypassing = False
+    record.paused = None
+    record.retaking = ()
+    was_still = record.id in tree.still
+    tree.note_still(record)
     forget_listening(book, record)
+    signals.forget(book, record.id)
     book.ready.discard(record.id)
     book.warm.pop(record.id, None)
     book.asking.pop(record.id, None)
@@ -42,24 +60,33 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     if tree.undoing is None and (top := tree.next_scope()) is not None:
         book.scopes_to_advance[top] = None
     left_behind = tree.held.pop(record.id, ())
+    leave_held(tree, record)
     book.touch(record)
     if was_open:
         tree.open -= 1
+    record.left_open = record.parent is None and tree.open > 0
     locking.withdraw(book, record)
+    if record.admitted:
+        leave_limits(book, record)
     _pass_on_locks(book, record)
-    if record.state is not ProcedureState.FAILED:
+    if record.state is not ProcedureState.FAILED and not has_own(record):
         update_poisons(book, record, ())
+        if record.run > 1:
+            take_back_all(book, record)
     book.command(Resolve(record.id, record.state))
     if record.parent is not None and was_open:
         _tell_parent(book, record)
     for name in left_behind:
         wake(book, book.procs[name])
+    if was_still:
+        go_on(book, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
         _close_tree(book, tree)
 
 
 def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     """Write the closing ``.rollback`` record with the error, then end."""
+    record.state_at = record.state_at or record.records
     record.records += 1
     outcome = "rolledback" if trigger is Trigger.UNDONE else "failed"
     book.write(
@@ -78,6 +105,71 @@ def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) 
     end(book, record, trigger)
 
 
+def settle_bypass(book: Book, record: ProcedureRecord) -> None:
+    """End a procedure that is to be bypassed, once no worker has its step and nothing below it is open."""
+    tree = book.tree_of(record)
+    if not record.bypassing or record.id in book.staff.in_hand:
+        return
+    if record.undoing and record.state not in TERMINAL:
+        record.undoing = 0
+        if tree.undoing == record.id:
+            tree.undoing = None
+        book.touch(record)
+    if (top := tree.scope_of(record.id)) is not None:
+        book.scopes_to_advance[top] = None
+    if record.pending or any(is_open(member) for member in tree.below(record.id) if member is not record):
+        return
+    for unit in list(tree.units_of.get(record.id, ())):
+        tree.pop(unit)
+        book.write(DeleteUndo(unit.root, unit.seq))
+    close_bypassed(book, record)
+    if tree.undoing is None and (top := tree.next_scope()) is not None:
+        book.scopes_to_advance[top] = None
+
+
+def is_open(record: ProcedureRecord) -> bool:
+    """It has not ended, or it has and is being undone."""
+    return record.state not in TERMINAL or record.undoing > 0
+
+
+def close_bypassed(book: Book, record: ProcedureRecord) -> None:
+    """Write a closing ``.commit`` record without an output, which keeps the last error; end as if it had succeeded."""
+    record.records += 1
+    book.write(
+        PutStep(
+            StepRecord(
+                procedure=record.id,
+                number=record.records,
+                kind=StepKind.COMMIT,
+                at=book.now,
+                version=record.version,
+                outcome="bypassed",
+                attempts=record.attempt,
+                error=record.error,
+            )
+        )
+    )
+    record.bypassed = True
+    record.error = record.interrupted = None
+    record.rolling = False
+    if record.state is not ProcedureState.SUCCESS:
+        end(book, record, Trigger.BYPASSED)
+        return
+    # A finished child that was being undone: it is not any more, and stays what it was.
+    tree = book.tree_of(record)
+    record.undoing = 0
+    record.bypassing = False
+    record.due_at = None
+    if tree.undoing == record.id:
+        tree.undoing = None
+    book.ready.discard(record.id)
+    locking.withdraw(book, record)
+    locking.release(book, record)  # with ``lock_scope = "step"`` it took them again for its undo
+    leave_limits(book, record)
+    for name in tree.lineage(record.id)[1:]:
+        settle_bypass(book, tree.members[name])
+
+
 def forget_listening(book: Book, record: ProcedureRecord) -> None:
     """The procedure waits for no event any more."""
     if record.event is not None:
@@ -87,20 +179,6 @@ def forget_listening(book: Book, record: ProcedureRecord) -> None:
             if not waiting:
                 del book.listeners[record.event]
         record.event = None
-
-
-def update_poisons(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
-    """Poison keys a procedure sets around risky steps: the difference goes into this decision."""
-    from actorproc.core.failing import poison  # noqa: PLC0415 - failing builds on ending
-
-    for path in record.poisons:
-        if path not in keys and (known := book.poisons.get(path)) is not None and known.by == record.id:
-            del book.poisons[path]
-            book.write(DeletePoison(path))
-    for path in keys:
-        if path not in book.poisons:
-            poison(book, path, record, "set by poison_keys() before a risky step")
-    record.poisons = keys
 
 
 def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
@@ -116,7 +194,11 @@ def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
 
 def _close_tree(book: Book, tree: Tree) -> None:
     """Undo units of a tree that has ended are of no use; those of a failed root serve `retry`."""
-    if book.procs[tree.root].state is ProcedureState.FAILED:
+    root = book.procs[tree.root]
+    if root.left_open:
+        root.left_open = False
+        book.touch(root)
+    if root.state is ProcedureState.FAILED:
         return
     for seq in tree.units:
         book.write(DeleteUndo(tree.root, seq))
@@ -137,6 +219,11 @@ def _tell_parent(book: Book, child: ProcedureRecord) -> None:
         parent.failed += 1
     child.ended_as = finished(parent)
     book.touch(parent)
+    if parent.bypassing:
+        if not parent.rolling:
+            release(book, parent)
+        settle_bypass(book, parent)
+        return
     if parent.rolling:
         return
     release(book, parent)

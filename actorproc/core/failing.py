@@ -8,16 +8,23 @@ given up only after its rollback was recorded. When none is left the members end
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
+from msgspec.structs import replace
+
 from actorproc.core import locking
 from actorproc.core.book import Book
-from actorproc.core.ending import close_unsuccessfully, forget_listening
+from actorproc.core.ending import close_unsuccessfully, forget_listening, settle_bypass
+from actorproc.core.leftovers import list_no_rollback
 from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
 from actorproc.core.tree import Tree
+from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode
-from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord, UndoRecord
+from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteUndo, PutPoison
+from actorproc.model.writes import DeleteUndo
 
 __all__ = [
     "abort_orphans",
@@ -28,8 +35,8 @@ __all__ = [
     "fail_refused",
     "fail_victims",
     "give_up",
+    "is_left_alone",
     "look_again",
-    "poison",
 ]
 
 
@@ -82,7 +89,9 @@ def fail_victims(book: Book) -> None:
         was_failing = book.procs[waiters[0]].rolling
         fail(book, book.procs[waiters[0]], error)
         if not was_failing:
-            locking.look_for_cycles(book, book.trees[root])
+            # Those that are left may wait for each other in a shorter circle, of their tree alone.
+            for name in dict.fromkeys(book.procs[member].root for member in cycle):
+                locking.look_for_cycles(book, book.trees[name])
 
 
 def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
@@ -91,7 +100,8 @@ def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
         if top.failing:
             return top
         parent = book.procs[top.parent]
-        if parent.state in TERMINAL or ((parent.ending or parent.on_child_failure == "resume") and not parent.rolling):
+        takes_it = parent.bypassing or ((parent.ending or parent.on_child_failure == "resume") and not parent.rolling)
+        if takes_it or parent.state in TERMINAL:
             return top
         top = parent
     return top
@@ -108,6 +118,7 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
     for inner in sorted(tree.scopes.keys() & inside):
         # A wider failure takes over the undoing that went on below it.
         del tree.scopes[inner]
+        top.reverted = top.reverted or book.procs[inner].reverted
         book.procs[inner].failing = False
         book.touch(book.procs[inner])
         book.scopes_to_advance.pop(inner, None)
@@ -125,10 +136,12 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
         member.error = ErrorInfo(
             "cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step
         )
+    if not member.rolling:
+        member.interrupted = _interrupted(member)
     member.rolling = True
     member.ending = False
     tree.held.pop(member.id, None)
-    if member.id in tree.running and member.state is ProcedureState.RUNNABLE:
+    if member.state is ProcedureState.RUNNABLE and _runs_a_step(book, member):
         book.touch(member)
         return
     # What waits stops at once, even while a worker is asking its `abort`.
@@ -136,6 +149,25 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
     _set_aside(book, member)
     if member.state is not ProcedureState.RUNNABLE:
         move(member, Trigger.STOPPED)
+
+
+def _runs_a_step(book: Book, member: ProcedureRecord) -> bool:
+    """Whether a worker has a step of it. One that is only asked about its `abort` may be waiting for locks meanwhile."""
+    worker = book.staff.in_hand.get(member.id)
+    return worker is not None and worker.queue[member.id].token.mode is not Mode.ASK_ABORT
+
+
+def _interrupted(member: ProcedureRecord) -> Interrupted | None:
+    """What a member was about to do, for a retry that goes forward."""
+    if member.event is not None:
+        # One that calls `on_timeout` now waits again, without a limit: how long it was to be is not known any more.
+        state = ProcedureState.WAITING if member.due_at is None else ProcedureState.WAITING_TIMEOUT
+        return Interrupted(state, member.event, member.due_at)
+    if member.ending:
+        return Interrupted(ProcedureState.SUCCESS)
+    if member.state is not ProcedureState.RUNNABLE:
+        return Interrupted(member.state, None, member.due_at)
+    return None
 
 
 def _set_aside(book: Book, member: ProcedureRecord) -> None:
@@ -146,7 +178,9 @@ def _set_aside(book: Book, member: ProcedureRecord) -> None:
     book.asking.pop(member.id, None)
     locking.withdraw(book, member)
     if not member.locked and member.lock_scope == "procedure":
-        # It undoes with the keys it holds; those it was still waiting for are not needed any more.
+        # It undoes with the keys it holds; those it was still waiting for are needed by a retry at most.
+        kept = member.interrupted or Interrupted(ProcedureState.RUNNABLE)
+        member.interrupted = replace(kept, keys=member.locks)
         held = book.locks.keys_of(member.id)
         member.locks = tuple(LockKey(path, mode) for path, mode in held.items())
         member.locked = True
@@ -174,9 +208,13 @@ def advance(book: Book, top_id: str) -> None:
             return
     if tree.undoing is not None and tree.undoing in tree.waiting:
         return
-    while (unit := tree.newest_unit(top_id)) is not None:
+    # The units of poisoned members of a root stay: should it be retried, a later failure undoes them.
+    is_spared = _is_poisoned if top_id == tree.root else None
+    while (unit := tree.newest_unit(top_id, is_spared)) is not None:
         member = book.procs[unit.procedure]
-        if not _is_left_alone(book, member, top_id):
+        if not is_left_alone(book, member, top_id):
+            if not locking.has_retaken(book, tree):
+                return
             _undo(book, member, unit)
             if member.id in tree.waiting:
                 # What it waits for may hang on another failing scope.
@@ -220,9 +258,18 @@ def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
             book.scopes_to_advance[top] = None
 
 
-def _is_left_alone(book: Book, member: ProcedureRecord, top_id: str) -> bool:
-    """Whether a unit is dropped without running: a poisoned member, or a finished one its parent compensates."""
-    if member.state is ProcedureState.FAILED or (member.error is not None and member.error.kind == "poisoned"):
+def _is_poisoned(member: ProcedureRecord) -> bool:
+    return member.error is not None and member.error.kind == "poisoned"
+
+
+def is_left_alone(book: Book, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()) -> bool:
+    """Whether a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
+
+    `opened`: members that a retry would open again.
+    """
+    if (member.state is ProcedureState.FAILED and member.id not in opened) or _is_poisoned(member):
+        return True
+    if member.bypassing:
         return True
     place = member
     while place.id != top_id and place.parent is not None:
@@ -242,7 +289,9 @@ def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
         member.due_at = None
         if member.lock_scope == "step" and member.locks:
             # Ahead of newcomers: the ticket is as old as the procedure.
-            member.locked = bool(book.locks.keys_of(member.id))
+            # What it keeps for its finished children is not enough.
+            held = book.locks.keys_of(member.id)
+            member.locked = all(held.get(key.path, 0) >= key.mode for key in member.locks)
         book.touch(member)
     wake(book, member)
 
@@ -262,14 +311,19 @@ def drop_unit(book: Book, tree: Tree, unit: UndoRecord) -> None:
 def _finish(book: Book, tree: Tree, top: ProcedureRecord) -> None:
     """Nothing is left to undo: end the members, descendants before their parents, the top last."""
     for member in reversed(tree.below(top.id)):
-        if member.state not in TERMINAL:
-            close_unsuccessfully(book, member, _verdict(member))
+        if member.bypassing:
+            settle_bypass(book, member)
+        elif member.state not in TERMINAL:
+            verdict = _verdict(member)
+            if verdict is Trigger.GAVE_UP and not member.rollback_supported:
+                list_no_rollback(book, member, top)
+            member.ended_in = top.run if top.parent is None else 0
+            close_unsuccessfully(book, member, verdict)
 
 
 def _verdict(member: ProcedureRecord) -> Trigger:
     was_executed = member.step > 1 or member.attempt > 0 or member.last_unit is not None
-    is_poisoned = member.error is not None and member.error.kind == "poisoned"
-    if is_poisoned or (was_executed and not member.rollback_supported):
+    if _is_poisoned(member) or (was_executed and not member.rollback_supported):
         return Trigger.GAVE_UP
     return Trigger.UNDONE
 
@@ -284,22 +338,26 @@ def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
         for path, mode in list(book.locks.keys_of(inside.id).items()):
             if mode == LockMode.WRITE:
                 poison(book, path, member, f"rollback of {member.id} gave up: {error.message}")
-        if inside is member and inside.state is ProcedureState.SUCCESS:
-            close_unsuccessfully(book, inside, Trigger.GAVE_UP)
+    run = book.procs[top_id].run if top_id == tree.root else 0
+    if member.state is ProcedureState.SUCCESS:
+        _count_as_failed(book, member)
+        member.ended_in = run
+        close_unsuccessfully(book, member, Trigger.GAVE_UP)
     for inside in reversed(tree.below(top_id)):
-        if inside.state not in TERMINAL:
+        if inside.bypassing:
+            settle_bypass(book, inside)
+        elif inside.state not in TERMINAL:
+            inside.ended_in = run
             close_unsuccessfully(book, inside, Trigger.GAVE_UP)
 
 
-def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
-    """Poison a key; who waits for it already fails."""
-    record = PoisonRecord(path, by.id, by.root, book.now, reason)
-    book.poisons[path] = record
-    book.write(PutPoison(record))
-    for waiter in list(book.locks.waiting().values()):
-        waiting = book.procs[waiter.procedure]
-        if waiter.tree != by.root and not waiting.undoing and locking.poisoned_key(book, waiting) is not None:
-            book.refused[waiting.id] = path
+def _count_as_failed(book: Book, child: ProcedureRecord) -> None:
+    """A finished child turns out a failure."""
+    parent = book.procs[child.parent] if child.parent is not None else None
+    if parent is not None and parent.succeeded:
+        parent.succeeded -= 1
+        parent.failed += 1
+        book.touch(parent)
 
 
 def fail_refused(book: Book) -> None:

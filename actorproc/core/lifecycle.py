@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from actorproc.errors import InternalError
 from actorproc.model.records import ProcedureRecord
-from actorproc.model.states import ProcedureState as S
+from actorproc.model.states import TERMINAL, ProcedureState as S
 
 __all__ = ["TRANSITIONS", "Trigger", "draw_mermaid", "move"]
 
@@ -32,6 +32,10 @@ class Trigger(StrEnum):
     UNDONE = "undone"
     GAVE_UP = "gave up"
     """Failed without rollback support, or its rollback was exhausted."""
+    RETRIED = "retried"
+    """An operator had its failed root tried once more."""
+    BYPASSED = "bypassed"
+    """An operator ended it as if it had succeeded."""
 
 
 TRANSITIONS: dict[S, dict[Trigger, S]] = {
@@ -45,21 +49,25 @@ TRANSITIONS: dict[S, dict[Trigger, S]] = {
         Trigger.FINISHED: S.SUCCESS,
         Trigger.UNDONE: S.ROLLEDBACK,
         Trigger.GAVE_UP: S.FAILED,
+        Trigger.BYPASSED: S.SUCCESS,
     },
     S.WAITING: {
         Trigger.CHILDREN_DONE: S.RUNNABLE,
         Trigger.SIGNALLED: S.RUNNABLE,
         Trigger.STOPPED: S.RUNNABLE,
+        Trigger.BYPASSED: S.SUCCESS,
     },
     S.WAITING_TIMEOUT: {
         Trigger.DUE: S.RUNNABLE,
         Trigger.SIGNALLED: S.RUNNABLE,
         Trigger.STOPPED: S.RUNNABLE,
+        Trigger.BYPASSED: S.SUCCESS,
     },
-    # A finished child is undone, or cannot be undone, when its tree fails. A finished root never moves.
+    # A finished child is undone, or cannot be undone, when its tree fails. A root that finished well never moves.
     S.SUCCESS: {Trigger.UNDONE: S.ROLLEDBACK, Trigger.GAVE_UP: S.FAILED},
-    S.FAILED: {},
-    S.ROLLEDBACK: {},
+    # Only by an operator's word, and only with the whole tree. Who was cancelled unexecuted ended ROLLEDBACK.
+    S.FAILED: {Trigger.RETRIED: S.RUNNABLE, Trigger.BYPASSED: S.SUCCESS},
+    S.ROLLEDBACK: {Trigger.RETRIED: S.RUNNABLE},
 }
 
 
@@ -77,6 +85,6 @@ def draw_mermaid() -> str:
     lines = ["stateDiagram-v2", "    [*] --> INITIALIZING"]
     for source, row in TRANSITIONS.items():
         lines.extend(f"    {source.value} --> {target.value}: {trigger.value}" for trigger, target in row.items())
-        if not row or source is S.SUCCESS:
+        if source in TERMINAL:
             lines.append(f"    {source.value} --> [*]")
     return "\n".join(lines) + "\n"

@@ -6,37 +6,80 @@ Both are pure joins of stored lock records with what the lock table says, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Generic, TypeVar
 
 from actorproc.core.lock_nodes import CONFLICTS, S, X, ancestors_of, needs_of
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_table import LockTable, LockWaiter
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
-__all__ = ["WaitersByNode", "dangling"]
+__all__ = ["WaitersByNode", "dangling", "why_waiting"]
+
+T = TypeVar("T")
+
+_NAMED = 5
+"""Holders or waiters named in a sentence."""
 
 
-class WaitersByNode:
-    """The queue of the lock table, indexed by the nodes that its waiters need."""
+def why_waiting(locks: LockTable, procedure: str) -> str:
+    """Which key a queued procedure waits for and who is in the way: "waits for write of 'a/b' held by job-1".
 
-    def __init__(self, waiters: Iterable[LockWaiter]) -> None:
-        """`waiters` are in queue order."""
+    Of several keys that are taken, the first one declared is named.
+    """
+    keys = locks.waiting()[procedure].keys
+    for key in keys:
+        if holders := list(islice(locks.holders_against(procedure, key), _NAMED)):
+            return f"waits for {_asked(key)} held by {', '.join(holders)}"
+    asked = " and ".join(map(_asked, keys[:_NAMED]))
+    earlier = ", ".join(islice(locks.blockers(procedure), _NAMED)) or "earlier waiters"
+    return f"waits for {asked} behind {earlier}"
+
+
+def _asked(key: LockKey) -> str:
+    return f"{key.mode.name.lower()} of {key.path!r}"
+
+
+class WaitersByNode(Generic[T]):
+    """The queue of the lock table, indexed by the nodes that its waiters need.
+
+    Locks side by side under a node that many wait for have the same waiters: they get one tuple, made once, so a
+    lock table costs what its locks and its queue cost and not their product.
+    """
+
+    def __init__(self, waiters: Iterable[LockWaiter], show: Callable[[LockWaiter, LockMode], T]) -> None:
+        """`waiters` are in queue order; `show` is what becomes of one, given the mode it asks for."""
+        self._show = show
         self._needing: dict[str, list[tuple[int, LockWaiter]]] = {}
         self._taking: dict[str, list[tuple[int, LockWaiter]]] = {}
         """Of `_needing`, those that ask for the node itself and so for everything below it."""
+        self._families: set[str] = set()
+        """The waiters and their ancestors."""
+        self._shared: dict[tuple[str, LockMode], tuple[T, ...]] = {}
+        """Waiters of locks that only a key above stands against, by parent node and mode."""
         for place, waiter in enumerate(waiters):
+            self._families |= waiter.lineage
             for path, mask in waiter.needs.items():
                 self._needing.setdefault(path, []).append((place, waiter))
                 if mask & (S | X):
                     self._taking.setdefault(path, []).append((place, waiter))
 
-    def of(self, lock: LockRecord) -> list[tuple[LockWaiter, LockMode]]:
+    def of(self, lock: LockRecord) -> tuple[T, ...]:
         """Who waits for this lock, in queue order, with the mode asked for on its path, above it or below it.
 
         That is who conflicts with it, and who stands in line behind such a waiter. The locks of its own ancestors
         are in nobody's way.
         """
+        if lock.path in self._needing or lock.holder in self._families:
+            return self._found(lock)
+        alike = (lock.path.rpartition("/")[0], lock.mode)
+        if alike not in self._shared:
+            self._shared[alike] = self._found(lock)
+        return self._shared[alike]
+
+    def _found(self, lock: LockRecord) -> tuple[T, ...]:
         held = needs_of((LockKey(lock.path, lock.mode),))
         candidates = dict(self._needing.get(lock.path, ()))
         for path in ancestors_of(lock.path):
@@ -48,11 +91,11 @@ class WaitersByNode:
                 continue
             is_behind = not waiter.ahead and _conflict(waiter.needs, in_front)
             if is_behind or _conflict(waiter.needs, held):
-                found.append((waiter, _mode_on(waiter, lock.path)))
+                found.append(self._show(waiter, _mode_on(waiter, lock.path)))
                 for path, mask in waiter.needs.items():
                     if _touch(path, lock.path):
                         in_front[path] = in_front.get(path, 0) | mask
-        return found
+        return tuple(found)
 
 
 def _conflict(needs: Mapping[str, int], others: Mapping[str, int]) -> bool:

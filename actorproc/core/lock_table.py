@@ -129,6 +129,14 @@ class LockTable:
             else:
                 self._enqueue(request)
 
+    def look_again(self, procedure: str) -> None:
+        """An ancestor of the waiter was granted something: perhaps it stands in nobody's way any more, nor in line."""
+        request = self._waiting.get(procedure)
+        if request is not None and self._is_free(request) and not self._is_overtaking_elsewhere(request):
+            self._dequeue(request)
+            self._grant(request)
+            self._granted.append(procedure)
+
     # ------------------------------------------------------------------ giving up
     def release(self, procedure: str) -> list[str]:
         """Give up all keys of a holder; return the paths that were held. Idempotent."""
@@ -212,6 +220,16 @@ class LockTable:
                 seen.add(name)
                 yield name
 
+    def holders_against(self, procedure: str, key: LockKey) -> Iterator[str]:
+        """Strangers whose locks stand in the way of one key of a queued request; each once."""
+        request = self._waiting[procedure]
+        seen = set()
+        for path, mask in needs_of((key,)).items():
+            for name in self._strangers_on(path, mask, request):
+                if name not in seen:
+                    seen.add(name)
+                    yield name
+
     def obstacles(self, procedure: str) -> list[str]:
         """As `blockers`, without those that are implied: what a waiter in front waits for, and its own crowd."""
         request = self._waiting[procedure]
@@ -253,11 +271,14 @@ class LockTable:
     # ------------------------------------------------------------------ inside
     def _holders_against(self, request: Request) -> Iterator[str]:
         for path, mask in request.needs.items():
-            node = self._nodes.get(path)
-            if node is not None and node.held.mask & CONFLICTS[mask]:
-                for holder, held in node.holders.items():
-                    if held & CONFLICTS[mask] and holder not in request.lineage:
-                        yield holder
+            yield from self._strangers_on(path, mask, request)
+
+    def _strangers_on(self, path: str, mask: int, request: Request) -> Iterator[str]:
+        node = self._nodes.get(path)
+        if node is not None and node.held.mask & CONFLICTS[mask]:
+            for holder, held in node.holders.items():
+                if held & CONFLICTS[mask] and holder not in request.lineage:
+                    yield holder
 
     def _waiters_against(self, request: Request) -> Iterator[str]:
         for path, mask in request.needs.items():

@@ -16,6 +16,7 @@ __all__ = [
     "ask",
     "covers_poison",
     "end_of_step",
+    "has_retaken",
     "inherit",
     "look_for_cycles",
     "note_grants",
@@ -41,7 +42,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
     request = Request(
         record.id,
         record.root,
-        record.locks,
+        record.retaking or record.locks,
         frozenset(_kin(tree, record)),
         record.ticket,
         privileged=bool(tree.holders),
@@ -54,6 +55,12 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
     tree.waiting.add(record.id)
     _look_for_cycle(book, record)
     return False
+
+
+def has_retaken(book: Book, tree: Tree) -> bool:
+    """Whether a tree that was retried holds again what it held; asks for it when it does not wait already."""
+    root = book.procs[tree.root]
+    return not root.retaking or (root.paused is None and ask(book, root))
 
 
 def _kin(tree: Tree, record: ProcedureRecord) -> Iterable[str]:
@@ -137,10 +144,10 @@ def withdraw(book: Book, record: ProcedureRecord) -> None:
 def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | None:
     """The poisoned key that refuses these keys to a tree, None when there is none.
 
-    A poison key conflicts like a write lock of its owner, never with the owner's own tree.
+    A poison key conflicts like a write lock of its owner, never with the tree of one who poisoned it.
     """
     for path, poison in book.poisons.items():
-        if poison.root == root:
+        if poison.root == root or any(root == theirs for _, theirs in poison.others):
             continue
         for key in keys:
             if key.path == path or key.path.startswith(path + "/") or path.startswith(key.path + "/"):
@@ -156,7 +163,7 @@ def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
     if book.has_no_return(record):
         return None
     held = book.locks.keys_of(record.id)
-    wanted = tuple(key for key in record.locks if held.get(key.path, 0) < key.mode)
+    wanted = tuple(key for key in record.retaking or record.locks if held.get(key.path, 0) < key.mode)
     return covers_poison(book, wanted, record.root)
 
 
@@ -164,17 +171,36 @@ def _write_grant(book: Book, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
     is_first = not tree.holders
     tree.holders.add(record.id)
-    for path in dict.fromkeys(key.path for key in record.locks):
+    keys = record.retaking or record.locks
+    if record.retaking:
+        _note_retaken(book, tree, record)
+    else:
+        record.locked = True
+    for path in dict.fromkeys(key.path for key in keys):
         _write_lock(book, record, path)
-    record.locked = True
     book.touch(record)
     if is_first:
         # The tree holds locks now, so its other waiters go before those of trees that hold none.
         for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
             book.locks.promote(name)
+    if record.id in tree.children:
+        # Those below it may have stood in line behind it.
+        below = [name for name in tree.waiting if tree.is_below(name, record.id)]
+        for name in sorted(below, key=lambda name: book.procs[name].ticket):
+            book.locks.look_again(name)
     # Who came later waited for this one before; only who was overtaken waits for something new.
-    if is_first or book.locks.has_overtaken(record.locks, record.ticket):
+    if is_first or book.locks.has_overtaken(keys, record.ticket):
         look_for_cycles(book, tree)
+
+
+def _note_retaken(book: Book, tree: Tree, root: ProcedureRecord) -> None:
+    """The tree holds again what it held when its root failed: it goes on."""
+    if root.lock_scope == "step":
+        # Not for its next step, but for its tree until it ends.
+        book.inherited[root.id] = {key.path: key.mode for key in root.retaking}
+    root.retaking = ()
+    tree.note_still(root)
+    book.retaken[root.id] = None
 
 
 def look_for_cycles(book: Book, tree: Tree) -> None:

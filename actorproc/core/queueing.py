@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from actorproc.core import locking
 from actorproc.core.book import Book
+from actorproc.core.limits import limits_of
+from actorproc.core.poisoning import declare
+from actorproc.core.ready import DEFAULT_CLASS
 from actorproc.core.staff import InHand, Worker
+from actorproc.core.staffing import own_worker
+from actorproc.core.tree import Tree
+from actorproc.core.turns import leave_queue, lend_slots, next_up, open_workers, stuck_behind, take_turn, work_class_of
 from actorproc.model.commands import RunStep, TakeBack
 from actorproc.model.ids import Mode, StepToken
-from actorproc.model.records import ProcedureRecord, UndoRecord
+from actorproc.model.policies import StepLimits
+from actorproc.model.records import Admitted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutUndo
 
-__all__ = ["fill", "park", "steal", "wake"]
+__all__ = ["fill", "go_on", "let_in", "park", "steal", "wake"]
 
 
 def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
@@ -32,15 +41,56 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
             return
         record.due_at = None
         book.touch(record)
-    if _is_held_back(book, record):
-        return
-    if not record.locked and not _has_locks(book, record):
+    if _is_held_back(book, record) or record.bypassing or book.tree_of(record).is_still(record.id):
         return
     is_new_root = to_the_back or (record.parent is None and record.step == 1 and not record.attempt)
-    if to_the_front and record.id not in book.ready:
-        book.ready.put_back(record.id, priority=record.priority, is_new_root=is_new_root)
+    if book.lobby.capacity is not None and not _is_let_in(book, record):
         return
-    book.ready.push(record.id, priority=record.priority, is_new_root=is_new_root)
+    if not record.locked and not _has_locks(book, record):
+        lend_slots(book, record)
+        return
+    if record.limit_keys and book.slots.concerns(record):
+        order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=is_new_root)
+        book.slots.wait(record, order, work_class_of(book, record))
+        lend_slots(book, record)
+        return
+    put = book.ready.put_back if to_the_front else book.ready.push
+    put(
+        record.id,
+        root=record.root,
+        priority=record.priority,
+        is_new_root=is_new_root,
+        now=book.now,
+        work_class=DEFAULT_CLASS if book.shares is None else work_class_of(book, record),
+    )
+
+
+def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
+    """Whether a root counts as running, from now on if there is room; everybody else is let in with it."""
+    if record.parent is not None or record.undoing or record.admitted & Admitted.RUNNING:
+        return True
+    order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=True)
+    if not book.lobby.ask(record, order):
+        return False
+    book.touch(record)
+    return True
+
+
+def let_in(book: Book) -> None:
+    """A running root has ended: the next one comes in and asks for what else it needs."""
+    while book.lobby.has_news and (name := book.lobby.next()) is not None:
+        record = book.procs[name]
+        book.lobby.admit(record)
+        book.touch(record)
+        wake(book, record)
+
+
+def go_on(book: Book, tree: Tree, top: str) -> None:
+    """Nothing keeps `top` and its descendants from running any more: wake those that have something to do."""
+    # In the old order of the queue for locks, as after a restart.
+    for record in sorted(tree.below(top), key=lambda record: (not record.ticket, record.ticket)):
+        wake(book, record)
+    book.scopes_to_advance.update(tree.scopes)
 
 
 def _has_locks(book: Book, record: ProcedureRecord) -> bool:
@@ -68,21 +118,26 @@ def _is_held_back(book: Book, record: ProcedureRecord) -> bool:
 
 def fill(book: Book) -> None:
     """Hand out steps while workers have room."""
-    if not book.dispatching:
+    if not book.hands_out:
         return
     for asked in list(book.asking):
         _ask_abort(book, asked)
-    while (procedure := book.ready.pop()) is not None:
+    barred: set[str] = set()
+    while (procedure := next_up(book, barred)) is not None:
         record = book.procs[procedure]
         if book.is_late(record):
+            book.ready.discard(procedure)
             book.overdue[procedure] = None
             continue
-        worker = book.staff.choose(record.type_name, book.warm.get(procedure))
-        if worker is None:
-            is_new_root = record.parent is None and record.step == 1 and not record.attempt
-            book.ready.put_back(procedure, priority=record.priority, is_new_root=is_new_root)
-            return
-        _hand_out(book, worker, record)
+        worker = _worker_for(book, record)
+        if worker is not None:
+            take_turn(book, record)
+            _hand_out(book, worker, record)
+            barred.clear()
+        elif procedure in book.aside:
+            leave_queue(book, record)
+        else:
+            barred.add(work_class_of(book, record))
 
 
 def _ask_abort(book: Book, procedure: str) -> None:
@@ -92,11 +147,26 @@ def _ask_abort(book: Book, procedure: str) -> None:
         return
     if procedure in book.staff.in_hand or record.type_name not in book.types:
         return
-    worker = book.staff.choose(record.type_name, book.warm.get(procedure))
+    if book.tree_of(record).is_still(procedure):
+        return
+    worker = _worker_for(book, record)
     if worker is not None:
         del book.asking[procedure]
         book.ready.discard(procedure)
         _send(book, worker, record, Mode.ASK_ABORT, record.step, None)
+
+
+def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
+    """Who gets the next step; a procedure that wants a worker of its own is set aside until that is there."""
+    limits = limits_of(book, record)
+    if limits.dedicated:
+        worker = own_worker(book, record)
+        if worker is None and record.id not in book.asking:
+            book.aside.put(record.id)
+        return worker
+    threads = 1 if record.id in book.suspects else limits.threads
+    among = None if book.shares is None else open_workers(book, book.shares, record)
+    return book.staff.choose(record.type_name, book.warm.get(record.id), threads, among)
 
 
 def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
@@ -105,40 +175,38 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
         unit = book.tree_of(record).units[record.undoing]
         _send(book, worker, record, Mode.ROLLBACK, record.records + 1, unit.label)
         return
-    if record.poisons and record.step == 1:
-        _poison_before_the_first_step(book, record)
+    if record.poisons and record.step == 1 and record.attempt == 1:
+        # The keys it named when it was submitted; later ones come with the answer of the step before.
+        declare(book, record, record.poisons)
     root = book.procs[record.root]
-    if record.unit is not None and record.unit != record.last_unit:
+    is_step = record.event is None  # else on_timeout is called: the step itself, and its unit, are still to come
+    if is_step and record.unit is not None and record.unit != record.last_unit:
         unit = UndoRecord(record.root, root.undo_next, record.id, record.unit, record.step)
         root.undo_next += 1
         record.last_unit = record.unit
         book.tree_of(record).push(unit)
         book.write(PutUndo(unit))
         book.touch(root)
-    if record.unit_no_return and record.event is None and not root.no_return:
+    if is_step and record.unit_no_return and not root.no_return:
         # The mark is durable before the step runs: from here on failures only retry forward.
         root.no_return = True
         book.touch(root)
-    mode = Mode.ON_TIMEOUT if record.event is not None else Mode.EXECUTE
+    if record.unit is None:
+        # What it does next is no repetition of the unit before: coming back to that one is a new unit.
+        record.last_unit = None
+    mode = Mode.EXECUTE if is_step else Mode.ON_TIMEOUT
     _send(book, worker, record, mode, record.step, None)
-
-
-def _poison_before_the_first_step(book: Book, record: ProcedureRecord) -> None:
-    """The keys it named when it was submitted; later ones come with the answer of the step before."""
-    from actorproc.core.failing import poison  # noqa: PLC0415 - failing builds on queueing
-
-    if record.attempt == 1:
-        for path in record.poisons:
-            if path not in book.poisons:
-                poison(book, path, record, "set by poison_keys() before a risky step")
 
 
 def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
     book.touch(record)
     token = StepToken(book.epoch, worker.id, record.id, step, record.attempt, mode)
-    meta = book.types[record.type_name]
+    limits = limits_of(book, record)
+    threads = 1 if record.id in book.suspects else limits.threads
     is_warm = record.attempt == 1 and book.warm.get(record.id) == worker.id
-    book.staff.give(worker, InHand(token, record.type_name), book.now)
+    if not worker.queue and book.shares is not None:
+        worker.work_class = work_class_of(book, record)
+    book.staff.give(worker, InHand(token, record.type_name, threads=threads), book.now)
     book.tree_of(record).running.add(record.id)
     book.command(
         RunStep(
@@ -152,19 +220,28 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
             record.deadline,
             record.awaiting,
             unit,
-            record.records,
+            record.state_at or record.records,
             record.payload,
-            meta.wall_time,
-            meta.grace,
+            limits.wall_time,
+            limits.grace,
+            limits=_special(limits, threads),
+            recovered=record.epoch != book.epoch,
         )
     )
 
 
+def _special(limits: StepLimits, threads: int) -> StepLimits | None:
+    """What the shell and the worker must know of the limits beside the wall time."""
+    if not limits.is_watched and not limits.concerns_worker:
+        return None
+    return limits if threads == limits.threads else msgspec.structs.replace(limits, threads=threads)
+
+
 def steal(book: Book) -> None:
     """Ask back what waits behind a silent worker's running step while another worker is idle."""
-    if len(book.ready) or not book.dispatching:
+    if not book.hands_out or (len(book.ready) and book.shares is None):
         return
-    for worker, behind in book.staff.stuck_behind(book.now):
+    for worker, behind in stuck_behind(book, book.now):
         # Leave half: the running step may end any moment, and the idle worker needs only a share.
         share = behind[len(behind) // 2 :]
         for item in share:

@@ -1,20 +1,74 @@
-"""Who gets the next free place on a worker: priority first, then work already begun, then age."""
+"""Who gets the next free place on a worker: class of work, priority with ageing, work already begun, turn by turn.
+
+Everything that could run now waits in a *lane*: one for each class of work, priority, and new roots apart from the
+rest. In a lane the trees take turns (round robin), and each tree gives its own procedures in the order they came,
+so a tree with ten thousand ready children holds nobody up for longer than its turn.
+
+The lane whose first tree has the earliest *virtual deadline* goes first: the time since when that tree waits for
+its turn, less `ageing` seconds for every level of priority. Whoever waits that long per level goes before newcomers
+of the higher one (ageing as in Unix schedulers, here by an order that never has to be computed anew). New roots
+count half a level less: begun work and children go first (HBase's addFront), and cannot keep new roots out for ever.
+"""
 
 from __future__ import annotations
 
 import heapq
+import math
+from collections import OrderedDict
+from typing import Any, Protocol
 
-__all__ = ["ReadyQueue"]
+__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "ReadyQueue"]
+
+DEFAULT_AGEING = 60.0
+"""Seconds of waiting that outweigh one level of priority."""
+DEFAULT_CLASS = "default"
+"""The class of work of procedures that name none."""
+_NEW_ROOT = 0.5
+"""Levels of priority by which new roots stand back."""
+_FEW_LANES = 4
+"""Lanes of one class of work that are looked at one by one; from there on a heap pays."""
+_SPARE_LANES = 32
+"""Empty lanes worth keeping."""
+
+
+class _Room(Protocol):
+    """Where procedures wait for something else than a worker; whoever leaves the queue leaves it too."""
+
+    def discard(self, procedure: str) -> None: ...
+
+
+_Turn = list[Any]
+"""The ready procedures of one tree in one lane: since when it waits for its turn (it came, or had its last one), the
+first procedure, and an OrderedDict of those behind it (None: nobody). A list, as one is made for nearly every step."""
+
+
+class _Lane:
+    """Trees that take turns. `ring` is in the order of `since`."""
+
+    __slots__ = ("handicap", "is_listed", "key", "ring")
+
+    def __init__(self, key: tuple[str, int, bool], handicap: float) -> None:
+        self.key = key
+        self.handicap = handicap
+        self.is_listed = False
+        """It stands in the heap of its class."""
+        self.ring: OrderedDict[str, _Turn] = OrderedDict()
 
 
 class ReadyQueue:
-    """Procedures that could run now. An entry that was discarded stays in the heap and is skipped."""
+    """Procedures that could run now. All methods take O(1), or O(log n) in the number of priorities in use."""
 
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, str]] = []
-        self._live: dict[str, int] = {}
+    def __init__(self, ageing: float = DEFAULT_AGEING) -> None:
+        self.ageing = ageing
+        self.rooms: list[_Room] = []
+        """Other places that `discard` takes a procedure out of."""
+        self._live: dict[str, tuple[_Lane, str]] = {}
+        self._lanes: dict[tuple[str, int, bool], _Lane] = {}
+        self._heaps: dict[str, list[tuple[float, int, _Lane]]] = {}
+        """Per class of work every lane that is not empty, with a lower bound of its virtual deadline."""
         self._count = 0
-        self._front = 0
+        self._time = 0.0
+        self._told = 0.0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -22,36 +76,152 @@ class ReadyQueue:
     def __contains__(self, procedure: str) -> bool:
         return procedure in self._live
 
-    def push(self, procedure: str, *, priority: int, is_new_root: bool) -> None:
-        """Queue a procedure; one that is queued already keeps its place.
+    def clock(self, now: float) -> float:
+        """Time that never goes back: what passed between calls, and nothing when the clock was set back."""
+        if now != self._told:
+            if now > self._told:
+                self._time += now - self._told
+            self._told = now
+        return self._time
 
-        Children and started procedures go before new roots (as HBase's addFront for children).
-        """
+    def virtual_deadline(self, priority: int, now: float, *, is_new_root: bool) -> float:
+        """The order key of something that begins to wait now; the smallest goes first."""
+        return self.clock(now) - (priority - _NEW_ROOT * is_new_root) * self.ageing
+
+    def push(
+        self,
+        procedure: str,
+        *,
+        root: str,
+        priority: int,
+        is_new_root: bool,
+        now: float,
+        work_class: str = DEFAULT_CLASS,
+    ) -> None:
+        """Queue a procedure behind those of its tree; one that is queued already keeps its place."""
+        live = self._live
+        if procedure in live:
+            return
+        lane = self._lanes.get((work_class, priority, is_new_root))
+        if lane is None or not lane.is_listed:
+            lane = self._list((work_class, priority, is_new_root), now)
+        live[procedure] = (lane, root)
+        turn = lane.ring.get(root)
+        if turn is None:
+            lane.ring[root] = [self._time if now == self._told else self.clock(now), procedure, None]
+        elif turn[2] is None:
+            turn[2] = OrderedDict(((procedure, None),))
+        else:
+            turn[2][procedure] = None
+
+    def put_back(
+        self,
+        procedure: str,
+        *,
+        root: str,
+        priority: int,
+        is_new_root: bool,
+        now: float,
+        work_class: str = DEFAULT_CLASS,
+    ) -> None:
+        """Queue a procedure that has had its turn and lost it, at the head of its lane."""
         if procedure in self._live:
             return
-        self._count += 1
-        self._live[procedure] = self._count
-        heapq.heappush(self._heap, (-priority, int(is_new_root), self._count, procedure))
-
-    def put_back(self, procedure: str, *, priority: int, is_new_root: bool) -> None:
-        """Return a procedure that was popped and not handed out to the head of its class."""
-        self._front -= 1
-        self._live[procedure] = self._front
-        heapq.heappush(self._heap, (-priority, int(is_new_root), self._front, procedure))
+        lane = self._lanes.get((work_class, priority, is_new_root))
+        if lane is None or not lane.is_listed:
+            lane = self._list((work_class, priority, is_new_root), now)
+        self._live[procedure] = (lane, root)
+        since = next(iter(lane.ring.values()))[0] if lane.ring else self.clock(now)
+        turn = lane.ring.get(root)
+        if turn is None:
+            lane.ring[root] = [since, procedure, None]
+        else:
+            if turn[2] is None:
+                turn[2] = OrderedDict()
+            turn[2][turn[1]] = None
+            turn[2].move_to_end(turn[1], last=False)
+            turn[0], turn[1] = since, procedure
+        lane.ring.move_to_end(root, last=False)
 
     def discard(self, procedure: str) -> None:
-        """Take a procedure out, if it is in."""
-        self._live.pop(procedure, None)
+        """Take a procedure out, if it is in, here or in one of the `rooms`."""
+        place = self._live.pop(procedure, None)
+        if place is None:
+            for room in self.rooms:
+                room.discard(procedure)
+            return
+        lane, root = place
+        turn = lane.ring[root]
+        if turn[1] != procedure:
+            del turn[2][procedure]
+        elif turn[2]:
+            turn[1] = turn[2].popitem(last=False)[0]
+        else:
+            del lane.ring[root]
 
-    def pop(self) -> str | None:
-        """The next procedure, None when the queue is empty."""
-        while self._heap:
-            _, _, number, procedure = heapq.heappop(self._heap)
-            if self._live.get(procedure) == number:
-                del self._live[procedure]
-                return procedure
+    def peek(self, work_class: str = DEFAULT_CLASS) -> tuple[float, str] | None:
+        """The next procedure of a class of work with its virtual deadline, None when there is none."""
+        heap = self._heaps.get(work_class)
+        if heap is None:
+            return None
+        if len(heap) > _FEW_LANES:
+            return self._peek_heap(heap)
+        best = None
+        earliest = math.inf
+        for _, _, lane in heap:
+            ring = lane.ring
+            if ring:
+                turn = ring[next(iter(ring))]
+                order = turn[0] + lane.handicap
+                if order < earliest:
+                    earliest, best = order, turn[1]
+        return None if best is None else (earliest, best)
+
+    def _peek_heap(self, heap: list[tuple[float, int, _Lane]]) -> tuple[float, str] | None:
+        while heap:
+            bound, number, lane = heap[0]
+            if not lane.ring:
+                heapq.heappop(heap)
+                lane.is_listed = False
+                if len(self._lanes) > _SPARE_LANES:
+                    del self._lanes[lane.key]
+                continue
+            turn = next(iter(lane.ring.values()))
+            order = turn[0] + lane.handicap
+            if order <= bound:
+                return order, turn[1]
+            heapq.heapreplace(heap, (order, number, lane))
         return None
+
+    def take(self, procedure: str, now: float) -> bool:
+        """Take out the procedure that `peek` named, as its tree has had its turn; False when it is not queued here."""
+        place = self._live.pop(procedure, None)
+        if place is None:
+            return False
+        lane, root = place
+        ring = lane.ring
+        turn = ring[root]
+        if turn[2]:
+            turn[0], turn[1] = self.clock(now), turn[2].popitem(last=False)[0]
+            ring.move_to_end(root)
+        else:
+            del ring[root]
+        return True
+
+    def classes(self) -> list[str]:
+        """Classes of work of which something may be queued."""
+        return [name for name, heap in self._heaps.items() if any(lane.ring for _, _, lane in heap)]
 
     def members(self) -> set[str]:
         """All queued procedures."""
         return set(self._live)
+
+    def _list(self, key: tuple[str, int, bool], now: float) -> _Lane:
+        """The lane of this key, put into the heap of its class."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key, (_NEW_ROOT * key[2] - key[1]) * self.ageing)
+        lane.is_listed = True
+        self._count += 1
+        heapq.heappush(self._heaps.setdefault(key[0], []), (self.clock(now) + lane.handicap, self._count, lane))
+        return lane

@@ -5,31 +5,45 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from actorproc.core.book import Book
+from actorproc.core import locking
+from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.damage import exclude, exclude_damaged
 from actorproc.core.queueing import wake
+from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
+from actorproc.core.verbs import begin_abort, stop_forced
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
-from actorproc.model.policies import LockMode
-from actorproc.model.records import ProcedureRecord, UndoRecord
+from actorproc.model.policies import LockMode, Scheduling
+from actorproc.model.records import Admitted, ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 
-__all__ = ["load_tree", "rebuild", "resume", "take_up"]
+__all__ = ["hold_back", "load_tree", "rebuild", "resume", "take_up"]
 
 
-def rebuild(snapshot: Snapshot, now: float, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]]) -> Book:
+def rebuild(
+    snapshot: Snapshot,
+    now: float,
+    workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]],
+    scheduling: Scheduling = DEFAULT_SCHEDULING,
+) -> Book:
     """A book equal to the one that wrote this snapshot, before anything new is decided."""
-    book = Book(snapshot.epoch)
+    book = Book(snapshot.epoch, scheduling)
     book.now = now
     book.next_seq = snapshot.next_seq
     book.next_ticket = snapshot.next_ticket
+    book.paused = snapshot.paused
+    book.audits = snapshot.audits
     for poison in snapshot.poisons:
         book.poisons[poison.path] = poison
+    book.acknowledged = {row.root: row.at for row in snapshot.acknowledgements}
+    book.removals = {row.root: row for row in snapshot.removals}
     for event in snapshot.events:
-        book.buffered.setdefault(event.target, []).append(event)
+        if not event.taken:
+            book.buffered.setdefault(event.target, []).append(event)
+    recall(book, [event for event in snapshot.events if event.taken])
     for record in snapshot.procedures:
         book.admit(record, stored=True)
     for unit in snapshot.units:
@@ -47,7 +61,17 @@ def rebuild(snapshot: Snapshot, now: float, workers: Sequence[tuple[WorkerReady,
         _rehire(book, ready, tokens, now)
     for tree in book.trees.values():
         _rebuild_tree(book, tree)
+    _count(book, snapshot)
     return book
+
+
+def _count(book: Book, snapshot: Snapshot) -> None:
+    """Who counts for which limit; what is damaged stands still and keeps nobody out."""
+    unfinished = [record for record in book.procs.values() if record.state not in TERMINAL]
+    book.slots.restore(unfinished, snapshot.starts)
+    roots = [record for record in unfinished if record.parent is None]
+    book.open_roots = len(roots)
+    book.lobby.running = sum(bool(record.admitted & Admitted.RUNNING) for record in roots)
 
 
 def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
@@ -65,8 +89,11 @@ def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[Un
 
 def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
     """A worker that lived on while memory was lost, with the steps it still has in hand."""
-    book.staff.add(ready.worker, now)
-    worker = book.staff.workers[ready.worker.slot]
+    worker = book.staff.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
+    if ready.reserved is not None:
+        book.hired[ready.reserved] = ready.worker
+    else:
+        book.roster.slots.add(ready.worker.slot)
     for token in tokens:
         record = book.procs.get(token.procedure)
         if record is not None:
@@ -87,10 +114,10 @@ def _rebuild_tree(book: Book, tree: Tree) -> None:
         if record.event is not None and record.state is not ProcedureState.RUNNABLE:
             book.listeners.setdefault(record.event, {})[record.id] = record.root
         if record.pending and record.started < record.width and not record.rolling:
-            _hold_back(tree, record)
+            hold_back(tree, record)
 
 
-def _hold_back(tree: Tree, parent: ProcedureRecord) -> None:
+def hold_back(tree: Tree, parent: ProcedureRecord) -> None:
     """Children beyond those released by `max_parallel`: the last ones of the group, in order."""
     children = [tree.members[name] for name in tree.children.get(parent.id, ())]
     awaited = children[len(children) - parent.width :]
@@ -112,9 +139,13 @@ def resume(book: Book) -> None:
         and (record.undoing or (record.state is ProcedureState.RUNNABLE and not record.rolling))
     ]
     waiters = [record for record in runnable if not record.locked]
+    waiters += [record for tree in book.trees.values() if (record := book.procs[tree.root]).retaking]
     # Trees that hold locks ask first, as they stood before the others in the queue.
     for record in sorted(waiters, key=lambda record: (not book.tree_of(record).holders, record.ticket)):
-        wake(book, record)
+        if record.retaking:
+            locking.has_retaken(book, book.tree_of(record))
+        else:
+            wake(book, record)
     for record in runnable:
         if record.locked:
             wake(book, record)
@@ -125,6 +156,19 @@ def take_up(book: Book) -> None:
     for tree in book.trees.values():
         for top in tree.scopes:
             book.scopes_to_advance[top] = None
-        for record in tree.members.values():
-            if record.aborting and not record.rolling and record.state not in TERMINAL:
-                book.asking[record.id] = None
+        for record in list(tree.members.values()):
+            if record.aborting and not record.bypassing and not record.rolling and record.state not in TERMINAL:
+                if record.forced:
+                    _abort_by_force(book, record)
+                else:
+                    book.asking[record.id] = None
+
+
+def _abort_by_force(book: Book, record: ProcedureRecord) -> None:
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        begin_abort(book, record)
+    else:
+        item = worker.queue[record.id]
+        item.forced = "aborted"
+        stop_forced(book, worker, item)

@@ -6,11 +6,13 @@ a commit and the next dispatch. What waits behind a long step is asked back when
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from actorproc.model.ids import StepToken, WorkerId
 
-__all__ = ["PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Staff", "Worker"]
+__all__ = ["PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Roster", "Staff", "Worker"]
 
 PREFETCH_LIMIT = 256
 """Steps in one worker's hands at most."""
@@ -31,6 +33,8 @@ class InHand(msgspec.Struct):
     """Why the step must not go on: aborted, deadline. It is killed, or taken back when it has not begun."""
     killed: bool = False
     """The worker was told to be killed for it."""
+    threads: int = 1
+    """How many steps like this one may run in a worker at once."""
     weight: float = 0.0
     """Seconds it was expected to take when it was handed out."""
 
@@ -44,6 +48,53 @@ class Worker(msgspec.Struct):
     """Expected seconds of work in hand."""
     active_at: float = 0.0
     """When it last answered, or got work while idle."""
+    pid: int = 0
+    reserved: str | None = None
+    """The procedure it belongs to; None: it takes steps of any."""
+    leaving: bool = False
+    """It gets no further step."""
+    stopped: bool = False
+    """It was told to end."""
+    work_class: str = "default"
+    """Class of work of the steps in hand, when classes have shares."""
+    threaded: int = 0
+    """Steps in hand that run beside each other; then there are no others."""
+
+
+class Roster:
+    """Which worker slots there are, dedicated ones not included, and what is to become of them."""
+
+    def __init__(self, workers: int) -> None:
+        self.slots = set(range(workers))
+        """Slots that are kept filled."""
+        self.ordered = 0
+        """Workers ordered that are not ready yet."""
+        self.retired: set[WorkerId] = set()
+        """Workers that were told to end and whose slots go with them."""
+        self.look_at: float | None = None
+        """When to look whether all workers are stuck."""
+
+
+class WaitingRoom:
+    """Procedures that could run if a worker of their own were there, in the order they came."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def __contains__(self, procedure: str) -> bool:
+        return procedure in self._names
+
+    def put(self, procedure: str) -> None:
+        """It waits here from now on, at its old place if it was here."""
+        self._names[procedure] = None
+
+    def discard(self, procedure: str) -> None:
+        """It does not wait here any more."""
+        self._names.pop(procedure, None)
+
+    def names(self) -> list[str]:
+        """All of them."""
+        return list(self._names)
 
 
 class Staff:
@@ -55,9 +106,18 @@ class Staff:
         """Worker by procedure, for every step handed out."""
         self._expected: dict[str, float] = {}
 
-    def add(self, worker: WorkerId, now: float) -> None:
+    def add(
+        self, worker: WorkerId, now: float, pid: int = 0, *, reserved: str | None = None, leaving: bool = False
+    ) -> Worker:
         """A worker is ready."""
-        self.workers[worker.slot] = Worker(worker, {}, 0.0, now)
+        added = Worker(worker, {}, 0.0, now, pid, reserved, leaving)
+        self.workers[worker.slot] = added
+        return added
+
+    def pid_of(self, worker: WorkerId) -> int:
+        """Its process; 0 when it has none or is gone."""
+        found = self.find(worker)
+        return found.pid if found is not None else 0
 
     def find(self, worker: WorkerId) -> Worker | None:
         """The live worker of exactly this incarnation."""
@@ -80,12 +140,14 @@ class Staff:
         item.weight = self._expected.get(item.type_name, PREFETCH_WINDOW)
         worker.queue[procedure] = item
         worker.load += item.weight
+        worker.threaded += item.threads > 1
         self.in_hand[procedure] = worker
 
     def take(self, procedure: str, now: float, elapsed: float | None = None) -> InHand:
         """A step left a worker's hands; `elapsed` seconds if it was answered."""
         worker = self.in_hand.pop(procedure)
         item = worker.queue.pop(procedure)
+        worker.threaded -= item.threads > 1
         worker.active_at = now
         if elapsed is not None:
             expected = self._expected.get(item.type_name, PREFETCH_WINDOW)
@@ -100,31 +162,66 @@ class Staff:
             del self.in_hand[procedure]
         return list(worker.queue.values())
 
-    def choose(self, type_name: str, preferred: WorkerId | None) -> Worker | None:
-        """Who gets the next step: the preferred worker when it has room, else the least loaded with room."""
+    def choose(
+        self, type_name: str, preferred: WorkerId | None, threads: int = 1, among: list[Worker] | None = None
+    ) -> Worker | None:
+        """Who gets the next step: the preferred worker when it has room, else the least loaded with room.
+
+        Steps that may run beside each other (`threads` above 1) are kept together, so that the others have workers.
+        With `among` only these workers count.
+        """
+        workers = self.workers.values() if among is None else among
+        if threads > 1:
+            return self._choose_threaded(threads, workers)
         if preferred is not None:
             worker = self.find(preferred)
-            if worker is not None and self._has_room(worker, type_name):
+            is_open = among is None or any(worker is one for one in among)
+            if worker is not None and is_open and self._has_room(worker, type_name):
                 return worker
         best: Worker | None = None
-        for worker in self.workers.values():
+        for worker in workers:
             if self._has_room(worker, type_name) and (
                 best is None or (worker.load, worker.id.slot) < (best.load, best.id.slot)
             ):
                 best = worker
         return best
 
+    @staticmethod
+    def _choose_threaded(threads: int, workers: Iterable[Worker]) -> Worker | None:
+        idle: Worker | None = None
+        for worker in workers:
+            if worker.reserved is not None or worker.leaving:
+                continue
+            if worker.threaded:
+                if len(worker.queue) < min(threads, *(item.threads for item in worker.queue.values())):
+                    return worker
+            elif not worker.queue and idle is None:
+                idle = worker
+        return idle
+
     def _has_room(self, worker: Worker, type_name: str) -> bool:
+        if worker.reserved is not None or worker.leaving:
+            return False
         if not worker.queue:
             return True
-        if len(worker.queue) >= PREFETCH_LIMIT:
+        if worker.threaded or len(worker.queue) >= PREFETCH_LIMIT:
             return False
         return worker.load + self._expected.get(type_name, PREFETCH_WINDOW) <= PREFETCH_WINDOW
 
     @property
     def has_idle(self) -> bool:
         """Whether a worker has nothing in hand."""
-        return any(not worker.queue for worker in self.workers.values())
+        return any(_is_idle(worker) for worker in self.workers.values())
+
+    @staticmethod
+    def waiting_behind(worker: Worker) -> list[InHand]:
+        """Steps in a worker's hands that have not begun and were not asked back."""
+        return _waiting_behind(worker)
+
+    @staticmethod
+    def has_begun(worker: Worker, item: InHand) -> bool:
+        """Whether a step in a worker's hands runs, as far as can be told."""
+        return bool(worker.threaded) or next(iter(worker.queue.values())) is item
 
     def steal_at(self) -> float | None:
         """When prefetched steps should be asked back, None when there is nobody to give them to."""
@@ -144,7 +241,11 @@ class Staff:
         ]
 
 
+def _is_idle(worker: Worker) -> bool:
+    return not worker.queue and worker.reserved is None and not worker.leaving
+
+
 def _waiting_behind(worker: Worker) -> list[InHand]:
-    if len(worker.queue) < 2:
+    if len(worker.queue) < 2 or worker.threaded:
         return []
     return [item for item in list(worker.queue.values())[1:] if not item.recalled]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
-from actorproc.core.children import make_children, problem_with, suspend
-from actorproc.core.ending import end, end_when_children_have, forget_listening, update_poisons
-from actorproc.core.failing import aborted_error, fail, look_again, poison
+from actorproc.core.children import join_group, problem_with, suspend
+from actorproc.core.ending import end, end_when_children_have, forget_listening, settle_bypass
+from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.poisoning import poison, update_poisons
 from actorproc.core.queueing import park, wake
 from actorproc.core.staff import InHand
+from actorproc.core.staffing import say_goodbye
 from actorproc.core.verbs import begin_abort, deadline_error, end_forced, stop_next, take_buffered
 from actorproc.model.events import StepEnded, StepReturned
 from actorproc.model.ids import Mode
@@ -26,7 +28,8 @@ from actorproc.model.outcomes import (
     Waited,
 )
 from actorproc.model.policies import Backoff
-from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
 
 __all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
@@ -46,11 +49,18 @@ def on_ended(book: Book, event: StepEnded) -> None:
     record = book.procs[token.procedure]
     book.staff.take(token.procedure, book.now, outcome.elapsed)
     book.tree_of(record).running.discard(record.id)
+    book.suspects.discard(record.id)
+    say_goodbye(book, token.worker)
     stop_next(book, token.worker)
     if isinstance(outcome, Failed | Refused):
         book.warm.pop(record.id, None)
     else:
         book.warm[record.id] = token.worker
+    if record.bypassing:
+        settle_bypass(book, record)
+        return
+    if not isinstance(outcome, Refused | Answered):
+        record.epoch = book.epoch
     if isinstance(outcome, Refused):
         record.parked = outcome.reason
         book.touch(record)
@@ -77,6 +87,10 @@ def on_returned(book: Book, event: StepReturned) -> None:
     record = book.procs[event.token.procedure]
     book.staff.take(record.id, book.now)
     book.tree_of(record).running.discard(record.id)
+    say_goodbye(book, event.token.worker)
+    if record.bypassing:
+        settle_bypass(book, record)
+        return
     if event.token.mode is Mode.ASK_ABORT:
         book.asking[record.id] = None
     else:
@@ -110,8 +124,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
         _commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
         if record.rolling:
             _stop_late(book, record)
-            if isinstance(outcome, Suspended):
-                make_children(book, record, outcome)
+            _note_interrupted(book, record, outcome)
         else:
             _go_on(book, record, outcome)
             _after_step(book, record, item)
@@ -121,14 +134,17 @@ def _commit_step(
     book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
 ) -> None:
     """Write the record from which the next step runs, and give the next step fresh counters."""
-    attempts = record.attempt
+    attempts, crash = record.attempt, _death_on_the_way(record)
     record.step += outcome.steps
-    record.records = record.step
+    # Not the same number as the step's after a retry: the records of the failed run stay.
+    record.records += outcome.steps
+    record.state_at = 0
+    record.interrupted = None
     book.write(
         PutStep(
             StepRecord(
                 procedure=record.id,
-                number=record.step,
+                number=record.records,
                 kind=StepKind.STEP,
                 at=book.now,
                 state=outcome.state,
@@ -139,6 +155,9 @@ def _commit_step(
                 attempts=attempts,
                 slot=item.token.worker.slot,
                 incarnation=item.token.worker.incarnation,
+                elapsed=outcome.elapsed,
+                pid=book.staff.pid_of(item.token.worker),
+                crash=crash,
                 error=error,
             )
         )
@@ -157,6 +176,14 @@ def _commit_step(
         update_poisons(book, record, outcome.poisons)
     locking.end_of_step(book, record)
     book.touch(record)
+
+
+def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
+    """The last death of a worker in the step that ends now, for its record: the head forgets it."""
+    error = record.error
+    if error is None or error.crash is None or error.procedure != record.id or error.step != record.step:
+        return None
+    return error
 
 
 def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
@@ -201,12 +228,15 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
 def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
+        began = Interrupted(ProcedureState.SUCCESS, step=record.step, record=record.state_at or record.records)
         _commit_step(book, record, item, outcome, "done", None)
+        record.interrupted = began
         _stop_late(book, record)
         return
-    attempts = record.attempt
+    attempts, crash = record.attempt, _death_on_the_way(record)
     record.step += outcome.steps
-    record.records = record.step
+    record.records += outcome.steps
+    record.state_at = 0
     record.attempt = record.errors = record.crashes = 0
     record.error = None
     # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
@@ -225,6 +255,9 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
                 attempts=attempts,
                 slot=item.token.worker.slot,
                 incarnation=item.token.worker.incarnation,
+                elapsed=outcome.elapsed,
+                pid=book.staff.pid_of(item.token.worker),
+                crash=crash,
             )
         )
     )
@@ -233,6 +266,25 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
         end_when_children_have(book, record)
     else:
         end(book, record, Trigger.FINISHED)
+
+
+def _note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+    """What a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
+    if isinstance(outcome, Suspended):
+        join_group(book, record, outcome)
+        record.interrupted = Interrupted(ProcedureState.WAITING)
+    elif isinstance(outcome, Waited):
+        due_at = None if outcome.timeout is None else book.now + outcome.timeout
+        state = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
+        record.interrupted = Interrupted(state, outcome.event, due_at)
+    elif isinstance(outcome, Slept | Advanced):
+        pause = outcome.seconds if isinstance(outcome, Slept) else outcome.after
+        added = outcome.acquire if isinstance(outcome, Advanced) else ()
+        keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
+        if pause > 0:
+            record.interrupted = Interrupted(ProcedureState.WAITING_TIMEOUT, None, book.now + pause, keys=keys)
+        elif keys:
+            record.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=keys)
 
 
 def _stop_late(book: Book, record: ProcedureRecord) -> None:
@@ -272,6 +324,7 @@ def on_step_error(
         _retry(book, record, policy, after)
     elif not has_way_back:
         pause = min(retries.delay(policy, procedure=record.id, step=record.step, errors=record.errors), MAX_STUCK_PAUSE)
+        record.stuck = record.step
         _retry(book, record, policy, pause)
     else:
         fail(book, record, error)

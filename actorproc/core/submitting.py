@@ -7,7 +7,7 @@ from actorproc.core.book import Book
 from actorproc.core.damage import error_of
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
-from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, UnknownType
+from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
 from actorproc.model.commands import Reply
 from actorproc.model.events import Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord, StepKind, StepRecord
@@ -31,9 +31,27 @@ def submit(book: Book, event: Submitted) -> None:
             named[new.id] = new
             if new.id not in book.procs:
                 accepted.append(new)
+    if accepted and (busy := _too_many(book, len(accepted))) is not None:
+        book.command(Reply(event.reply, error=busy))
+        return
     for new in accepted:
         wake(book, admit(book, new, parent=None))
     book.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
+
+
+def _too_many(book: Book, count: int) -> ManagerBusy | None:
+    """The limit on unfinished roots. Children, retries and what recovery finds are never refused for it."""
+    limits = book.scheduling
+    room = limits.max_queued + (limits.max_running or 0)
+    if book.open_roots + count <= room:
+        return None
+    allowed = f"{limits.max_queued} may be queued (Config.max_queued)"
+    if limits.max_running is not None:
+        allowed = f"{limits.max_running} may run (Config.max_running) and {allowed}"
+    return ManagerBusy(
+        f"{book.open_roots} submitted procedures are unfinished and {count} more were refused: {allowed}; "
+        "submit again when some have ended, or allow more"
+    )
 
 
 def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | None:
@@ -89,8 +107,11 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         owner=new.owner if new.owner is not None or parent is None else parent.owner,
         tags=new.tags,
         priority=max(new.priority, parent.priority) if parent is not None else new.priority,
+        limit_keys=new.limit_keys,
         created_at=book.now,
         digest=new.digest,
+        limits=new.limits,
+        epoch=book.epoch,
     )
     book.next_seq += 1
     if new.locks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -29,6 +30,7 @@ class Tree:
         "root",
         "running",
         "scopes",
+        "still",
         "undoing",
         "units",
         "units_of",
@@ -48,6 +50,8 @@ class Tree:
         """Units by member, oldest first: a finished member is undone when its last unit is."""
         self.scopes: dict[str, None] = {}
         """Tops of failure scopes that are being undone, in the order they failed."""
+        self.still: set[str] = set()
+        """Members that are not handed out, nor their descendants: paused, or a root that takes its locks again."""
         self.running: set[str] = set()
         """Members with a step in a worker's hands."""
         self.undoing: str | None = None
@@ -83,11 +87,21 @@ class Tree:
             del self.units_of[unit.procedure]
         return not left
 
-    def newest_unit(self, top: str) -> UndoRecord | None:
-        """The unit of `top` or its descendants to be undone first."""
+    def newest_unit(
+        self, top: str, is_spared: Callable[[ProcedureRecord], bool] | None = None
+    ) -> UndoRecord | None:
+        """The unit of `top` or its descendants to be undone first, without those of members that are spared."""
         if top not in self.children:
-            return self.units_of[top][-1] if top in self.units_of else None
-        return next((unit for unit in reversed(self.units.values()) if self.is_below(unit.procedure, top)), None)
+            units = self.units_of.get(top, ())
+            return units[-1] if units and not (is_spared and is_spared(self.members[top])) else None
+        return next(
+            (
+                unit
+                for unit in reversed(self.units.values())
+                if self.is_below(unit.procedure, top) and not (is_spared and is_spared(self.members[unit.procedure]))
+            ),
+            None,
+        )
 
     def next_scope(self) -> str | None:
         """The failing scope whose turn it is: the oldest that stands still, as one member is undone at a time."""
@@ -105,6 +119,17 @@ class Tree:
     def scope_of(self, procedure: str) -> str | None:
         """The top of the failing scope a member is in, None when it is in none."""
         return next((name for name in self.lineage(procedure) if name in self.scopes), None)
+
+    def note_still(self, record: ProcedureRecord) -> None:
+        """A head that may keep itself and its descendants from running is new, or changed in this respect."""
+        if record.paused is not None or record.retaking:
+            self.still.add(record.id)
+        else:
+            self.still.discard(record.id)
+
+    def is_still(self, procedure: str) -> bool:
+        """Whether a member is not to be handed out."""
+        return bool(self.still) and not self.still.isdisjoint(self.lineage(procedure))
 
     def runs_below(self, top: str) -> bool:
         """Whether a step of `top` or of its descendants is in a worker's hands."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actorproc.core import locking, retries
 from actorproc.core.book import Book
 from actorproc.core.failing import drop_unit, give_up
+from actorproc.core.leftovers import skip
 from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
 from actorproc.model.outcomes import Advanced, Failed, Finished, Outcome
@@ -20,7 +21,9 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
     if isinstance(outcome, Finished | Advanced):
         unit = tree.units[record.undoing]
         record.records += 1
+        record.state_at = 0
         record.undone += 1
+        _note_reverted(book, tree.scope_of(record.id))
         book.write(
             PutStep(
                 StepRecord(
@@ -36,6 +39,8 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
                     attempts=record.attempt,
                     slot=item.token.worker.slot,
                     incarnation=item.token.worker.incarnation,
+                    elapsed=outcome.elapsed,
+                    pid=book.staff.pid_of(item.token.worker),
                 )
             )
         )
@@ -53,6 +58,20 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
         on_rollback_error(book, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
 
 
+def _note_reverted(book: Book, top: str | None) -> None:
+    """Something of this failure scope is undone: from here on there is no way forward for it."""
+    if top is not None and not book.procs[top].reverted:
+        book.procs[top].reverted = True
+        book.touch(book.procs[top])
+
+
+def _others_run(book: Book, record: ProcedureRecord) -> bool:
+    """Whether a wider failure took this undo over while steps of its own still run: it ends only after them."""
+    tree = book.tree_of(record)
+    top = tree.scope_of(record.id)
+    return top is not None and tree.runs_below(top)
+
+
 def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool) -> None:
     """A rollback step failed: again with backoff, or give the whole scope up."""
     policy = book.types[record.type_name].rollback_retry
@@ -60,13 +79,30 @@ def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, 
     if record.first_error_at is None:
         record.first_error_at = book.now
     book.touch(record)
-    if not retryable or retries.is_exhausted(
+    is_spent = not retryable or retries.is_exhausted(
         policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now
-    ):
-        give_up(book, record, error)
+    )
+    if is_spent and not _others_run(book, record):
+        if book.types[record.type_name].best_effort:
+            _skip(book, record, error)
+        else:
+            give_up(book, record, error)
         return
     record.due_at = book.now + retries.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
     wake(book, record)
+
+
+def _skip(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
+    """A best-effort rollback goes on with the unit before this one, and says what it left behind."""
+    tree = book.tree_of(record)
+    unit = tree.units[record.undoing]
+    top = tree.scope_of(record.id)
+    assert top is not None, record.id
+    _note_reverted(book, top)
+    skip(book, record, unit, error, book.procs[top])
+    locking.end_of_step(book, record)
+    drop_unit(book, tree, unit)
+    book.scopes_to_advance[top] = None
 
 
 def _not_an_undo(record: ProcedureRecord, outcome: Outcome) -> ErrorInfo:

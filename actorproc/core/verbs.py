@@ -10,6 +10,7 @@ from actorproc.core.ending import forget_listening
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
+from actorproc.core.signals import is_repeated, next_number, remember
 from actorproc.core.staff import InHand, Worker
 from actorproc.errors import NotAllowed, UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply, TakeBack
@@ -17,7 +18,7 @@ from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared, Sign
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteEvent, DeletePoison, PutEvent, PutNote
+from actorproc.model.writes import DeletePoison, PutEvent, PutNote
 
 __all__ = [
     "MAX_BUFFERED",
@@ -28,11 +29,18 @@ __all__ = [
     "on_due",
     "request_abort",
     "signal",
+    "take_back",
     "take_buffered",
 ]
 
 MAX_BUFFERED = 1000
 """Signals kept for one target that nobody waits for yet."""
+_FORCED = {
+    "aborted": "aborted by force",
+    "bypassed": "bypassed by force",
+    "deadline": "past the procedure's deadline",
+}
+"""What the worker is told, by why the step must not go on."""
 
 
 # ---------------------------------------------------------------------- abort
@@ -43,11 +51,12 @@ def request_abort(book: Book, event: AbortRequested) -> None:
         unknown = UnknownProcedure(f"no procedure has the id {event.id!r}")
         book.command(Reply(event.reply, error=error_of(book, event.id) or unknown))
         return
-    if record.state in TERMINAL:
+    if record.state in TERMINAL or record.bypassing:
         book.command(Reply(event.reply, value=False))
         return
     record.aborting = True
-    book.touch(record)
+    record.forced = record.forced or event.force
+    book.audit(record, "abort", event.reason, "by force" if event.force else "")
     worker = book.staff.in_hand.get(record.id)
     # Past the point of no return it is recorded and has no effect, as during a rollback.
     if not record.rolling and not book.has_no_return(record):
@@ -69,7 +78,7 @@ def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> 
         return
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
-    if force or not was_executed or meta is None or not meta.asks_abort:
+    if force or record.forced or not was_executed or meta is None or not meta.asks_abort:
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None
@@ -85,13 +94,15 @@ def signal(book: Book, event: Signalled) -> None:
     if record is not None and record.state in TERMINAL:
         book.command(Reply(event.reply, value=False))
         return
-    if event.dedup is not None and any(known.dedup == event.dedup for known in book.buffered.get(event.target, ())):
+    if is_repeated(book, event.target, event.dedup):
         book.command(Reply(event.reply, value=True))
         return
     if record is None:
         record = next((book.procs[name] for name in first_listener(book, event.target)), None)
     if record is not None and record.event is not None and record.state is not ProcedureState.RUNNABLE:
         _deliver(book, record, event.payload)
+        if event.dedup is not None:
+            remember(book, _row_of(book, event))
     else:
         error = _keep(book, event)
         if error is not None:
@@ -118,11 +129,14 @@ def _keep(book: Book, event: Signalled) -> NotAllowed | None:
     kept = book.buffered.setdefault(event.target, [])
     if len(kept) >= MAX_BUFFERED:
         return NotAllowed(f"{MAX_BUFFERED} signals for {event.target!r} are waiting already; nobody has taken one")
-    seq = kept[-1].seq + 1 if kept else 1
-    row = EventRecord(event.target, seq, event.payload, event.dedup, book.now)
+    row = _row_of(book, event)
     kept.append(row)
     book.write(PutEvent(row))
     return None
+
+
+def _row_of(book: Book, event: Signalled) -> EventRecord:
+    return EventRecord(event.target, next_number(book, event.target), event.payload, event.dedup, book.now)
 
 
 def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | None:
@@ -133,7 +147,7 @@ def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | No
             row = kept.pop(0)
             if not kept:
                 del book.buffered[target]
-            book.write(DeleteEvent(target, row.seq))
+            remember(book, row)
             return row.payload
     return None
 
@@ -148,6 +162,7 @@ def clear_poison(book: Book, event: PoisonCleared) -> None:
     is_poisoned = book.poisons.pop(event.path, None) is not None
     if is_poisoned:
         book.write(DeletePoison(event.path))
+        book.audit(None, "clear-poison", event.reason, event.path)
     book.command(Reply(event.reply, value=is_poisoned))
 
 
@@ -205,16 +220,26 @@ def _kill_late(book: Book, record: ProcedureRecord) -> None:
         stop_forced(book, worker, item)
 
 
+def take_back(book: Book, record: ProcedureRecord) -> None:
+    """Ask for a step that a worker has in hand and has not begun."""
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        return
+    item = worker.queue[record.id]
+    if not item.recalled and not book.staff.has_begun(worker, item):
+        item.recalled = True
+        book.command(TakeBack(worker.id, (item.token,)))
+
+
 def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
     """End a step that must not go on: kill the worker when the step runs, else take it back.
 
     Killing for a step that only waits behind another would hit an innocent one.
     """
-    if next(iter(worker.queue.values())) is item:
+    if book.staff.has_begun(worker, item):
         if not item.killed:
             item.killed = True
-            reason = "aborted by force" if item.forced == "aborted" else "past the procedure's deadline"
-            book.command(KillWorker(worker.id, item.token, reason))
+            book.command(KillWorker(worker.id, item.token, _FORCED[item.forced or "aborted"]))
     elif not item.recalled:
         item.recalled = True
         book.command(TakeBack(worker.id, (item.token,)))
@@ -262,5 +287,4 @@ def _end_wait(book: Book, record: ProcedureRecord) -> None:
         # No way back: it goes on waiting, and says what it waits for in vain.
         record.error = error
         return
-    forget_listening(book, record)
     fail(book, record, error)

@@ -6,10 +6,12 @@ import msgspec
 
 from actorproc.errors import ActorprocError
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.policies import StepLimits
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import Write
 
 __all__ = [
+    "AddWorker",
     "AnswerWorker",
     "AskAbort",
     "Command",
@@ -17,7 +19,10 @@ __all__ = [
     "KillWorker",
     "Reply",
     "Resolve",
+    "RetireWorker",
     "RunStep",
+    "StartWorker",
+    "StopWorker",
     "TakeBack",
 ]
 
@@ -45,6 +50,32 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     """Payload of the event waited for."""
     wall_time: float | None = None
     grace: float = 1.0
+    limits: StepLimits | None = None
+    """What else limits the step; None: nothing but `wall_time`."""
+    recovered: bool = False
+    """The first step handed out since the manager was started again: the recovery hooks run."""
+
+
+class StartWorker(msgspec.Struct, frozen=True, gc=False):
+    """Start a worker for this procedure alone; asking again while there is one changes nothing."""
+
+    procedure: str
+
+
+class StopWorker(msgspec.Struct, frozen=True, gc=False):
+    """End this worker in order: it has nothing in hand and gets nothing more."""
+
+    worker: WorkerId
+
+
+class AddWorker(msgspec.Struct, frozen=True, gc=False):
+    """Keep a worker in one more slot, beside those there are."""
+
+
+class RetireWorker(msgspec.Struct, frozen=True, gc=False):
+    """End this worker in order after the step it is in, and give its slot up."""
+
+    worker: WorkerId
 
 
 class TakeBack(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +121,19 @@ class Resolve(msgspec.Struct, frozen=True, gc=False):
     state: ProcedureState
 
 
-Command = RunStep | TakeBack | AskAbort | KillWorker | Reply | AnswerWorker | Resolve
+Command = (
+    RunStep
+    | StartWorker
+    | StopWorker
+    | AddWorker
+    | RetireWorker
+    | TakeBack
+    | AskAbort
+    | KillWorker
+    | Reply
+    | AnswerWorker
+    | Resolve
+)
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

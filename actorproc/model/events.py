@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import msgspec
 
+from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Outcome
 from actorproc.model.policies import TypeMeta
-from actorproc.model.records import NewProcedure
+from actorproc.model.records import NewProcedure, ProcedureRecord
+from actorproc.model.snapshot import FinishedTree
 
 __all__ = [
     "AbortRequested",
+    "Acknowledged",
+    "BypassRequested",
     "CrashReport",
+    "DeleteRequested",
     "Event",
     "NoteMade",
+    "PauseRequested",
     "PoisonCleared",
+    "RemovalContinued",
+    "Resized",
+    "ResumeRequested",
+    "RetryRequested",
+    "RollbackRequested",
     "Signalled",
     "StepEnded",
     "StepReturned",
     "Submitted",
     "Tick",
+    "TreesExpired",
     "TypeRegistered",
+    "WorkerLeaving",
     "WorkerLost",
     "WorkerReady",
 ]
@@ -57,28 +70,25 @@ class WorkerReady(msgspec.Struct, frozen=True, gc=False):
 
     worker: WorkerId
     threads: int = 1
+    reserved: str | None = None
+    """The one procedure it is there for (`Limits.dedicated`); None: any."""
+    leaving: bool = False
+    """It takes no further step (a worker that lived on while memory was rebuilt)."""
+    pid: int = 0
+    """Its process, for the step log; 0: it has none."""
 
 
-class CrashReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a worker ended, in words and numbers."""
+class WorkerLeaving(msgspec.Struct, frozen=True, gc=False):
+    """A worker takes no further step: it ran long enough, grew too much, or cannot undo what a limit set."""
 
-    kind: str
-    """exit, signal, out-of-memory, timeout, boot, protocol, stopped."""
-    message: str
-    """One sentence: "killed by signal 9 (SIGKILL)", "exited with code 3 in the middle of a step"."""
-    code: int | None = None
-    signal: str | None = None
-    stderr: str = ""
-    stack: str = ""
-    peak_rss: int | None = None
-    """Bytes."""
+    worker: WorkerId
 
 
 class WorkerLost(msgspec.Struct, frozen=True, gc=False):
     """A worker is dead and reaped; everything it answered before has been delivered.
 
-    `blamed` is the step the supervisor killed it for (a time limit); None: blame the first unanswered step
-    when `crashed`, nobody otherwise (an orderly stop).
+    `blamed` is the step it was killed for (a limit), or that is known to have killed it; None: blame the first
+    unanswered step when `crashed`, nobody otherwise (an orderly stop).
     """
 
     worker: WorkerId
@@ -93,6 +103,53 @@ class AbortRequested(msgspec.Struct, frozen=True, gc=False):
     id: str
     reply: int
     force: bool = False
+    reason: str | None = None
+
+
+class RetryRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a failed root to be tried once more, in a new run."""
+
+    id: str
+    reply: int
+    reason: str | None = None
+
+
+class BypassRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a procedure to end as if it had succeeded."""
+
+    id: str
+    reply: int
+    children: bool = False
+    """Its descendants too."""
+    ancestors: bool = False
+    """Its ancestors too, as soon as their other children have ended."""
+    force: bool = False
+    """Kill a step that is running."""
+    reason: str | None = None
+
+
+class RollbackRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants an unfinished root to be undone, without its being asked."""
+
+    id: str
+    reply: int
+    reason: str | None = None
+
+
+class PauseRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants nothing more of a procedure to run; `id` is None: of all of them."""
+
+    id: str | None
+    reply: int
+    reason: str | None = None
+
+
+class ResumeRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator lifts a pause; `id` is None: that of the whole manager."""
+
+    id: str | None
+    reply: int
+    reason: str | None = None
 
 
 class Signalled(msgspec.Struct, frozen=True, gc=False):
@@ -121,6 +178,47 @@ class PoisonCleared(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """Somebody has taken the result of a procedure. `head` is what is stored of it, when it is not in memory."""
+
+    id: str
+    reply: int
+    head: ProcedureRecord | None = None
+
+
+class DeleteRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a finished root gone. `tree` is what is stored of it, None when nothing is."""
+
+    id: str
+    reply: int
+    force: bool = False
+    reason: str | None = None
+    tree: FinishedTree | None = None
+
+
+class TreesExpired(msgspec.Struct, frozen=True, gc=False):
+    """Finished trees that may have been kept long enough at the time `at` (epoch seconds): it is judged here."""
+
+    trees: tuple[FinishedTree, ...]
+    at: float
+
+
+class RemovalContinued(msgspec.Struct, frozen=True, gc=False):
+    """The next members of a half removed tree, the latest of them; `more`: there are others."""
+
+    root: str
+    members: tuple[ProcedureRecord, ...]
+    more: bool
+
+
+class Resized(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants another number of workers; `max_workers` None: as before, and at least as many."""
+
+    workers: int
+    max_workers: int | None
+    reply: int
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time passed: do what is due at `now`."""
 
@@ -131,10 +229,21 @@ Event = (
     | StepEnded
     | StepReturned
     | WorkerReady
+    | WorkerLeaving
     | WorkerLost
     | AbortRequested
+    | RetryRequested
+    | BypassRequested
+    | RollbackRequested
+    | PauseRequested
+    | ResumeRequested
     | Signalled
     | NoteMade
     | PoisonCleared
+    | Acknowledged
+    | DeleteRequested
+    | TreesExpired
+    | RemovalContinued
+    | Resized
     | Tick
 )

@@ -7,7 +7,18 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Backoff", "LockKey", "LockMode", "LockScope", "OnChildFailure", "Quotas", "TypeMeta"]
+__all__ = [
+    "Backoff",
+    "LockKey",
+    "LockMode",
+    "LockScope",
+    "OnChildFailure",
+    "Quotas",
+    "Retention",
+    "Scheduling",
+    "StepLimits",
+    "TypeMeta",
+]
 
 OnChildFailure = Literal["fail", "resume"]
 LockScope = Literal["procedure", "step"]
@@ -70,6 +81,40 @@ class Backoff(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_elapsed: float | None = None
 
 
+class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
+    """What one step may use, as the engine carries and stores it; the public face is `actorproc.Limits`.
+
+    Seconds and bytes; None means no limit.
+    """
+
+    wall_time: float | None = None
+    cpu_time: float | None = None
+    memory: int | None = None
+    memory_hard: int | None = None
+    crashes: int = 3
+    dedicated: bool = False
+    threads: int = 1
+    nice: int | None = None
+    cpus: tuple[int, ...] | None = None
+    grace: float = 1.0
+
+    @property
+    def is_watched(self) -> bool:
+        """The host samples what the worker uses while the step runs."""
+        return self.cpu_time is not None or self.memory_hard is not None
+
+    @property
+    def concerns_worker(self) -> bool:
+        """The worker process must know: it sets something, or runs the step on a thread."""
+        return (
+            self.memory is not None
+            or self.memory_hard is not None
+            or self.nice is not None
+            or self.cpus is not None
+            or self.threads > 1
+        )
+
+
 class Quotas(msgspec.Struct, frozen=True):
     """Guards against procedures that spawn themselves or too many others; exceeding one fails the step that asks."""
 
@@ -79,6 +124,45 @@ class Quotas(msgspec.Struct, frozen=True):
     """Children of one procedure, over all its steps."""
     tree: int = 1_000_000
     """Procedures under one root, the root included."""
+    dedicated: int = 16
+    """Workers that belong to one procedure each, at the same time; more of them wait."""
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long finished trees are kept; seconds, None: for ever."""
+
+    seconds: float | None = None
+    count: int | None = None
+    """Only so many of the roots that finished last; None: any number."""
+    failed_seconds: float | None = None
+    """For trees that own poisoned keys or that were not wholly undone."""
+    acknowledged_seconds: float = 60.0
+    """After somebody has acknowledged the result."""
+
+
+class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
+    """In which order work goes to workers, how much of it at once, and how many workers there are; times in seconds."""
+
+    priority_ageing: float = 60.0
+    """Waiting that outweighs one level of priority."""
+    max_running: int | None = None
+    """Roots between their first step and their end at once; None: any number."""
+    max_queued: int = 1_000_000
+    """Unfinished roots beyond `max_running` that are accepted."""
+    concurrency: dict[str, int] = {}
+    """Procedures at once by limit key; a key that ends in ``*`` stands for every key that begins so, each by itself."""
+    rate: dict[str, tuple[int, float]] = {}
+    """By limit key: so many procedures may start in any span of so many seconds."""
+    shares: dict[str, float] = {}
+    """By class of work: the part of the workers it may use while others want them."""
+    reserved: dict[str, int] = {}
+    """By class of work: workers that are kept free for it."""
+    workers: int = 0
+    """Workers there should be; 0: the core leaves their number alone."""
+    max_workers: int = 0
+    """Workers there may be when all the others are stuck in long steps."""
+    stuck_after: float = 10.0
+    extra_worker_idle: float = 60.0
 
 
 class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -104,3 +188,31 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The class overrides `on_timeout`: a wait that times out calls it."""
     codec: str = "data"
     """Codec of the states it dumps."""
+    cpu_time: float | None = None
+    memory: int | None = None
+    memory_hard: int | None = None
+    dedicated: bool = False
+    threads: int = 1
+    nice: int | None = None
+    cpus: tuple[int, ...] | None = None
+
+    work_class: str = "default"
+    """The class of work whose share of the workers its steps use."""
+    best_effort: bool = False
+    """An undo that gave up is recorded and skipped, instead of failing the whole rollback."""
+
+    @property
+    def limits(self) -> StepLimits:
+        """What the class says of the resources of a step."""
+        return StepLimits(
+            wall_time=self.wall_time,
+            cpu_time=self.cpu_time,
+            memory=self.memory,
+            memory_hard=self.memory_hard,
+            crashes=self.crashes,
+            dedicated=self.dedicated,
+            threads=self.threads,
+            nice=self.nice,
+            cpus=self.cpus,
+            grace=self.grace,
+        )

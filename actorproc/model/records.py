@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Literal
 
 import msgspec
 
-from actorproc.model.policies import LockKey, LockMode, LockScope, OnChildFailure
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.policies import LockKey, LockMode, LockScope, OnChildFailure, StepLimits
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "AcknowledgementRecord",
+    "Admitted",
+    "AuditRecord",
     "ChildRecord",
     "ErrorInfo",
     "ErrorKind",
     "EventRecord",
+    "Interrupted",
+    "Leftover",
     "LockRecord",
     "NewProcedure",
     "NoteRecord",
     "PoisonRecord",
     "ProcedureRecord",
+    "RemovalRecord",
+    "StartRecord",
     "StepKind",
     "StepRecord",
     "UndoRecord",
@@ -54,6 +62,41 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     procedure: str = ""
     """The procedure in which it happened."""
     step: int = 0
+    pickled: bytes = b""
+    """The exception itself, signed, for classes that ask for it; never decoded by the engine."""
+    crash: CrashReport | None = None
+    """How the worker ended, when the step took it along or was killed for a limit."""
+
+
+class Admitted(IntFlag):
+    """What a procedure was let through."""
+
+    RUNNING = 1
+    """A root that counts as running (`Scheduling.max_running`)."""
+    SLOT = 2
+    """It holds a slot of each of its limit keys."""
+    STARTED = 4
+    """Its start was counted by the rates of its limit keys."""
+
+
+class StartRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One start that a rate limit counts. The places of a key are used again, never more than its limit."""
+
+    key: str
+    place: int
+    at: float
+
+
+class Leftover(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something a rollback did not undo. ``str`` of it is a sentence."""
+
+    procedure: str
+    unit: str
+    """The Saga step or the state whose undo gave up; "": the whole procedure."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.procedure} {self.unit} ({self.reason})" if self.unit else f"{self.procedure} ({self.reason})"
 
 
 class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
@@ -80,6 +123,25 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     tags: tuple[str, ...] = ()
     no_return: bool = False
     """Its first step was declared the point of no return."""
+    limits: StepLimits | None = None
+    """Given with the submit; None: what the class says."""
+    limit_keys: tuple[str, ...] = ()
+    """Keys whose limits of concurrency and rate count it."""
+
+
+class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a procedure was about to do when its tree began to fail; a retry that goes forward takes it up again."""
+
+    state: ProcedureState
+    """`WAITING` or `WAITING_TIMEOUT`: it waited; `SUCCESS`: its last step ended when the tree failed already;
+    `RUNNABLE`: it waited for locks."""
+    event: str | None = None
+    due_at: float | None = None
+    step: int = 0
+    """With `SUCCESS`: the step to run again, from the record below; 0: it waited for its children to end."""
+    record: int = 0
+    keys: tuple[LockKey, ...] = ()
+    """Locks it was still waiting for, with those it held; empty: those it has are all."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
@@ -188,6 +250,41 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """Place among its siblings in the order of finishing; 0: not finished."""
     ending: bool = False
     """It said done while children were outstanding: it ends when they have."""
+    stuck: int = 0
+    """The step that failed for good and is repeated all the same, because there is no way back; 0: none."""
+    epoch: int = 0
+    """Life of the manager in which it was submitted, or last finished a step; another one: it was recovered since."""
+    limits: StepLimits | None = None
+    """Given with the submit; None: what the class says."""
+    left_open: bool = False
+    """On a finished root: members that it left behind have not ended, so it cannot be removed yet."""
+    # What operators asked for.
+    audits: int = 0
+    """Rows of the audit log about it; the number of the last one."""
+    paused: str | None = None
+    """Why an operator paused it; neither it nor its descendants are handed out. None: it is not paused."""
+    forced: bool = False
+    """The abort was asked with force: the procedure is not asked."""
+    bypassing: bool = False
+    """It is to end as if it had succeeded, as soon as no worker has its step and its children have ended."""
+    bypassed: bool = False
+    """An operator ended it as if it had succeeded."""
+    interrupted: Interrupted | None = None
+    reverted: bool = False
+    """On the top of a failure scope: something was undone in it, so there is no way forward any more."""
+    ended_in: int = 0
+    """It ended with the failure of its root, in this run of the root; 0: by itself. A retry opens it again."""
+    state_at: int = 0
+    """Number of the record with its state, when that is not the last one; 0: the last one."""
+    retaking: tuple[LockKey, ...] = ()
+    """On a root that is retried: what its tree held, to be granted again before anything of the tree runs."""
+    # Which limits count it.
+    limit_keys: tuple[str, ...] = ()
+    """Keys whose limits of concurrency and rate count it."""
+    admitted: int = 0
+    """`Admitted` flags: what it was let through and holds a place of."""
+    leftovers: tuple[Leftover, ...] = ()
+    """What the rollback left behind, of itself, and at the top of a failing scope of its members too."""
 
 
 class StepKind(IntEnum):
@@ -224,6 +321,12 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     error: ErrorInfo | None = None
     output: bytes = b""
     """Of a ``.commit``: the encoded output."""
+    elapsed: float = 0.0
+    """Seconds the step took in its worker, the last attempt only."""
+    pid: int = 0
+    """Process of the worker; 0: not known."""
+    crash: ErrorInfo | None = None
+    """The last death of a worker on the way here: during an earlier attempt of the step that ended with this record."""
 
 
 class UndoRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -265,16 +368,34 @@ class PoisonRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     root: str
     at: float
     reason: str
+    others: tuple[tuple[str, str], ...] = ()
+    """Who else poisoned it, with their roots, in order; the key is free when the last of all took it back."""
+
+
+class AuditRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something an operator asked for and was granted: of a procedure, or of the manager (`target` is empty)."""
+
+    target: str
+    number: int
+    """Counts from 1 for each target."""
+    at: float
+    verb: str
+    reason: str | None = None
+    """Why, in the operator's words."""
+    detail: str = ""
+    """With what: options, the key that was cleared."""
 
 
 class EventRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A buffered signal for a procedure id or an event name."""
+    """A buffered signal for a procedure id or an event name, or a note that one with an id was taken."""
 
     target: str
     seq: int
     payload: bytes
     dedup: str | None
     at: float
+    taken: bool = False
+    """It was taken; the row only says that its id is not new any more."""
 
 
 class NoteRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -284,3 +405,17 @@ class NoteRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     step: int
     key: str
     value: bytes
+
+
+class AcknowledgementRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The caller has taken the result of this root, so it need not be kept as long as others."""
+
+    root: str
+    at: float
+
+
+class RemovalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """This finished tree is being removed in several commits; nobody sees it any more."""
+
+    root: str
+    at: float

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-from actorproc.model.records import EventRecord, LockRecord, PoisonRecord, ProcedureRecord, UndoRecord
+from actorproc.model.records import (
+    AcknowledgementRecord,
+    EventRecord,
+    LockRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    RemovalRecord,
+    StartRecord,
+    UndoRecord,
+)
 
-__all__ = ["Damage", "Snapshot"]
+__all__ = ["Damage", "FinishedTree", "Snapshot"]
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -37,3 +46,26 @@ class Snapshot(msgspec.Struct):
     damage: list[Damage]
     batch: int = 0
     """Number of the last batch its present owner committed; 0: none yet."""
+    paused: str | None = None
+    """Why an operator paused the whole manager; None: it is not paused."""
+    audits: int = 0
+    """Rows of the audit log about the manager itself."""
+    acknowledgements: list[AcknowledgementRecord] = msgspec.field(default_factory=list)
+    """Finished roots whose results were taken, the first acknowledged first."""
+    removals: list[RemovalRecord] = msgspec.field(default_factory=list)
+    """Trees that are half removed."""
+    starts: list[StartRecord] = msgspec.field(default_factory=list)
+    """Starts that rate limits count."""
+
+
+class FinishedTree(msgspec.Struct, frozen=True):
+    """A finished tree, or the first part of a large one, as its removal needs it."""
+
+    members: tuple[ProcedureRecord, ...]
+    """Heads in submit order, the root first."""
+    more: bool = False
+    """There are more members than these."""
+    units: bool = False
+    """Undo units are left: its rollback gave up, or it cannot be undone."""
+    surplus: bool = False
+    """Newer roots than `Retention.count` have finished since."""

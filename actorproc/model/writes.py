@@ -5,30 +5,41 @@ from __future__ import annotations
 import msgspec
 
 from actorproc.model.records import (
+    AcknowledgementRecord,
+    AuditRecord,
     ChildRecord,
     EventRecord,
     LockRecord,
     NoteRecord,
     PoisonRecord,
     ProcedureRecord,
+    RemovalRecord,
+    StartRecord,
     StepRecord,
     UndoRecord,
 )
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "DeleteAcknowledgement",
     "DeleteEvent",
     "DeleteLock",
     "DeletePoison",
     "DeleteProcedure",
+    "DeleteRemoval",
     "DeleteUndo",
+    "PutAcknowledgement",
+    "PutAudit",
     "PutChild",
     "PutEvent",
     "PutLock",
     "PutNote",
     "PutPoison",
     "PutProcedure",
+    "PutRemoval",
+    "PutStart",
     "PutStep",
+    "PutSwitch",
     "PutUndo",
     "Was",
     "Write",
@@ -106,6 +117,42 @@ class DeleteProcedure(msgspec.Struct, frozen=True, gc=False):
     record: ProcedureRecord
 
 
+class PutAudit(msgspec.Struct, frozen=True, gc=False):
+    record: AuditRecord
+
+
+class PutSwitch(msgspec.Struct, frozen=True, gc=False):
+    """The switch of the whole manager, and how many rows of the audit log are about the manager."""
+
+    paused: str | None
+    """Why it is paused; None: it is not."""
+    audits: int
+
+
+class PutAcknowledgement(msgspec.Struct, frozen=True, gc=False):
+    record: AcknowledgementRecord
+
+
+class DeleteAcknowledgement(msgspec.Struct, frozen=True, gc=False):
+    root: str
+
+
+class PutRemoval(msgspec.Struct, frozen=True, gc=False):
+    """From this commit on no reader sees any procedure of the tree; its rows go in the commits that follow."""
+
+    record: RemovalRecord
+
+
+class DeleteRemoval(msgspec.Struct, frozen=True, gc=False):
+    """The last row of the tree went in this transaction."""
+
+    root: str
+
+
+class PutStart(msgspec.Struct, frozen=True, gc=False):
+    record: StartRecord
+
+
 Write = (
     PutProcedure
     | PutStep
@@ -119,5 +166,12 @@ Write = (
     | PutEvent
     | DeleteEvent
     | PutNote
+    | PutStart
+    | PutAudit
+    | PutSwitch
     | DeleteProcedure
+    | PutAcknowledgement
+    | DeleteAcknowledgement
+    | PutRemoval
+    | DeleteRemoval
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from actorproc.core.deciding import HANDLERS
 from actorproc.core.lifecycle import TRANSITIONS, Trigger, draw_mermaid, move
 from actorproc.errors import InternalError
+from actorproc.model.events import Event
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -35,11 +38,15 @@ def test_every_state_is_reachable_and_every_one_that_is_not_terminal_can_be_left
 
     assert reached == set(ProcedureState)
     assert all(TRANSITIONS[state] for state in ProcedureState if state not in TERMINAL)
-    assert not TRANSITIONS[ProcedureState.FAILED]
-    assert not TRANSITIONS[ProcedureState.ROLLEDBACK]
+    assert {*TRANSITIONS[ProcedureState.FAILED]} == {Trigger.RETRIED, Trigger.BYPASSED}
+    assert {*TRANSITIONS[ProcedureState.ROLLEDBACK]} == {Trigger.RETRIED}
 
 
 def test_the_diagram_in_the_documentation_is_drawn_from_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 
     assert f"```mermaid\n{draw_mermaid()}```" in page.read_text()
+
+
+def test_every_event_has_somebody_who_decides_on_it():
+    assert set(HANDLERS) == set(get_args(Event))

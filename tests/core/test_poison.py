@@ -260,8 +260,8 @@ def _head(stage: Stage, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure
 # ---------------------------------------------------------------- who waits for which lock
 def _waiting_for(stage: Stage, path: str, holder: str) -> list[tuple[str, str]]:
     lock = _image(stage).locks[path, holder]
-    found = WaitersByNode(stage.core.lock_waiters()).of(lock)
-    return [(waiter.procedure, mode.name.lower()) for waiter, mode in found]
+    queue = WaitersByNode(stage.core.lock_waiters(), lambda waiter, mode: (waiter.procedure, mode.name.lower()))
+    return list(queue.of(lock))
 
 
 def test_each_lock_shows_its_own_waiters_in_the_order_of_the_queue() -> None:
@@ -354,3 +354,66 @@ def test_every_disagreement_about_a_lock_is_named() -> None:
         "cat/t": "the running engine holds it and the store does not",
     }
     assert [reason for _, reason in wrong_mode] == ["the running engine holds it for write, the store for read"]
+
+
+# ---------------------------------------------------------------- one key, several poisoners
+def _declaring(stage: Stage, *names: str, **fields: object) -> None:
+    for name in names:
+        stage.submit(stage.new(name, unit="", poisons=("cat/t",), **fields))
+
+
+def test_a_key_stays_poisoned_until_the_last_of_those_who_declared_it_is_known_to_be_clean() -> None:
+    stage = _stage()
+    _declaring(stage, "a", "b")
+
+    stage.answer("a", Finished(state=b"", poisons=("cat/t",)))
+    after_the_first = _poisons(stage)
+    stage.answer("b", Finished(state=b"", poisons=("cat/t",)))
+
+    assert after_the_first == {"cat/t": "b"}
+    assert _poisons(stage) == {}
+
+
+def test_a_later_poisoner_that_is_clean_first_leaves_the_key_to_the_earlier_one() -> None:
+    stage = _stage()
+    _declaring(stage, "a", "b")
+
+    stage.answer("b", Finished(state=b"", poisons=("cat/t",)))
+
+    assert _image(stage).poisons["cat/t"].by == "a"
+    assert _image(stage).poisons["cat/t"].others == ()
+
+
+def test_a_poisoner_that_failed_without_an_undo_keeps_the_key_when_the_other_one_ends_well() -> None:
+    stage = Stage(workers=2)
+    for name in ("a", "b"):
+        stage.submit(stage.new(name, poisons=("cat/t",)))
+
+    stage.answer("b", boom())
+    stage.answer("a", Finished(state=b"", poisons=("cat/t",)))
+
+    assert stage.resolved()["b"] is ProcedureState.FAILED
+    assert _poisons(stage) == {"cat/t": "b"}
+    assert "poisoned by b" in str(stage.submit(stage.new("c", locks=(KEY,))).error)
+
+
+def test_all_who_poisoned_a_key_survive_a_restart_and_are_named_to_whom_it_is_refused() -> None:
+    stage = Stage(workers=3)
+    _declaring(stage, "a", "b", "c")
+
+    core, _ = Coordinator.restore(_image(stage).snapshot(), stage.now)
+
+    poison = core._book.poisons["cat/t"]
+    assert (poison.by, poison.others) == ("a", (("b", "b"), ("c", "c")))
+    assert "poisoned by a: set by poison_keys() before a risky step (and by b, c)" in core._book.poison_notice("cat/t")
+
+
+def test_a_key_shared_by_poisoners_is_cleared_for_all_of_them_by_the_operator() -> None:
+    stage = _stage()
+    _declaring(stage, "a", "b")
+
+    assert _clear(stage, "cat/t")
+    stage.answer("a", Finished(state=b"", poisons=("cat/t",)))
+
+    assert _poisons(stage) == {}
+    assert stage.submit(stage.new("c", locks=(KEY,))).error is None

@@ -292,7 +292,7 @@ def test_a_child_past_the_point_of_no_return_makes_the_whole_tree_go_forward() -
     stage.answer("d", boom())
 
     assert stage.state("d") == ProcedureState.RUNNABLE
-    assert stage.core.phase(stage.core.view("d"))[0] is Phase.RETRYING
+    assert stage.core.phase(stage.core.view("d"))[0] is Phase.STUCK
 
 
 def test_an_abort_past_the_point_of_no_return_is_recorded_without_effect() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.model.events import Tick
+from actorproc.model.events import RollbackRequested, Tick
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Finished, Outcome, Poisoned, Slept, Suspended
 from actorproc.model.policies import Backoff, LockKey
@@ -370,3 +370,22 @@ def test_what_the_engine_cannot_do_past_the_point_of_no_return_is_retried_and_no
     stage.now += 100
     stage.handle(Tick())
     assert stage.inbox["p"].token.mode is Mode.EXECUTE
+
+
+def test_a_rollback_that_gives_up_waits_for_the_steps_that_still_run_in_its_scope() -> None:
+    """A wider failure takes an undo over while a sibling's step runs: what it runs for must not end under it."""
+    stage = Stage(3, on_child_failure="resume", rollback_supported=True, rollback_retry=Backoff(max_attempts=1))
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c", unit=""), stage.new("d")), wait="each"))
+    stage.answer("c", boom())
+    assert stage.inbox["c"].token.mode is Mode.ROLLBACK
+    stage.handle(RollbackRequested("p", 9))
+
+    stage.answer("c", boom("cannot undo"))
+    assert stage.state("p") is ProcedureState.RUNNABLE
+
+    stage.answer("d", Advanced(state=b""))
+    stage.now += 1000
+    stage.handle(Tick())
+    stage.answer("c", boom("cannot undo"))
+    assert stage.state("p") is ProcedureState.FAILED

@@ -1,0 +1,137 @@
+"""Deciding: who answers for each event, and what that sets off until nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from actorproc.core import (
+    bypassing,
+    crashes,
+    failing,
+    locking,
+    pausing,
+    queueing,
+    retention,
+    retrying,
+    staffing,
+    stepping,
+    submitting,
+    verbs,
+    workforce,
+)
+from actorproc.core.book import Book
+from actorproc.model.commands import Decision
+from actorproc.model.events import (
+    AbortRequested,
+    Acknowledged,
+    BypassRequested,
+    DeleteRequested,
+    Event,
+    NoteMade,
+    PauseRequested,
+    PoisonCleared,
+    RemovalContinued,
+    Resized,
+    ResumeRequested,
+    RetryRequested,
+    RollbackRequested,
+    Signalled,
+    StepEnded,
+    StepReturned,
+    Submitted,
+    Tick,
+    TreesExpired,
+    TypeRegistered,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.states import TERMINAL
+
+__all__ = ["HANDLERS", "settle"]
+
+
+def settle(book: Book) -> Decision:
+    """Follow up what an event set off: grants, victims, failing scopes; then fill the workers and close the decision."""
+    while True:
+        if granted := locking.note_grants(book):
+            for record in granted:
+                queueing.wake(book, record)
+        elif book.retaken:
+            retried = book.trees[book.retaken.popitem()[0]]
+            queueing.go_on(book, retried, retried.root)
+        elif book.refused:
+            failing.fail_refused(book)
+        elif book.orphaned:
+            failing.abort_orphans(book)
+        elif book.victims:
+            failing.fail_victims(book)
+        elif book.scopes_to_advance:
+            failing.advance(book, book.scopes_to_advance.popitem()[0])
+        elif book.lobby.has_news:
+            queueing.let_in(book)
+        elif book.overdue:
+            verbs.miss_deadline(book, book.procs[book.overdue.popitem()[0]])
+        elif _staffs(book):
+            break
+    return book.close()
+
+
+def _staffs(book: Book) -> bool:
+    """Give the workers what they have room for; True when that set off nothing else."""
+    if book.hired:
+        staffing.let_finished_go(book)
+    queueing.fill(book)
+    return not book.overdue and not book.refused
+
+
+def _register(book: Book, event: TypeRegistered) -> None:
+    book.types[event.meta.type_name] = event.meta
+    for name in book.parked.pop(event.meta.type_name, ()):
+        record = book.procs.get(name)
+        if record is None:
+            continue
+        if record.parked is not None:
+            record.parked = None
+            book.touch(record)
+        if record.aborting and not record.rolling and record.state not in TERMINAL:
+            verbs.begin_abort(book, record)
+        queueing.wake(book, record)
+
+
+def _tick(book: Book, _event: Tick) -> None:
+    for name in book.timers.pop_due(book.now):
+        record = book.procs.get(name)
+        if record is not None:
+            verbs.on_due(book, record)
+    book.slots.pass_time(book.now)
+    queueing.steal(book)
+    workforce.look_after(book)
+
+
+HANDLERS: dict[type[Event], Callable[[Book, Any], None]] = {
+    StepEnded: stepping.on_ended,
+    Submitted: submitting.submit,
+    StepReturned: stepping.on_returned,
+    WorkerReady: crashes.on_ready,
+    WorkerLeaving: staffing.on_leaving,
+    WorkerLost: crashes.on_lost,
+    TypeRegistered: _register,
+    AbortRequested: verbs.request_abort,
+    RetryRequested: retrying.request_retry,
+    RollbackRequested: retrying.request_rollback,
+    BypassRequested: bypassing.request_bypass,
+    PauseRequested: pausing.request_pause,
+    ResumeRequested: pausing.request_resume,
+    Signalled: verbs.signal,
+    NoteMade: verbs.note,
+    PoisonCleared: verbs.clear_poison,
+    Acknowledged: retention.acknowledge,
+    DeleteRequested: retention.delete,
+    TreesExpired: retention.expire,
+    RemovalContinued: retention.continue_removal,
+    Resized: workforce.resize,
+    Tick: _tick,
+}
+"""Who decides on which event; a test compares it with the vocabulary."""

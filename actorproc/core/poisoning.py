@@ -1,0 +1,95 @@
+"""Poison keys: what may be half done is refused to others until it is known to be sound (Greptime's poison keys).
+
+Several procedures may have poisoned one key: it is free when the last of them took it back, or when an operator
+clears it. The first of them is the one people are told of; the others are listed with it, durably.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actorproc.core import locking
+from actorproc.core.book import Book
+from actorproc.core.tree import Tree
+from actorproc.model.records import PoisonRecord, ProcedureRecord
+from actorproc.model.writes import DeletePoison, PutPoison
+
+__all__ = ["declare", "free_tree", "poison", "take_back_all", "update_poisons"]
+
+_DECLARED = "set by poison_keys() before a risky step"
+
+
+def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
+    """Poison a key; who waits for it already fails."""
+    known = book.poisons.get(path)
+    others = () if known is None else ((known.by, known.root), *known.others)
+    others = tuple(other for other in others if other[0] != by.id)
+    _put(book, PoisonRecord(path, by.id, by.root, book.now, reason, others))
+    _refuse_waiters(book)
+
+
+def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
+    """A procedure names these keys in `poison_keys()`: they are poisoned, whoever else poisoned them before."""
+    for path in keys:
+        known = book.poisons.get(path)
+        if known is None:
+            poison(book, path, record, _DECLARED)
+        elif record.id not in _owners(known):
+            _put(book, replace(known, others=(*known.others, (record.id, record.root))))
+
+
+def update_poisons(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
+    """What `poison_keys()` names now: the difference to what it named before goes into this decision."""
+    for path in record.poisons:
+        if path not in keys:
+            _take_back(book, record, path)
+    declare(book, record, keys)
+    record.poisons = keys
+
+
+def take_back_all(book: Book, record: ProcedureRecord) -> None:
+    """A retried procedure came to a clean end: whatever it poisoned on the way is sound again."""
+    for path in list(book.poisons):
+        _take_back(book, record, path)
+
+
+def free_tree(book: Book, tree: Tree) -> None:
+    """An operator answers for what a tree left half done: none of its poison stays."""
+    for record in tree.members.values():
+        take_back_all(book, record)
+
+
+def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:
+    known = book.poisons.get(path)
+    if known is None or record.id not in _owners(known):
+        return
+    left = tuple(other for other in known.others if other[0] != record.id)
+    if known.by != record.id:
+        _put(book, replace(known, others=left))
+        _refuse_waiters(book)
+    elif left:
+        # The key stays poisoned for those who are between setting it and a known-clean outcome, or never got there.
+        by, root = left[0]
+        _put(book, PoisonRecord(path, by, root, known.at, _DECLARED, left[1:]))
+        _refuse_waiters(book)
+    else:
+        del book.poisons[path]
+        book.write(DeletePoison(path))
+
+
+def _refuse_waiters(book: Book) -> None:
+    """Who waits for a poisoned key fails: of all trees but those that poison it themselves, or not any more."""
+    for name in list(book.locks.waiting()):
+        waiting = book.procs[name]
+        path = None if waiting.undoing else locking.poisoned_key(book, waiting)
+        if path is not None:
+            book.refused[name] = path
+
+
+def _owners(known: PoisonRecord) -> set[str]:
+    return {known.by, *(name for name, _ in known.others)}
+
+
+def _put(book: Book, record: PoisonRecord) -> None:
+    book.poisons[record.path] = record
+    book.write(PutPoison(record))

@@ -1,0 +1,75 @@
+"""Ids of signals that were taken, so that sending one again is no second signal, however late it comes.
+
+A signal with an id leaves its row in the events table when it is taken, marked and without its payload. The memory
+is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets
+together; those of a procedure go when it ends, for then every signal to it is refused.
+"""
+
+from __future__ import annotations
+
+from actorproc.core.book import Book
+from actorproc.model.records import EventRecord
+from actorproc.model.writes import DeleteEvent, PutEvent
+
+__all__ = ["MAX_REMEMBERED", "MAX_REMEMBERED_IN_ALL", "forget", "is_repeated", "next_number", "recall", "remember"]
+
+MAX_REMEMBERED = 1000
+"""Ids of taken signals that are remembered for one target."""
+MAX_REMEMBERED_IN_ALL = 100_000
+"""Ids of taken signals that are remembered for all targets together."""
+
+
+def is_repeated(book: Book, target: str, dedup: str | None) -> bool:
+    """Whether a signal with this id is kept for the target or was taken."""
+    if dedup is None:
+        return False
+    if dedup in book.taken.get(target, ()):
+        return True
+    return any(known.dedup == dedup for known in book.buffered.get(target, ()))
+
+
+def next_number(book: Book, target: str) -> int:
+    """The number of the next row of a target: above those kept and those remembered."""
+    kept = book.buffered.get(target)
+    taken = book.taken.get(target)
+    return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
+
+
+def remember(book: Book, row: EventRecord) -> None:
+    """A signal was taken: its row goes, or stays as a note of its id."""
+    if row.dedup is None:
+        book.write(DeleteEvent(row.target, row.seq))
+        return
+    book.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, book.now, taken=True)))
+    _note(book, row.target, row.dedup, row.seq)
+    known = book.taken[row.target]
+    if len(known) > MAX_REMEMBERED:
+        _drop(book, row.target, next(iter(known)))
+    if len(book.taken_order) > MAX_REMEMBERED_IN_ALL:
+        _drop(book, *next(iter(book.taken_order)))
+
+
+def forget(book: Book, target: str) -> None:
+    """The procedure ended: nobody asks for the ids of its signals any more. Idempotent."""
+    for dedup in list(book.taken.get(target, ())):
+        _drop(book, target, dedup)
+
+
+def recall(book: Book, rows: list[EventRecord]) -> None:
+    """Notes read back from the store."""
+    for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
+        if row.dedup is not None:
+            _note(book, row.target, row.dedup, row.seq)
+
+
+def _note(book: Book, target: str, dedup: str, seq: int) -> None:
+    book.taken.setdefault(target, {})[dedup] = seq
+    book.taken_order[target, dedup] = None
+
+
+def _drop(book: Book, target: str, dedup: str) -> None:
+    known = book.taken[target]
+    book.write(DeleteEvent(target, known.pop(dedup)))
+    if not known:
+        del book.taken[target]
+    book.taken_order.pop((target, dedup), None)

@@ -1,0 +1,148 @@
+"""Whose turn it is: the ready queue and those that wait for slots merged, under the shares of the classes of work."""
+
+from __future__ import annotations
+
+import math
+
+from actorproc.core.book import Book
+from actorproc.core.ready import DEFAULT_CLASS
+from actorproc.core.shares import Shares
+from actorproc.core.staff import STEAL_AFTER, InHand, Worker
+from actorproc.model.records import Admitted, ProcedureRecord
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutStart
+
+__all__ = [
+    "leave_limits",
+    "leave_queue",
+    "lend_slots",
+    "next_up",
+    "on_suspended",
+    "open_workers",
+    "steal_at",
+    "stuck_behind",
+    "take_turn",
+    "why_queued",
+    "work_class_of",
+]
+
+
+def work_class_of(book: Book, record: ProcedureRecord) -> str:
+    """The class of work of a procedure's steps; without shares all are one."""
+    return DEFAULT_CLASS if book.shares is None else book.types[record.type_name].work_class
+
+
+def next_up(book: Book, barred: set[str]) -> str | None:
+    """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
+    if book.shares is None:
+        if barred:
+            return None
+        best = book.ready.peek()
+        if len(book.slots):
+            best = _earlier(best, book.slots.peek(DEFAULT_CLASS, book.now))
+    else:
+        best = None
+        for work_class in _wanting(book) - barred:
+            best = _earlier(best, book.ready.peek(work_class))
+            best = _earlier(best, book.slots.peek(work_class, book.now))
+    return None if best is None else best[1]
+
+
+def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)
+
+
+def _wanting(book: Book) -> set[str]:
+    return {*book.ready.classes(), *book.slots.classes()}
+
+
+def open_workers(book: Book, shares: Shares, record: ProcedureRecord) -> list[Worker]:
+    """Workers that may get a step of this procedure's class of work."""
+    return shares.open_to(book.staff, work_class_of(book, record), _wanting(book))
+
+
+def take_turn(book: Book, record: ProcedureRecord) -> None:
+    """It is handed out now: it leaves the queue, with its slots if it waited for any."""
+    if not book.ready.take(record.id, book.now) and record.id in book.slots:
+        for start in book.slots.grant(record, book.now):
+            book.write(PutStart(start))
+        book.touch(record)
+
+
+def leave_queue(book: Book, record: ProcedureRecord) -> None:
+    """It waits for something else now, and holds no slots meanwhile."""
+    if not book.ready.take(record.id, book.now):
+        book.slots.discard(record.id)
+
+
+def lend_slots(book: Book, record: ProcedureRecord) -> None:
+    """It begins to wait for slots or locks: ancestors that wait for it lend theirs until they go on."""
+    if not book.slots.holders:
+        return
+    if record.admitted & Admitted.SLOT:
+        _give_back(book, record)
+    tree = book.tree_of(record)
+    if record.undoing:
+        # The undo of the tree waits: none of those that wait to be undone may hold up whom it waits for.
+        lenders = [member for member in tree.members.values() if member.rolling]
+    else:
+        lenders = [tree.members[name] for name in tree.lineage(record.id)[1:]]
+    for lender in lenders:
+        if lender.admitted & Admitted.SLOT and lender.id not in book.staff.in_hand and _waits(lender):
+            _give_back(book, lender)
+
+
+def on_suspended(book: Book, record: ProcedureRecord) -> None:
+    """A parent waits for its children now; it keeps its slots unless its tree waits for some, or for locks."""
+    if book.slots.waits_in(record.root) or book.tree_of(record).waiting:
+        _give_back(book, record)
+
+
+def leave_limits(book: Book, record: ProcedureRecord) -> None:
+    """It has ended: its slots, and its place among the running, are for others."""
+    if record.admitted & Admitted.SLOT:
+        book.slots.release(record)
+    if record.admitted & Admitted.RUNNING:
+        book.lobby.leave(record)
+    record.admitted = 0
+    book.touch(record)
+
+
+def _waits(record: ProcedureRecord) -> bool:
+    return record.rolling or record.state is not ProcedureState.RUNNABLE
+
+
+def _give_back(book: Book, record: ProcedureRecord) -> None:
+    book.slots.release(record)
+    book.touch(record)
+
+
+def stuck_behind(book: Book, now: float) -> list[tuple[Worker, list[InHand]]]:
+    """Prefetched steps behind silent workers' running ones that an idle worker may have."""
+    found = book.staff.stuck_behind(now)
+    if book.shares is None:
+        return found
+    wanting = _wanting(book)
+    return [
+        (worker, behind)
+        for worker, behind in found
+        if any(not other.queue for other in book.shares.open_to(book.staff, worker.work_class, wanting))
+    ]
+
+
+def steal_at(book: Book) -> float | None:
+    """When prefetched steps should be asked back, None when there is nobody who may have them."""
+    at = book.staff.steal_at()
+    if at is None or book.shares is None:
+        return at
+    times = [worker.active_at for worker, _ in stuck_behind(book, math.inf)]
+    return min(times) + STEAL_AFTER if times else None
+
+
+def why_queued(book: Book, record: ProcedureRecord) -> str | None:
+    """Which limit keeps a procedure waiting; None when it only waits for a worker."""
+    if record.id in book.lobby:
+        return f"for one of the {book.lobby.running} that run to end (Config.max_running)"
+    return book.slots.why(record.id, book.now)

@@ -1,0 +1,119 @@
+"""How many workers there are: extra ones while all the others are stuck in long steps, and a resize of the pool.
+
+When every worker has been in its step for `stuck_after` seconds and work waits, one more is started, up to
+`max_workers`; one that had nothing to do for `extra_worker_idle` seconds is retired while there are more than there
+should be (HBase's and IoTDB's keep-alive workers). Workers are anonymous: it is the number that counts, so after a
+stuck spell any idle one may go, the highest slot first. Nothing here is stored; a restart begins with `workers`.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actorproc.core.book import Book
+from actorproc.core.staff import Worker
+from actorproc.model.commands import AddWorker, Reply, RetireWorker
+from actorproc.model.events import Resized, WorkerReady
+
+__all__ = ["joined", "left", "look_after", "next_look", "resize"]
+
+
+def joined(book: Book, event: WorkerReady) -> None:
+    """A worker is ready: an extra one that was ordered, or the next one of a slot that is known."""
+    if event.reserved is None and event.worker.slot not in book.roster.slots:
+        book.roster.slots.add(event.worker.slot)
+        book.roster.ordered = max(0, book.roster.ordered - 1)
+
+
+def left(book: Book, worker: Worker) -> None:
+    """A worker is gone; the slot of one that was retired goes with it."""
+    if worker.id in book.roster.retired:
+        book.roster.retired.discard(worker.id)
+        book.roster.slots.discard(worker.id.slot)
+
+
+def next_look(book: Book) -> float | None:
+    """When to look whether a worker is to be added or retired; kept until then, so that it moves no alarm."""
+    limits, roster = book.scheduling, book.roster
+    if not limits.workers:
+        return None
+    if roster.look_at is None and _may_add(book) and _work_waits(book):
+        roster.look_at = _stuck_at(book)
+    if len(roster.slots) - len(roster.retired) <= limits.workers:
+        return roster.look_at
+    times = [worker.active_at + limits.extra_worker_idle for worker in _idle(book)]
+    if roster.look_at is not None:
+        times.append(roster.look_at)
+    return min(times, default=None)
+
+
+def look_after(book: Book) -> None:
+    """Time passed: add a worker when all are stuck, retire those that are not needed any more."""
+    roster = book.roster
+    due = next_look(book)
+    if due is None or due > book.now:
+        return
+    if roster.look_at is not None and roster.look_at <= book.now:
+        roster.look_at = None
+        if _may_add(book) and _work_waits(book):
+            stuck_at = _stuck_at(book)
+            if stuck_at <= book.now and all(worker.queue for worker in _workers(book)):
+                _add(book)
+                roster.look_at = book.now + book.scheduling.stuck_after
+            else:
+                roster.look_at = max(stuck_at, book.now + book.scheduling.stuck_after / 8)
+    for worker in _idle(book):
+        if _surplus(book) > 0 and worker.active_at + book.scheduling.extra_worker_idle <= book.now:
+            _retire(book, worker)
+
+
+def resize(book: Book, event: Resized) -> None:
+    """An operator wants another number of workers. Steps that run are finished where they run."""
+    maximum = event.max_workers if event.max_workers is not None else book.scheduling.max_workers
+    book.scheduling = replace(book.scheduling, workers=event.workers, max_workers=max(maximum, event.workers))
+    for _ in range(event.workers - len(book.roster.slots) - book.roster.ordered + len(book.roster.retired)):
+        _add(book)
+    # Idle ones go first; the others end the step they are in and give back what they have not begun.
+    for worker in sorted(_workers(book), key=lambda worker: (bool(worker.queue), -worker.id.slot)):
+        if _surplus(book) <= 0:
+            break
+        _retire(book, worker)
+    book.command(Reply(event.reply, value=True))
+
+
+def _workers(book: Book) -> list[Worker]:
+    return [worker for worker in book.staff.workers.values() if worker.reserved is None and not worker.leaving]
+
+
+def _stuck_at(book: Book) -> float:
+    """When the last of the workers will have been silent for too long."""
+    last = max((worker.active_at for worker in _workers(book)), default=book.now)
+    return last + book.scheduling.stuck_after
+
+
+def _idle(book: Book) -> list[Worker]:
+    return sorted((worker for worker in _workers(book) if not worker.queue), key=lambda worker: -worker.id.slot)
+
+
+def _surplus(book: Book) -> int:
+    return len(book.roster.slots) - len(book.roster.retired) - book.scheduling.workers
+
+
+def _may_add(book: Book) -> bool:
+    return len(book.roster.slots) + book.roster.ordered < book.scheduling.max_workers
+
+
+def _work_waits(book: Book) -> bool:
+    return book.hands_out and (len(book.ready) > 0 or len(book.staff.in_hand) > len(book.staff.workers))
+
+
+def _add(book: Book) -> None:
+    book.roster.ordered += 1
+    book.command(AddWorker())
+
+
+def _retire(book: Book, worker: Worker) -> None:
+    worker.leaving = True
+    worker.stopped = True
+    book.roster.retired.add(worker.id)
+    book.command(RetireWorker(worker.id))

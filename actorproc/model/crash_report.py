@@ -1,0 +1,28 @@
+"""Why a worker process ended, in words and numbers."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["CrashReport"]
+
+
+class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Why a worker ended. It is stored with the step it is charged to, and carried by `WorkerCrashed`."""
+
+    kind: str
+    """exit, signal, out-of-memory, memory-limit, timeout, cpu-limit, boot, protocol, stopped."""
+    message: str
+    """One sentence: "killed by signal 9 (SIGKILL)", "exited with code 3 in the middle of a step"."""
+    code: int | None = None
+    signal: str | None = None
+    stderr: str = ""
+    """The last lines the worker wrote there."""
+    stack: str = ""
+    """What faulthandler wrote: the Python stacks of a native crash, or of the moment before a kill."""
+    peak_rss: int | None = None
+    """Bytes resident at most; None: not known."""
+    cpu_time: float | None = None
+    """CPU seconds of the worker's whole life, and of its children that ended."""
+    duration: float | None = None
+    """Seconds the step ran that it died in; None: it was idle."""

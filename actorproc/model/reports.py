@@ -1,0 +1,51 @@
+"""What `ProcedureManager.compact` and `ProcedureManager.backup` report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BackupReport", "CompactionReport", "StoreSize"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What a compaction did; sizes in bytes, time in seconds."""
+
+    before: int
+    """Size of the data file before."""
+    after: int
+    seconds: float
+    """How long commits had to wait for it."""
+
+    @property
+    def freed(self) -> int:
+        """Bytes given back to the file system; never negative."""
+        return max(0, self.before - self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup made; sizes in bytes, time in seconds."""
+
+    path: str
+    """The directory: a store of its own."""
+    size: int
+    seconds: float
+    store_id: str
+    """The name of the copy; no other store has it."""
+    copied_from: str
+    """The name of the store it was copied from."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """How large a store is; sizes in bytes, 0 for a store that has no file."""
+
+    file: int
+    """Size of the data file."""
+    used: int
+    """Of that, what rows take; the rest is used again before the file grows."""
+    procedures: int
+    """Finished ones included."""
+    steps: int
+    """Records in all step logs."""

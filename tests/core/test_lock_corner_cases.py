@@ -1,0 +1,103 @@
+"""Locks where trees fail, wait in line for themselves, or are asked to abort: each of these was found by a history."""
+
+from __future__ import annotations
+
+from actorproc.model.events import AbortRequested
+from actorproc.model.ids import Mode
+from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
+from actorproc.model.policies import LockKey
+from actorproc.model.records import ErrorInfo
+from actorproc.model.states import ProcedureState
+from tests.core.stage import Stage
+
+DONE = Finished(state=b"")
+
+
+def _acquire(*keys: LockKey) -> Advanced:
+    return Advanced(state=b"", unit="", acquire=keys)
+
+
+def test_an_undo_of_a_step_waits_for_its_locks_though_its_procedure_keeps_some_for_its_children() -> None:
+    stage = Stage(workers=3, rollback_supported=True)
+    stage.register("S", rollback_supported=True, lock_scope="step")
+    stage.submit(stage.new("p", "S", unit="", locks=(LockKey.write("e"),)))
+    stage.answer("p", Suspended(state=b"", unit="", children=(stage.new("c", unit="", locks=(LockKey.write("a"),)),)))
+    stage.submit(stage.new("other", locks=(LockKey.write("e"),)))
+
+    stage.answer("c", DONE)
+    stage.handle(AbortRequested("p", 2))
+    stage.answer("c", DONE)  # its undo
+    assert "p" not in stage.inbox
+
+    stage.answer("other", DONE)
+    assert stage.inbox["p"].token.mode is Mode.ROLLBACK
+
+
+def test_a_circle_that_is_left_when_another_tree_gave_way_is_found_too() -> None:
+    stage = Stage(workers=4, rollback_supported=True)
+    key = (LockKey.write("a/b"),)
+    stage.submit(stage.new("r", unit=""))
+    stage.answer(
+        "r", Suspended(state=b"", unit="", children=tuple(stage.new(name, unit="", locks=key) for name in "xy"))
+    )
+    stage.submit(stage.new("young", unit="", locks=(LockKey.write("e"),)))
+    stage.answer("young", _acquire(LockKey.write("a/b/c")))
+
+    # It stands in line behind both, and both wait for what it holds.
+    stage.answer("x", _acquire(LockKey.read("a")))
+
+    assert stage.core.view("young").error.kind == "deadlock"
+    assert stage.core.view("r").failing
+    stage.undo_all()
+    assert stage.resolved() == dict.fromkeys(("young", "x", "y", "r"), ProcedureState.ROLLEDBACK)
+
+
+def test_a_child_in_line_behind_its_parent_goes_on_when_the_parent_has_the_lock() -> None:
+    stage = Stage(workers=4)
+    stage.submit(stage.new("other", locks=(LockKey.write("a"),)))
+    stage.submit(stage.new("p", locks=(LockKey.write("z"),)))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("quick"), stage.new("slow")), wait="any"))
+    stage.answer("quick", DONE)
+    stage.answer("p", _acquire(LockKey.write("a")))
+    stage.answer("slow", _acquire(LockKey.read("a/b")))
+    assert set(stage.inbox) == {"other"}
+
+    stage.answer("other", DONE)
+
+    assert set(stage.inbox) == {"p", "slow"}
+
+
+def test_who_fails_while_it_is_asked_to_abort_waits_for_locks_no_more() -> None:
+    stage = Stage(workers=3, rollback_supported=True, asks_abort=True)
+    stage.submit(stage.new("holder", locks=(LockKey.write("t"),)))
+    stage.submit(stage.new("waiter", unit=""))
+    stage.answer("waiter", _acquire(LockKey.write("t")))
+    stage.handle(AbortRequested("waiter", 2))
+    assert stage.inbox["waiter"].token.mode is Mode.ASK_ABORT
+
+    stage.answer("holder", Poisoned(state=b"", keys=("t",), error=ErrorInfo("poisoned", "Poisoned", "half done")))
+    assert "waiter" not in stage.core._book.locks.holders()
+    assert not stage.core._book.locks.is_waiting("waiter")
+
+    # Its undo needs nothing of what it never held.
+    stage.submit(stage.new("next"))
+    stage.answer("waiter", Answered(state=b"", allowed=False))
+    assert stage.inbox["waiter"].token.mode is Mode.ROLLBACK
+
+
+def test_a_key_that_stays_poisoned_by_strangers_alone_is_refused_to_those_who_wait_for_it() -> None:
+    stage = Stage(workers=4)
+    key = (LockKey.write("t"),)
+    stage.submit(stage.new("holder", locks=key))
+    stage.submit(stage.new("p"))
+    stage.answer(
+        "p", Suspended(state=b"", children=(stage.new("risky", poisons=("t",)), stage.new("waiter", locks=key)))
+    )
+    stage.submit(stage.new("stranger", poisons=("t",)))
+    assert stage.core.view("waiter").error is None  # its own tree poisons the key
+
+    stage.answer("risky", DONE)
+
+    error = stage.core.view("waiter").error
+    assert error.type_name == "KeyPoisoned"
+    assert "poisoned by stranger" in error.message
