@@ -22,8 +22,11 @@ Where things are, from the top down; a module imports only what is below it:
 
 =====================  ==========================================================================
 ``cli``, ``testing``   commands; simulation, faults and suites for your own tests
+``executor``           `ProcedureExecutor`: the same behind `concurrent.futures.Executor`
+``embedding``          the engine as an actor of a Pykka application
 ``manager``            `ProcedureManager`: open a directory, submit, ask, stop
-``handle``             `ProcedureHandle`: the caller's end of one procedure
+``reader``             `StoreReader`: look into a directory from another process
+``handle``, ``watch``  `ProcedureHandle`: the caller's end of one procedure; `Watch`: what changes
 ``actors``             who carries it: manager and supervisor actors, the only home of the clock
 ``core``               what to do: pure decisions on events
 ``store``              what survives: one transaction per batch, in LMDB or in memory
@@ -33,13 +36,15 @@ Where things are, from the top down; a module imports only what is below it:
 ``errors``             every error, drawn as a tree
 =====================  ==========================================================================
 
-The names below are the public ones. Those that need LMDB or actors are looked up at first use, so that a worker
-process, which imports this package too, never loads them.
+The names below are the public ones. They are looked up at first use: a worker process, which imports this package too,
+never loads LMDB or actors, and the command line starts in the time it takes to read a store.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from actorproc.errors import (
@@ -75,87 +80,164 @@ from actorproc.errors import (
     WaitTimeout,
     WorkerBootFailed,
     WorkerCrashed,
+    WorkerEnded,
 )
-from actorproc.model.policies import LockKey
-from actorproc.model.states import Phase, ProcedureState
-from actorproc.procedure.context import ChildOutcome, Context
-from actorproc.procedure.function import procedure
-from actorproc.procedure.machine import StateMachineProcedure
-from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.saga import Saga, step
-from actorproc.procedure.status import Status
 
 if TYPE_CHECKING:
+    from actorproc.changes import Change, Overflow, ProcedureEvent
     from actorproc.config import Config
+    from actorproc.executor import ProcedureExecutor
     from actorproc.handle import ProcedureHandle
-    from actorproc.info import Health, ProcedureInfo
+    from actorproc.info import (
+        AuditInfo,
+        Health,
+        LockInfo,
+        LockWaiterInfo,
+        PoisonInfo,
+        ProcedureInfo,
+        ProcedureTree,
+        SlotHealth,
+    )
     from actorproc.manager import ProcedureManager
+    from actorproc.metrics import Metrics
+    from actorproc.model.crash_report import CrashReport
+    from actorproc.model.policies import LockKey
+    from actorproc.model.records import ErrorInfo, Leftover
+    from actorproc.model.reports import BackupReport, CompactionReport
+    from actorproc.model.states import Phase, ProcedureState
+    from actorproc.procedure.context import ChildOutcome, Context
+    from actorproc.procedure.function import procedure
+    from actorproc.procedure.machine import StateMachineProcedure
+    from actorproc.procedure.policies import Limits, RetryPolicy
+    from actorproc.procedure.procedure import Procedure
+    from actorproc.procedure.saga import Saga, step
+    from actorproc.procedure.status import Status
+    from actorproc.reader import StoreReader
+    from actorproc.step_log import StepInfo
+    from actorproc.watch import Watch
+    from actorproc.workers.base import WorkerInfo
+    from actorproc.workers.logbook import LogEntry
 
 __all__ = [
     "ActorprocError",
+    "AuditInfo",
+    "BackupReport",
+    "Change",
     "ChildOutcome",
+    "CompactionReport",
     "Config",
     "Context",
+    "CrashReport",
     "DeadlineExceeded",
     "DeadlockDetected",
     "DuplicateProcedure",
     "DuplicateType",
     "EngineError",
+    "ErrorInfo",
     "Health",
     "InternalError",
     "InvalidId",
     "InvalidStatus",
     "KeyPoisoned",
+    "Leftover",
     "Limits",
+    "LockInfo",
     "LockKey",
+    "LockWaiterInfo",
+    "LogEntry",
     "ManagerBusy",
     "ManagerStopped",
+    "Metrics",
     "NotAllowed",
     "OutcomeUnknown",
+    "Overflow",
     "Phase",
+    "PoisonInfo",
     "Procedure",
     "ProcedureAborted",
+    "ProcedureEvent",
+    "ProcedureExecutor",
     "ProcedureFailed",
     "ProcedureHandle",
     "ProcedureInfo",
     "ProcedureManager",
     "ProcedureState",
+    "ProcedureTree",
     "RemoteError",
     "RetryLater",
     "RetryPolicy",
     "Saga",
+    "SlotHealth",
     "StateMachineProcedure",
     "StateNotEncodable",
     "StateTooLarge",
     "Status",
     "StepFailure",
+    "StepInfo",
     "StepTimeout",
     "StorageUnavailable",
     "StoreDamaged",
     "StoreFormat",
     "StoreInUse",
+    "StoreReader",
     "UnknownProcedure",
     "UnknownType",
     "UsageError",
     "WaitTimeout",
+    "Watch",
     "WorkerBootFailed",
     "WorkerCrashed",
+    "WorkerEnded",
+    "WorkerInfo",
     "procedure",
     "step",
 ]
 
 _LAZY = {
+    "AuditInfo": "actorproc.info",
+    "BackupReport": "actorproc.model.reports",
+    "Change": "actorproc.changes",
+    "ChildOutcome": "actorproc.procedure.context",
+    "CompactionReport": "actorproc.model.reports",
     "Config": "actorproc.config",
+    "Context": "actorproc.procedure.context",
+    "CrashReport": "actorproc.model.crash_report",
+    "ErrorInfo": "actorproc.model.records",
     "Health": "actorproc.info",
+    "Leftover": "actorproc.model.records",
+    "Limits": "actorproc.procedure.policies",
+    "LockInfo": "actorproc.info",
+    "LockKey": "actorproc.model.policies",
+    "LockWaiterInfo": "actorproc.info",
+    "LogEntry": "actorproc.workers.logbook",
+    "Metrics": "actorproc.metrics",
+    "Overflow": "actorproc.changes",
+    "Phase": "actorproc.model.states",
+    "PoisonInfo": "actorproc.info",
+    "Procedure": "actorproc.procedure.procedure",
+    "ProcedureEvent": "actorproc.changes",
+    "ProcedureExecutor": "actorproc.executor",
     "ProcedureHandle": "actorproc.handle",
     "ProcedureInfo": "actorproc.info",
     "ProcedureManager": "actorproc.manager",
+    "ProcedureState": "actorproc.model.states",
+    "ProcedureTree": "actorproc.info",
+    "RetryPolicy": "actorproc.procedure.policies",
+    "Saga": "actorproc.procedure.saga",
+    "SlotHealth": "actorproc.info",
+    "StateMachineProcedure": "actorproc.procedure.machine",
+    "Status": "actorproc.procedure.status",
+    "StepInfo": "actorproc.step_log",
+    "StoreReader": "actorproc.reader",
+    "Watch": "actorproc.watch",
+    "WorkerInfo": "actorproc.workers.base",
+    "procedure": "actorproc.procedure.function",
+    "step": "actorproc.procedure.saga",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """PEP 562: the names that pull in LMDB or actors, at first use."""
+    """PEP 562: everything but the errors, at first use."""
     module = _LAZY.get(name)
     if module is None:
         msg = f"module 'actorproc' has no attribute {name!r}"
@@ -167,3 +249,19 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(types.ModuleType):
+    """`procedure` is a function to those who import it from here, and a package to the import system."""
+
+    @property
+    def procedure(self) -> Any:
+        """The decorator, although importing the package of that name sets the attribute to the package."""
+        return importlib.import_module("actorproc.procedure.function").procedure
+
+    @procedure.setter
+    def procedure(self, _package: types.ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Package

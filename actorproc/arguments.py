@@ -8,9 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from actorproc.actors.clock import Clock
+from actorproc.procedure.policies import Limits
 
 __all__ = [
     "check_workers",
+    "checked_limits",
+    "checked_max_workers",
     "checked_priority",
     "checked_tags",
     "checked_text",
@@ -29,6 +32,14 @@ def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
     for label in labels:
         checked_text(label, "a tag")
     return labels
+
+
+def checked_limits(limits: Any) -> Limits:
+    """Limits given with a submit."""
+    if not isinstance(limits, Limits):
+        msg = f"limits is a Limits(…), not {limits!r:.60}"
+        raise TypeError(msg)
+    return limits
 
 
 def checked_text(text: Any, what: str, limit: int = 256) -> str:
@@ -63,6 +74,19 @@ def check_workers(workers: Any) -> None:
     if workers < 1:
         msg = f"workers={workers}: a manager needs at least one worker process"
         raise ValueError(msg)
+
+
+def checked_max_workers(max_workers: Any, workers: int) -> int:
+    """How many workers there may be when all are stuck; by default twice as many as there should be."""
+    if max_workers is None:
+        return 2 * workers
+    if not isinstance(max_workers, int) or isinstance(max_workers, bool):
+        msg = f"max_workers is a number of processes or None, not {max_workers!r:.60}"
+        raise TypeError(msg)
+    if max_workers < workers:
+        msg = f"max_workers={max_workers} is less than workers={workers}"
+        raise ValueError(msg)
+    return max_workers
 
 
 def pair(item: Any) -> tuple[str | None, Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from actorproc.model.policies import Retention, Scheduling
 from actorproc.workers.frames import DEFAULT_MAX_FRAME
 
 __all__ = ["Config"]
@@ -20,6 +24,9 @@ class Config:
     """How long leaving ``with`` may take: running steps are waited for, then their workers are killed."""
     boot_timeout: float = 30.0
     """How long `start` waits for the first answer of every worker."""
+    control: bool = True
+    """Whether other processes of this user may reach the manager, through the socket ``control.sock`` in its
+    directory (`ProcedureClient`, the command line)."""
     max_frame: int = DEFAULT_MAX_FRAME
     """Longest message to or from a worker; a state must fit in it."""
     max_state: int = 16 * 1024 * 1024
@@ -37,23 +44,155 @@ class Config:
     """Children of one procedure, over all its steps."""
     max_tree: int = 1_000_000
     """Procedures under one root, the root included."""
+    max_dedicated: int = 16
+    """Workers that belong to one procedure each (``Limits.dedicated``) at the same time; more such procedures wait."""
+    recycle_steps: int | None = None
+    """Steps after which a worker is replaced by a fresh one, between two steps; None: never."""
+    recycle_age: float | None = None
+    """Age after which a worker that ends a step is replaced; None: never."""
+    recycle_memory: int | None = None
+    """Growth of a worker's memory since its first step after which it is replaced; None: never."""
+    log_bytes: int = 256 * 1024
+    """Output and log records kept of each procedure, in memory, the newest; 0: none."""
+    log_bytes_total: int = 64 * 1024 * 1024
+    """The same of all procedures together; those silent for longest go first."""
     commit_backoff: float = 0.1
     """First wait before a refused commit is tried again; doubles each time."""
     commit_backoff_cap: float = 10.0
+    retain_for: float | None = 7 * 86400.0
+    """How long finished procedures are kept, with all that ran below them; None: for ever."""
+    retain_count: int | None = None
+    """How many of the roots that finished last are kept, however young the others are; None: all."""
+    retain_failed_for: float | None = None
+    """How long those are kept that own poisoned keys or could not be undone; None: until somebody deals with them."""
+    retain_acknowledged: float = 60.0
+    """How long a procedure is kept after `ProcedureManager.acknowledge`."""
+    sweep_interval: float = 30.0
+    """How often finished procedures to be removed are looked for."""
+    priority_ageing: float = 60.0
+    """Waiting for a worker that outweighs one level of priority."""
+    max_running: int | None = None
+    """How many submitted procedures (roots) run at once, from their first step to their end; the others wait."""
+    max_queued: int = 1_000_000
+    """How many unfinished ones are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
+    concurrency: Mapping[str, int] = field(default_factory=dict)
+    """How many procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, by itself."""
+    rate: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """By limit key ``(n, seconds)``: in any span of so many seconds at most n procedures start."""
+    worker_shares: Mapping[str, float] = field(default_factory=dict)
+    """The part of the workers, above 0 to 1, that a class of work may use while others want them; at least one."""
+    reserved_workers: Mapping[str, int] = field(default_factory=dict)
+    """Workers that are kept free for a class of work."""
+    stuck_after: float = 10.0
+    """When every worker has been in its step for so long and work waits, an extra worker is started."""
+    extra_worker_idle: float = 60.0
+    """How long an extra worker may have nothing to do before it is stopped."""
     signing_key: bytes | None = None
     """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory."""
 
     def __post_init__(self) -> None:
-        for name in ("stop_timeout", "boot_timeout", "restart_period", "commit_backoff", "commit_backoff_cap"):
+        self._check_retention()
+        self._check_scheduling()
+        names = ("stop_timeout", "boot_timeout", "restart_period", "commit_backoff", "commit_backoff_cap")
+        for name in (*names, "priority_ageing", "stuck_after", "extra_worker_idle"):
             if not getattr(self, name) > 0:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be a number of seconds above 0"
                 raise ValueError(msg)
         least_of = {"max_frame": 8192, "max_state": 1, "spares": 0, "warm_limit": 0, "restart_limit": 1}
+        least_of |= {"max_dedicated": 1, "log_bytes": 0, "log_bytes_total": 0}
         least_of |= {"max_depth": 0, "max_children": 0, "max_tree": 1}
         for name, least in least_of.items():
             if getattr(self, name) < least:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be at least {least}"
                 raise ValueError(msg)
+        for name in ("recycle_steps", "recycle_age", "recycle_memory"):
+            if (most := getattr(self, name)) is not None and not most > 0:
+                msg = f"Config.{name} is {most!r}; it must be above 0, or None"
+                raise ValueError(msg)
         if self.max_state > self.max_frame - 4096:
             msg = f"Config.max_state ({self.max_state}) must be at least 4096 less than max_frame ({self.max_frame})"
             raise ValueError(msg)
+
+    def _check_retention(self) -> None:
+        for name in ("retain_for", "retain_failed_for", "retain_acknowledged"):
+            seconds = getattr(self, name)
+            if seconds is None and name != "retain_acknowledged":
+                continue
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+                msg = f"Config.{name} is {seconds!r}; it must be a number of seconds, at least 0"
+                raise ValueError(msg)
+        count = self.retain_count
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+            msg = f"Config.retain_count is {count!r}; it must be a number of procedures, at least 0, or None"
+            raise ValueError(msg)
+        if not 0 < self.sweep_interval < math.inf:
+            msg = f"Config.sweep_interval is {self.sweep_interval!r}; it must be a number of seconds above 0"
+            raise ValueError(msg)
+
+    def _check_scheduling(self) -> None:
+        if self.max_running is not None and not _is_count(self.max_running, 1):
+            msg = f"Config.max_running is {self.max_running!r}; it must be a number of procedures, at least 1, or None"
+            raise ValueError(msg)
+        if not _is_count(self.max_queued, 0) or (self.max_running is None and self.max_queued == 0):
+            msg = (
+                f"Config.max_queued is {self.max_queued!r}; it must be a number of procedures, at least 1 "
+                "(or 0 beside a max_running)"
+            )
+            raise ValueError(msg)
+        for name, rule, words in (
+            ("concurrency", _is_capacity, "a number of procedures, at least 1"),
+            ("rate", _is_rate, "(number of starts, seconds), such as (100, 60.0)"),
+            ("worker_shares", _is_share, "above 0 and at most 1"),
+            ("reserved_workers", _is_reservation, "a number of workers"),
+        ):
+            for key, value in dict(getattr(self, name)).items():
+                if not isinstance(key, str) or not 0 < len(key) <= 255 or not rule(value):
+                    msg = f"Config.{name} has {key!r}: {value!r}; it maps names (1 to 255 characters) to {words}"
+                    raise ValueError(msg)
+
+    def scheduling(self, workers: int, max_workers: int) -> Scheduling:
+        """Order, limits and shares of work, as the core is told."""
+        return Scheduling(
+            priority_ageing=self.priority_ageing,
+            max_running=self.max_running,
+            max_queued=self.max_queued,
+            concurrency=dict(self.concurrency),
+            rate={key: (count, float(seconds)) for key, (count, seconds) in self.rate.items()},
+            shares={name: float(share) for name, share in self.worker_shares.items()},
+            reserved=dict(self.reserved_workers),
+            workers=workers,
+            max_workers=max_workers,
+            stuck_after=self.stuck_after,
+            extra_worker_idle=self.extra_worker_idle,
+        )
+
+    @property
+    def retention(self) -> Retention:
+        """How long finished trees are kept, as the core is told."""
+        return Retention(self.retain_for, self.retain_count, self.retain_failed_for, self.retain_acknowledged)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _is_capacity(value: Any) -> bool:
+    return _is_count(value, 1)
+
+
+def _is_reservation(value: Any) -> bool:
+    return _is_count(value, 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 < value <= 1
+
+
+def _is_rate(value: Any) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    return _is_count(value[0], 1) and _is_number(value[1]) and value[1] > 0

@@ -19,8 +19,9 @@
     ├── ProcedureFailed       the procedure: it ended FAILED or ROLLEDBACK
     │   └── ProcedureAborted        it was aborted on request
     ├── StepFailure           why a step failed (the `cause` of a ProcedureFailed)
-    │   ├── WorkerCrashed           the step killed its worker too often
-    │   ├── StepTimeout             the step ran past its wall time
+    │   ├── WorkerEnded             the step's worker did not survive it:
+    │   │   ├── WorkerCrashed           the step killed it too often
+    │   │   └── StepTimeout             it was killed because the step took too long
     │   ├── WaitTimeout             an awaited event did not come in time
     │   ├── DeadlineExceeded        the procedure's deadline passed
     │   ├── DeadlockDetected        a cycle of lock waiting chose this tree as victim
@@ -75,6 +76,7 @@ __all__ = [
     "WaitTimeout",
     "WorkerBootFailed",
     "WorkerCrashed",
+    "WorkerEnded",
 ]
 
 
@@ -156,12 +158,46 @@ class RemoteError(StepFailure):
         self.type_name = type_name
 
 
-class WorkerCrashed(StepFailure):
-    """The step killed its worker process as often as `Limits.crashes` allows."""
+class WorkerEnded(StepFailure):
+    """The step's worker process did not survive it; this is what is known of its end.
+
+    ``kind`` is exit, signal, out-of-memory, memory-limit, timeout, cpu-limit or protocol; ``code`` and ``signal``
+    the exit code, or the signal's name; ``stderr`` its last lines; ``stack`` the Python stacks of that moment;
+    ``peak_rss`` bytes resident at most; ``cpu_time`` CPU seconds of the worker's life; ``duration`` seconds the step
+    ran. "" and None: not known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        traceback_text: str = "",
+        *,
+        kind: str = "",
+        code: int | None = None,
+        signal: str | None = None,
+        stderr: str = "",
+        stack: str = "",
+        peak_rss: int | None = None,
+        cpu_time: float | None = None,
+        duration: float | None = None,
+    ) -> None:
+        super().__init__(message, traceback_text)
+        self.kind = kind
+        self.code = code
+        self.signal = signal
+        self.stderr = stderr
+        self.stack = stack
+        self.peak_rss = peak_rss
+        self.cpu_time = cpu_time
+        self.duration = duration
 
 
-class StepTimeout(StepFailure):
-    """The step ran longer than `Limits.wall_time` seconds and was killed."""
+class WorkerCrashed(WorkerEnded):
+    """The step killed its worker process as often as `Limits.crashes` allows, or exceeded `Limits.memory_hard`."""
+
+
+class StepTimeout(WorkerEnded):
+    """The step ran longer than `Limits.wall_time`, or used more than `Limits.cpu_time`, and was killed."""
 
 
 class WaitTimeout(StepFailure):
@@ -180,7 +216,7 @@ class ProcedureFailed(ActorprocError):
     """The procedure ended `FAILED` or `ROLLEDBACK`.
 
     ``id``, ``state`` ("FAILED" or "ROLLEDBACK") and ``step`` say where; ``cause`` is a `StepFailure`;
-    ``traceback_text`` is the remote traceback.
+    ``traceback_text`` is the remote traceback. ``leftovers`` says, one sentence each, what the rollback did not undo.
     """
 
     def __init__(
@@ -191,8 +227,10 @@ class ProcedureFailed(ActorprocError):
         state: str = "",
         step: int = 0,
         cause: StepFailure | None = None,
+        leftovers: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
+        self.leftovers = leftovers
         self.id = id
         self.state = state
         self.step = step

@@ -12,6 +12,7 @@ from actorproc.errors import (
     StepTimeout,
     WaitTimeout,
     WorkerCrashed,
+    WorkerEnded,
 )
 from actorproc.model.records import ErrorInfo, ProcedureRecord
 
@@ -29,6 +30,20 @@ _CAUSES: dict[str, type[StepFailure]] = {
 def cause_of(error: ErrorInfo) -> StepFailure:
     """The `StepFailure` that a stored error stands for; an exception of user code is a `RemoteError` with its text."""
     kind = _CAUSES.get(error.kind)
+    if kind is not None and issubclass(kind, WorkerEnded) and error.crash is not None:
+        crash = error.crash
+        return kind(
+            error.message,
+            error.traceback,
+            kind=crash.kind,
+            code=crash.code,
+            signal=crash.signal,
+            stderr=crash.stderr,
+            stack=crash.stack,
+            peak_rss=crash.peak_rss,
+            cpu_time=crash.cpu_time,
+            duration=crash.duration,
+        )
     if kind is not None:
         return kind(error.message, error.traceback)
     message = f"{error.type_name}: {error.message}" if error.type_name else error.message
@@ -43,12 +58,14 @@ def failure_of(record: ProcedureRecord) -> ProcedureFailed:
     cause = cause_of(error) if error is not None else None
     where = f" in {error.procedure}" if error is not None and error.procedure not in {"", record.id} else ""
     why = f": {cause}" if cause is not None else ""
+    left = f"; left behind: {', '.join(map(str, record.leftovers))}" if record.leftovers else ""
     failure = kind(
-        f"{record.type_name} {record.id} ended {record.state} at step {step}{where}{why}",
+        f"{record.type_name} {record.id} ended {record.state} at step {step}{where}{why}{left}",
         id=record.id,
         state=str(record.state),
         step=step,
         cause=cause,
+        leftovers=tuple(map(str, record.leftovers)),
     )
     failure.__cause__ = cause
     return failure

@@ -6,17 +6,21 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
-from actorproc.model.records import ErrorInfo, LockRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.records import ErrorInfo, Leftover, LockRecord, PoisonRecord, ProcedureRecord
 from actorproc.model.states import Phase, ProcedureState
 
 __all__ = [
+    "AuditInfo",
     "Health",
     "LockInfo",
     "LockWaiterInfo",
     "PoisonInfo",
     "ProcedureInfo",
+    "ProcedureTree",
     "SlotHealth",
+    "as_text",
     "info_of",
     "lock_info_of",
     "mode_name",
@@ -57,11 +61,43 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | None
     progress: float | None
     error: ErrorInfo | None
+    message: str | None = None
+    """What the running step said last, with its progress."""
+    leftovers: tuple[Leftover, ...] = ()
+    """What its rollback did not undo, of its members too when it is the top of what failed; the first hundred."""
+    paused: str | None = None
+    """Why an operator paused this very procedure; None: it is not paused."""
+    bypassed: bool = False
+    """An operator ended it as if it had succeeded."""
+    event: str | None = None
+    """The event it waits for."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
+        return plain_dict(self)
+
+
+class ProcedureTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A procedure with those it started, in the order it started them."""
+
+    info: ProcedureInfo
+    children: tuple[ProcedureTree, ...] = ()
+    omitted: int = 0
+    """Children that are left out, because the tree is larger than the limit; what is below them is not counted."""
+
+    @property
+    def omitted_below(self) -> int:
+        """Procedures known to be left out in all of this tree."""
+        return self.omitted + sum(child.omitted_below for child in self.children)
+
+    @property
+    def size(self) -> int:
+        """Procedures shown in this tree, this one included."""
+        return 1 + sum(child.size for child in self.children)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
 
 
 class LockWaiterInfo(NamedTuple):
@@ -96,9 +132,25 @@ class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        plain["waiters"] = [waiter._asdict() for waiter in self.waiters]
-        return plain
+        return plain_dict(self)
+
+
+class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Something an operator asked for and was granted."""
+
+    id: str | None
+    """The procedure; None: the manager itself."""
+    at: float
+    """Epoch seconds (UTC)."""
+    verb: str
+    """abort, retry, bypass, rollback, pause, resume, clear-poison."""
+    reason: str | None
+    detail: str
+    """With what: by force, which key, from where a retry went on."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
 
 
 class PoisonInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +163,12 @@ class PoisonInfo(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Epoch seconds (UTC)."""
     reason: str
+    others: tuple[str, ...] = ()
+    """Ids of those who poisoned it besides; it is free when all of them took it back."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
+        return plain_dict(self)
 
 
 class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +185,7 @@ class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A report that a supervisor of the host can act on; times in seconds.
 
-    `status`: "running", "paused", "degraded" (some worker slots are parked, or
+    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots are parked, or
     damaged procedures stand still), "storage-trouble" (commits are refused
     and retried), "failed" (no worker can be started any more), "broken" (a bug stopped the manager), "stopped".
     """
@@ -150,11 +203,19 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     slowest_commit: float
     stale_results: int
     """Answers dropped because their step had been given to somebody else."""
+    paused: str | None = None
+    """Why an operator paused it; None: it is not paused."""
+    limits: str = "none"
+    """How `Limits.memory_hard` is enforced: "cgroup" by the kernel, "rlimit" by sampling; "none" when stopped."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
 
     @property
     def ok(self) -> bool:
         """Everything works as it should."""
-        return self.status in {"running", "paused"}
+        return self.status in {"running", "paused", "gated"}
 
     @classmethod
     def stopped(cls) -> Health:
@@ -208,7 +269,14 @@ def mode_name(mode: LockMode) -> ModeName:
 
 def poison_info_of(poison: PoisonRecord) -> PoisonInfo:
     """The public view of a poisoned key."""
-    return PoisonInfo(path=poison.path, by=poison.by, root=poison.root, at=poison.at, reason=poison.reason)
+    return PoisonInfo(
+        path=poison.path,
+        by=poison.by,
+        root=poison.root,
+        at=poison.at,
+        reason=poison.reason,
+        others=tuple(name for name, _ in poison.others),
+    )
 
 
 def info_of(
@@ -217,6 +285,7 @@ def info_of(
     reason: str | None,
     children: dict[str, int],
     progress: float | None = None,
+    message: str | None = None,
 ) -> ProcedureInfo:
     """The public view of a head."""
     return ProcedureInfo(
@@ -244,5 +313,15 @@ def info_of(
         due_at=record.due_at,
         deadline=record.deadline,
         progress=progress,
-        error=record.error,
+        error=as_text(record.error),
+        message=message,
+        leftovers=record.leftovers,
+        paused=record.paused,
+        bypassed=record.bypassed,
+        event=record.event,
     )
+
+
+def as_text(error: ErrorInfo | None) -> ErrorInfo | None:
+    """Without the exception's own bytes, which are for the one who called."""
+    return error if error is None or not error.pickled else msgspec.structs.replace(error, pickled=b"")

@@ -14,12 +14,19 @@ from actorproc.actors.clock import Clock, SystemClock
 from actorproc.actors.tree import EngineTree
 from actorproc.arguments import (
     check_workers,
+    checked_max_workers,
 )
+from actorproc.changes import ProcedureEvent
 from actorproc.config import Config
+from actorproc.control.server import ControlServer
 from actorproc.errors import ActorprocError
+from actorproc.facade.keeping import Keeping
+from actorproc.facade.repairing import Repairing
+from actorproc.facade.scaling import Scaling
 from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
+from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
@@ -28,26 +35,29 @@ from actorproc.store.base import ProcedureStore
 from actorproc.store.lmdb import Durability, LmdbStore
 from actorproc.workers.base import WorkerPool
 from actorproc.workers.local_pool import LocalPool
+from actorproc.workers.logbook import LogBook
 
 __all__ = ["ProcedureManager"]
 
 logger = logging.getLogger("actorproc")
 
-_C = TypeVar("_C", bound=type)
+_C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 _T = TypeVar("_T")
 _List = list
 """`ProcedureManager.list` hides the builtin inside the class."""
 
 
-class ProcedureManager(Submitting, Verbs):
+class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     ``path`` is that directory. ``procedures`` are classes to register at once. ``workers`` is the number of worker
-    processes, default `os.cpu_count()`. ``store`` replaces the store on disk (then ``path`` and ``durability`` are
-    not used). ``environment`` is a factory called once in each worker; what it returns is ``ctx.env``. ``preload``
+    processes, default `os.cpu_count()`; up to ``max_workers`` (default twice as many) while all are stuck in
+    long steps and work waits (`Config.stuck_after`). ``store`` replaces the store on disk (then ``path`` and
+    ``durability`` are not used). ``environment`` is a factory called once in each worker; what it returns is ``ctx.env``. ``preload``
     names modules each worker imports before its first step. ``on_fatal`` is called with the error when no worker
     can be started any more or a bug stopped the engine. ``durability`` is "power" (a commit survives a power cut)
-    or "process" (it survives any kill, not a power cut).
+    or "process" (it survives any kill, not a power cut). ``on_event`` is called with each `ProcedureEvent`, on the
+    manager's thread for callbacks; what it raises is logged, what it cannot take in time is dropped and counted.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
     """
@@ -56,13 +66,15 @@ class ProcedureManager(Submitting, Verbs):
         self,
         path: str | os.PathLike[str],
         *,
-        procedures: Iterable[type] = (),
+        procedures: Iterable[type | ProcedureFunction[..., Any]] = (),
         workers: int | None = None,
+        max_workers: int | None = None,
         store: ProcedureStore | None = None,
         config: Config | None = None,
         environment: Callable[[], Any] | None = None,
         preload: Sequence[str] = (),
         on_fatal: Callable[[ActorprocError], None] | None = None,
+        on_event: Callable[[ProcedureEvent], object] | None = None,
         durability: Durability = "power",
         clock: Clock | None = None,
     ) -> None:
@@ -73,11 +85,13 @@ class ProcedureManager(Submitting, Verbs):
             msg = "the path of a manager is empty; give a directory of its own, such as 'state'"
             raise ValueError(msg)
         self._slots = workers if workers is not None else os.cpu_count() or 1
+        self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
         self._config = config if config is not None else Config()
         self._environment = environment
         self._preload = tuple(preload)
         self._on_fatal = on_fatal
+        self._on_event = on_event
         self._durability = durability
         self._clock = clock if clock is not None else SystemClock()
         self._types = Registration(self._path if store is None else None, self._config.signing_key)
@@ -88,8 +102,11 @@ class ProcedureManager(Submitting, Verbs):
             self.register(procedure_class)
 
     # ------------------------------------------------------------ life
-    def start(self) -> Self:
+    def start(self, gated: bool = False) -> Self:
         """Own the directory, recover what was unfinished, start the workers; returns the manager.
+
+        With ``gated`` everything is recovered, locks are held and submits are accepted, but nothing runs until
+        `open` is called: for when what the procedures need is not up yet.
 
         Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `WorkerBootFailed` with the workers'
         traceback. Starting a started manager does nothing.
@@ -103,15 +120,31 @@ class ProcedureManager(Submitting, Verbs):
                 store=store if store is not None else LmdbStore(self._path, durability=self._durability),
                 make_pool=self._make_pool,
                 slots=self._slots,
+                max_slots=self._max_slots,
                 config=self._config,
                 clock=self._clock,
                 on_fatal=self._on_fatal,
+                on_event=self._on_event,
+                gated=gated,
             )
             self._pid = os.getpid()
             tree.start(self._types.definitions)
             self._types.attach(tree)
+            self._open_control(tree)
             self._tree = tree
         return self
+
+    def _open_control(self, tree: EngineTree) -> None:
+        """Let other processes of this user in, when there is a directory for the socket."""
+        if self._given_store is not None or not self._config.control:
+            return
+        server = ControlServer(tree, self._path, self._config)
+        try:
+            server.start()
+        except BaseException:
+            tree.stop(drain=False, timeout=self._config.stop_timeout)
+            raise
+        tree.at_close.append(server.close)
 
     def _make_pool(self, epoch: int) -> WorkerPool:
         environment = self._environment
@@ -122,6 +155,10 @@ class ProcedureManager(Submitting, Verbs):
             environment=pickled_by_value(environment) if environment is not None else None,
             max_frame=self._config.max_frame,
             warm_limit=self._config.warm_limit,
+            recycle_steps=self._config.recycle_steps,
+            recycle_age=self._config.recycle_age,
+            recycle_memory=self._config.recycle_memory,
+            book=LogBook(self._config.log_bytes, self._config.log_bytes_total),
         )
 
     def stop(self, drain: bool = True, timeout: float | None = None) -> None:
@@ -154,7 +191,7 @@ class ProcedureManager(Submitting, Verbs):
 
     # ------------------------------------------------------------ types
     def register(self, procedure_class: _C) -> _C:
-        """Make a class known, before or after `start`; what was parked for it goes on. Usable as a decorator."""
+        """Make a class or a `procedure` function known, before or after `start`; what was parked for it goes on. Usable as a decorator."""
         self._types.register(procedure_class)
         return procedure_class
 

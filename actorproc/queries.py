@@ -4,50 +4,88 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Protocol
 
-from actorproc.actors.callers import children_by_state
-from actorproc.actors.messages import Described, Ending, ManagerStatus, SlotStatus
+from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
 from actorproc.core.lock_report import WaitersByNode
 from actorproc.core.lock_table import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, StoreDamaged, UnknownProcedure
 from actorproc.info import (
+    AuditInfo,
     Health,
     LockInfo,
     LockWaiterInfo,
     PoisonInfo,
     ProcedureInfo,
+    ProcedureTree,
     SlotHealth,
     info_of,
     lock_info_of,
     mode_name,
     poison_info_of,
 )
-from actorproc.model.ids import check_id
-from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
-from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.store.base import ProcedureStore
-from actorproc.workers.base import WorkerInfo, WorkerPool
+from actorproc.listing import ListFilter, children_by_state
+from actorproc.metrics import Metrics
+from actorproc.model.ids import StepToken, WorkerId, check_id
+from actorproc.model.policies import LockMode
+from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.states import TERMINAL, Phase
+from actorproc.step_log import StepInfo, step_info_of
+from actorproc.store.base import RecordStore
+from actorproc.workers.base import WorkerInfo
+from actorproc.workers.logbook import LogEntry
 
-__all__ = ["Engine", "Queries"]
+__all__ = ["Engine", "Queries", "Source", "StoredQueries", "Workers"]
 
 _CHUNK = 256
 """Heads described in one message to the manager, so that a long list does not hold it up."""
 
 
-class Engine(Protocol):
-    """A running engine, as queries use it."""
+class Source(Protocol):
+    """A store, and what is known of its procedures besides."""
 
-    store: ProcedureStore
-    pool: WorkerPool
+    @property
+    def store(self) -> RecordStore:
+        """Where they are stored."""
+        ...
 
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
-        """The live view of these heads."""
+        """These heads with what they are doing."""
         ...
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue."""
+        ...
+
+
+class Workers(Protocol):
+    """The workers of a running engine, as queries use them."""
+
+    @property
+    def limits(self) -> str:
+        """How hard memory limits are enforced."""
+        ...
+
+    def facts(self) -> dict[WorkerId, WorkerInfo]:
+        """Live workers."""
+        ...
+
+    def stack(self, token: StepToken) -> str:
+        """The Python stack of a running step."""
+        ...
+
+    def logs(self, procedure: str) -> list[LogEntry]:
+        """What a procedure printed and logged."""
+        ...
+
+
+class Engine(Source, Protocol):
+    """A running engine, as queries use it; in this process or in another one."""
+
+    @property
+    def pool(self) -> Workers:
+        """Its workers."""
         ...
 
     def dangling_locks(self) -> list[tuple[LockRecord, str]]:
@@ -58,17 +96,21 @@ class Engine(Protocol):
         """The manager's report; None when it does not answer."""
         ...
 
+    def metrics(self) -> ManagerMetrics:
+        """The manager's counters."""
+        ...
+
     def slots(self) -> tuple[SlotStatus, ...]:
         """The supervisor's report; empty when it does not answer."""
         ...
 
 
-class Queries:
-    """Reads for callers, in their own threads."""
+class StoredQueries:
+    """What can be asked of any store, whether its engine runs here, elsewhere, or not at all."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._store = engine.store
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._store = source.store
 
     def head(self, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure id
         """The stored head; raises `UnknownProcedure`, and `InvalidId` for what can be no id."""
@@ -92,66 +134,75 @@ class Queries:
         """One procedure as it is now."""
         return self._infos((self.head(id),))[0]
 
-    def listed(
-        self,
-        *,
-        state: ProcedureState | None,
-        type_name: str | None,
-        root: str | None,
-        tag: str | None,
-        owner: str | None,
-        limit: int | None,
-        after: str | None,
-    ) -> list[ProcedureInfo]:
-        """Procedures in submit order that match all given filters."""
-        _check_filters(limit, {"type_name": type_name, "tag": tag, "owner": owner})
-        for name in (root, after):
-            if name is not None:
-                check_id(name)
-        heads: Iterable[ProcedureRecord] = self._store.scan(
-            state=state, type_name=type_name, root=root, tag=tag, after=after, skip_damaged=True
-        )
-        if owner is not None:
-            heads = (head for head in heads if head.owner == owner)
-        found = list(itertools.islice(heads, limit))
+    def listed(self, wanted: ListFilter) -> list[ProcedureInfo]:
+        """Procedures in submit order, or newest first, that match all filters."""
+        heads = wanted.heads(self._store)
         infos: list[ProcedureInfo] = []
-        for start in range(0, len(found), _CHUNK):
-            infos += self._infos(tuple(found[start : start + _CHUNK]))
-        return infos
+        while wanted.limit is None or len(infos) < wanted.limit:
+            room = _CHUNK if wanted.limit is None or wanted.phases else min(_CHUNK, wanted.limit - len(infos))
+            chunk = tuple(itertools.islice(heads, room))
+            if not chunk:
+                break
+            infos += self._infos(chunk, wanted.phases)
+        return infos[: wanted.limit]
 
-    def _infos(self, records: tuple[ProcedureRecord, ...]) -> list[ProcedureInfo]:
+    def _infos(
+        self, records: tuple[ProcedureRecord, ...], phases: frozenset[Phase] | None = None
+    ) -> list[ProcedureInfo]:
         return [
-            info_of(seen.record, seen.phase, seen.reason, children_by_state(self._store, seen.record), seen.progress)
-            for seen in self._engine.describe(records)
+            info_of(
+                seen.record,
+                seen.phase,
+                seen.reason,
+                children_by_state(self._store, seen.record),
+                seen.progress,
+                seen.message,
+            )
+            for seen in self._source.describe(records)
+            if phases is None or seen.phase in phases
         ]
 
-    def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
+    def tree(self, id: str, limit: int) -> ProcedureTree:  # noqa: A002
+        """A procedure and at most `limit` - 1 of those below it, level by level."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            msg = f"tree(limit=…) is a number of procedures, at least 1, not {limit!r:.60}"
+            raise ValueError(msg)
+        heads = {id: self.head(id)}
+        below: dict[str, list[str]] = {}
+        omitted: dict[str, int] = {}
+        for name in _growing(heads):
+            if not heads[name].children:
+                continue
+            if len(heads) >= limit:
+                omitted[name] = heads[name].children
+                continue
+            links = self._store.children(name)
+            shown = below[name] = []
+            for link in links[: max(0, limit - len(heads))]:
+                child = self._head_or_none(link.child)
+                if child is not None:
+                    heads[link.child] = child
+                    shown.append(link.child)
+            omitted[name] = len(links) - len(shown)
+        infos: dict[str, ProcedureInfo] = {}
+        for chunk in _chunks(list(heads.values())):
+            infos.update((info.id, info) for info in self._infos(chunk))
+        trees: dict[str, ProcedureTree] = {}
+        for name in reversed(heads):  # children come after their parents
+            children = tuple(trees[child] for child in below.get(name, ()))
+            trees[name] = ProcedureTree(info=infos[name], children=children, omitted=omitted.get(name, 0))
+        return trees[id]
+
+    def steps(self, id: str) -> list[StepInfo]:  # noqa: A002
         """The step log."""
         self.head(id)
-        return self._store.steps(id)
+        return [step_info_of(record) for record in self._store.steps(id)]
 
     def locks(self, now: float) -> list[LockInfo]:
         """The lock table at `now`, with the live queues."""
-        queue = WaitersByNode(self._engine.lock_waiters())
+        queue = WaitersByNode(self._source.lock_waiters(), _shown_waiter)
         head_of = functools.cache(self._head_or_none)
-        return [
-            lock_info_of(
-                lock,
-                head_of(lock.holder),
-                now,
-                waiters=tuple(
-                    LockWaiterInfo(waiter.procedure, mode_name(mode), waiter.ticket) for waiter, mode in queue.of(lock)
-                ),
-            )
-            for lock in self._store.locks()
-        ]
-
-    def dangling_locks(self, now: float) -> list[LockInfo]:
-        """Locks that nobody will give up, or of which store and memory disagree, each with its reason."""
-        return [
-            lock_info_of(lock, self._head_or_none(lock.holder), now, reason=reason)
-            for lock, reason in self._engine.dangling_locks()
-        ]
+        return [lock_info_of(lock, head_of(lock.holder), now, waiters=queue.of(lock)) for lock in self._store.locks()]
 
     def _head_or_none(self, id: str) -> ProcedureRecord | None:  # noqa: A002
         """The stored head; None too when it cannot be read."""
@@ -160,9 +211,43 @@ class Queries:
         except StoreDamaged:
             return None
 
+    def audit(self, id: str | None) -> list[AuditInfo]:  # noqa: A002
+        """What operators asked for: of a procedure, or of the manager."""
+        rows = self._store.audit("" if id is None else self.head(id).id)
+        return [AuditInfo(id=id, at=row.at, verb=row.verb, reason=row.reason, detail=row.detail) for row in rows]
+
     def poisons(self) -> list[PoisonInfo]:
         """The poisoned keys."""
         return [poison_info_of(poison) for poison in self._store.poisons()]
+
+
+class Queries(StoredQueries):
+    """Reads of a running engine for callers, in their own threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._engine = engine
+
+    def dangling_locks(self, now: float) -> list[LockInfo]:
+        """Locks that nobody will give up, or of which store and memory disagree, each with its reason."""
+        return [
+            lock_info_of(lock, self._head_or_none(lock.holder), now, reason=reason)
+            for lock, reason in self._engine.dangling_locks()
+        ]
+
+    def stack(self, id: str) -> str:  # noqa: A002
+        """The Python stack of the running step; "" when none runs."""
+        self.head(id)
+        status = self._engine.manager_status()
+        for token in status.running if status is not None else ():
+            if token.procedure == id:
+                return self._engine.pool.stack(token)
+        return ""
+
+    def logs(self, id: str) -> list[LogEntry]:  # noqa: A002
+        """What is kept of the output."""
+        self.head(id)
+        return self._engine.pool.logs(id)
 
     def workers(self) -> list[WorkerInfo]:
         """Every worker process and the step in it."""
@@ -212,14 +297,16 @@ class Queries:
             down = manager.storage_down_for or 0.0
             problems.append(f"commits are refused since {down:.1f} s and retried: {manager.storage_error}")
             status = "storage-trouble" if failure is None else status
-        elif not manager.dispatching and failure is None:
+        elif manager.gated and failure is None:
+            status = "gated"
+        elif (manager.paused is not None or not manager.dispatching) and failure is None:
             status = "paused"
         for reason in manager.damaged if manager is not None else ():
             problems.append(reason)
             status = "degraded" if status == "running" else status
         for slot in parked:
             problems.append(f"worker slot {slot.slot} is parked: {slot.reason}")
-            status = "degraded" if status in {"running", "paused"} else status
+            status = "degraded" if status in {"running", "paused", "gated"} else status
         return Health(
             status=status,
             problems=tuple(problems),
@@ -239,14 +326,49 @@ class Queries:
             last_commit=manager.last_commit if manager is not None else 0.0,
             slowest_commit=manager.slowest_commit if manager is not None else 0.0,
             stale_results=manager.stale_results if manager is not None else 0,
+            paused=manager.paused if manager is not None else None,
+            limits=self._engine.pool.limits,
+        )
+
+    def metrics(self, now: float) -> Metrics:
+        """All counters at `now`."""
+        found = self._engine.metrics()
+        size = self._store.size()
+        return Metrics(
+            at=now,
+            uptime=found.uptime,
+            procedures=found.procedures,
+            steps=found.steps,
+            replayed=found.replayed,
+            stale_results=found.stale_results,
+            commits=found.commits,
+            queued=found.queued,
+            in_hand=found.in_hand,
+            lock_waiting=found.lock_waiting,
+            workers=found.workers,
+            workers_busy=found.workers_busy,
+            worker_restarts=sum(slot.restarts for slot in self._engine.slots()),
+            store_bytes=size.file,
+            store_used_bytes=size.used,
+            store_procedures=size.procedures,
+            watchers=found.watchers,
+            events_lost=found.events_lost,
+            **found.histograms,
         )
 
 
-def _check_filters(limit: object, texts: dict[str, object]) -> None:
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-        msg = f"list(limit=…) is a number of procedures, at least 0, or None, not {limit!r:.60}"
-        raise ValueError(msg)
-    for name, text in texts.items():
-        if text is not None and not isinstance(text, str):
-            msg = f"list({name}=…) is a string or None, not {text!r:.60}"
-            raise TypeError(msg)
+def _shown_waiter(waiter: LockWaiter, mode: LockMode) -> LockWaiterInfo:
+    return LockWaiterInfo(waiter.procedure, mode_name(mode), waiter.ticket)
+
+
+def _growing(heads: dict[str, ProcedureRecord]) -> Iterator[str]:
+    """The keys of a dictionary that grows meanwhile, in order."""
+    seen = 0
+    while seen < len(heads):
+        for name in list(itertools.islice(heads, seen, None)):
+            seen += 1
+            yield name
+
+
+def _chunks(records: list[ProcedureRecord]) -> Iterator[tuple[ProcedureRecord, ...]]:
+    return (tuple(records[start : start + _CHUNK]) for start in range(0, len(records), _CHUNK))

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from actorproc.errors import UnknownType
 from actorproc.model.definitions import Definition
+from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import TypeRegistry, TypeRuntime, decode_value
 from actorproc.procedure.shipping import definition_of
@@ -41,8 +43,13 @@ class Registration:
         self._definitions: dict[str, Definition] = {}
         self._listener: TypeListener | None = None
 
-    def register(self, procedure_class: type) -> None:
-        """Make a class known, with those it `uses`."""
+    @property
+    def signing_key(self) -> bytes:
+        """What signs pickled states; final once the store is owned."""
+        return self._key
+
+    def register(self, procedure_class: type | ProcedureFunction[..., Any]) -> None:
+        """Make a class, or a function's, known, with those it `uses`."""
         self._announce(self._registry.register(procedure_class), again=True)
 
     def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
@@ -56,9 +63,15 @@ class Registration:
         return runtime
 
     def decode_output(self, type_name: str, output: bytes) -> Any:
-        """An output as the value it was; plain data when the type is not known here."""
+        """An output as the value it was; plain data needs no class. Raises `UnknownType` when one must be registered."""
         runtime = self._registry.get(type_name)
-        return runtime.decode_output(output) if runtime is not None else decode_value(output)
+        if runtime is not None:
+            return runtime.decode_output(output)
+        try:
+            return decode_value(output)
+        except ValueError as error:
+            msg = f"the output is made of classes that are known once {type_name!r} is registered: {error}"
+            raise UnknownType(msg) from error
 
     def definitions(self) -> tuple[Definition, ...]:
         """All that is registered, with the key of the store. Call it once the store is owned."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from actorproc.store.directory import KEY_FILE as FILE_NAME
+
 __all__ = ["FILE_NAME", "keep_key", "read_key"]
 
-FILE_NAME = "signing.key"
 _SIZE = 32
 
 

@@ -6,17 +6,32 @@ import copy
 
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger
-from actorproc.actors.messages import Described, Ending, FindDangling, ManagerStatus, Watch
+from actorproc.actors.messages import (
+    Described,
+    Ending,
+    FindDangling,
+    ManagerMetrics,
+    ManagerStatus,
+    Subscribe,
+    TakeMetrics,
+    Watch,
+)
+from actorproc.actors.meters import Meters
 from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
+from actorproc.actors.watching import Observer
 from actorproc.core.lock_report import dangling
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
 from actorproc.info import ProcedureInfo, info_of
+from actorproc.listing import children_by_state
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
 from actorproc.store.base import ProcedureStore
 
-__all__ = ["CallerDesk", "children_by_state"]
+__all__ = ["CallerDesk"]
+
+
+_AT_WORK = frozenset({Phase.RUNNING, Phase.ROLLING_BACK})
 
 
 class CallerDesk:
@@ -28,6 +43,7 @@ class CallerDesk:
         self._ledger = ledger
         self._waiters = waiters
         self._clock = clock
+        self._started = clock.monotonic()
 
     def watch(self, message: Watch) -> None:
         """Tell the procedure's end now, or when it comes."""
@@ -37,14 +53,58 @@ class CallerDesk:
             fail_future(message.future, error)
 
     def _watch(self, message: Watch) -> None:
+        live = self._ring.core.view(message.id)
+        if live is not None and live.state not in TERMINAL:
+            self._waiters.add(message.id, message.future)
+            return
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
         record = self._store.procedure(message.id)
         if record is not None and record.state in TERMINAL:
             settle_future(message.future, Ending(record, self._store.step(record.id, record.records)))
-        elif record is not None or self._ring.core.view(message.id) is not None:
+        elif record is not None or live is not None:
             self._waiters.add(message.id, message.future)
         else:
             fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
+
+    def subscribe(self, message: Subscribe, observer: Observer) -> None:
+        """Begin to tell a watcher what changes. Called between two commits."""
+        name = message.subscription.id
+        record, parked = None, None
+        try:
+            if name is not None:
+                record = self._store.procedure(name)
+                if record is None:
+                    fail_future(message.future, UnknownProcedure(f"no procedure has the id {name!r}"))
+                    return
+                phase, reason = self._ring.core.phase(record)
+                parked = reason if phase is Phase.PARKED else None
+        except EngineError as error:
+            fail_future(message.future, error)
+            return
+        observer.subscribe(message.subscription, message.since, record, parked)
+        settle_future(message.future, None)
+
+    def metrics(self, message: TakeMetrics, meters: Meters, observer: Observer) -> None:
+        """Copy the counters."""
+        core = self._ring.core
+        lines = [line for line in self._ledger.lines.values() if not line.dead]
+        found = ManagerMetrics(
+            uptime=self._clock.monotonic() - self._started,
+            procedures=meters.procedures(),
+            steps=meters.steps(),
+            histograms=meters.histograms(),
+            replayed=meters.replayed,
+            stale_results=core.stale_results,
+            commits=self._ring.commits,
+            queued=core.queued,
+            in_hand=core.in_hand,
+            lock_waiting=len(core.lock_waiters()),
+            workers=len(lines),
+            workers_busy=sum(bool(line.queue) for line in lines),
+            watchers=observer.watchers,
+            events_lost=observer.events_lost,
+        )
+        settle_future(message.future, found)
 
     def describe(self, record: ProcedureRecord) -> Described:
         """A stored head as it is now."""
@@ -55,8 +115,8 @@ class CallerDesk:
         if live is not None and live.state not in TERMINAL:
             record = copy.copy(live)
         phase, reason = self._ring.core.phase(record)
-        progress = self._ledger.progress(record.id) if phase in {Phase.RUNNING, Phase.ROLLING_BACK} else None
-        return Described(record, phase, reason, progress)
+        progress, said = self._ledger.progress(record.id) if phase in _AT_WORK else (None, None)
+        return Described(record, phase, reason, progress, said)
 
     def find_dangling(self, message: FindDangling) -> None:
         """Compare the stored locks with memory, which is ahead of the store by what is not committed yet."""
@@ -75,7 +135,8 @@ class CallerDesk:
     def info(self, record: ProcedureRecord) -> ProcedureInfo:
         """The public view of a stored head, for a step that asks."""
         seen = self.describe(record)
-        return info_of(seen.record, seen.phase, seen.reason, children_by_state(self._store, seen.record), seen.progress)
+        children = children_by_state(self._store, seen.record)
+        return info_of(seen.record, seen.phase, seen.reason, children, seen.progress, seen.message)
 
     def status(self, trouble: BaseException | None, since: float) -> ManagerStatus:
         """The manager's own report; `trouble` is why the store refuses writes, since that monotonic time."""
@@ -90,19 +151,7 @@ class CallerDesk:
             stale_results=self._ring.core.stale_results,
             damaged=self._ring.core.damaged,
             dispatching=self._ring.dispatching,
+            paused=self._ring.core.paused,
+            gated=self._ring.gated,
+            running=self._ledger.running(),
         )
-
-
-def children_by_state(store: ProcedureStore, record: ProcedureRecord) -> dict[str, int]:
-    """How many children of a procedure are in which state; those whose heads cannot be read count as "damaged"."""
-    counts: dict[str, int] = {}
-    if record.children:
-        for link in store.children(record.id):
-            try:
-                child = store.procedure(link.child)
-            except StoreDamaged:
-                counts["damaged"] = counts.get("damaged", 0) + 1
-                continue
-            if child is not None:
-                counts[str(child.state)] = counts.get(str(child.state), 0) + 1
-    return counts

@@ -8,24 +8,29 @@ from collections.abc import Callable
 from actorproc.actors.batch import Batch
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger, Line
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import AddSlot, Ending, RetireSlot
 from actorproc.actors.replies import ReplyTable, Waiters
 from actorproc.actors.types import TypeTable
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import (
+    AddWorker,
     AnswerWorker,
     AskAbort,
     Command,
     KillWorker,
     Reply,
     Resolve,
+    RetireWorker,
     RunStep,
+    StartWorker,
+    StopWorker,
     TakeBack,
 )
 from actorproc.model.events import Event, StepEnded
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import StepRecord
+from actorproc.model.states import TERMINAL
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import WorkerPool
 from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run, TakeBackSteps, ToWorker
@@ -51,7 +56,11 @@ class Dispatcher:
         replies: ReplyTable,
         waiters: Waiters,
         clock: Clock,
+        hire: Callable[[str], None],
+        staff: Callable[[AddSlot | RetireSlot], None],
     ) -> None:
+        self._staff = staff
+        self._hire = hire
         self._pool = pool
         self._store = store
         self._ledger = ledger
@@ -70,6 +79,10 @@ class Dispatcher:
             TakeBack: self._take_back,  # type: ignore[dict-item]
             AskAbort: self._ask_abort,  # type: ignore[dict-item]
             KillWorker: self._kill_worker,  # type: ignore[dict-item]
+            StartWorker: self._start_worker,  # type: ignore[dict-item]
+            StopWorker: self._stop_worker,  # type: ignore[dict-item]
+            AddWorker: self._add_worker,  # type: ignore[dict-item]
+            RetireWorker: self._retire_worker,  # type: ignore[dict-item]
         }
 
     def act(self, batch: Batch) -> list[Event]:
@@ -127,8 +140,8 @@ class Dispatcher:
             return
         write = batch.head(command.id)
         record = write.record if write is not None else self._store.procedure(command.id)
-        if record is None:
-            return
+        if record is None or record.state not in TERMINAL:
+            return  # retried already: who waits, waits for the new run
         closing = batch.step(command.id, record.records)
         self._waiters.resolve(Ending(record, closing or self._closing(command.id, record.records)))
 
@@ -149,6 +162,20 @@ class Dispatcher:
         line.killed = command.token
         grace = line.queue[command.token].grace
         self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
+
+    def _start_worker(self, command: StartWorker, _batch: Batch) -> None:
+        self._hire(command.procedure)
+
+    def _stop_worker(self, command: StopWorker, _batch: Batch) -> None:
+        self._flush()
+        self._pool.stop(command.worker)
+
+    def _add_worker(self, _command: AddWorker, _batch: Batch) -> None:
+        self._staff(AddSlot())
+
+    def _retire_worker(self, command: RetireWorker, _batch: Batch) -> None:
+        self._flush()
+        self._staff(RetireSlot(command.worker))
 
     # ------------------------------------------------------------ parts of a step's frame
     def _post_run(self, line: Line, command: RunStep, state: StepRecord | None) -> None:
@@ -180,6 +207,8 @@ class Dispatcher:
                 children_step=command.children_step,
                 unit=command.unit,
                 event=command.event,
+                recovered=command.recovered,
+                limits=command.limits if command.limits is not None and command.limits.concerns_worker else None,
             ),
         )
 

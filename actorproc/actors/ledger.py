@@ -20,7 +20,20 @@ __all__ = ["Ledger", "Line"]
 class Line:
     """One live worker as the manager sees it."""
 
-    __slots__ = ("dead", "held", "killed", "known", "message", "progress", "queue", "ready", "since", "types", "why")
+    __slots__ = (
+        "begun",
+        "dead",
+        "held",
+        "killed",
+        "kind",
+        "known",
+        "queue",
+        "ready",
+        "said",
+        "since",
+        "types",
+        "why",
+    )
 
     def __init__(self, ready: WorkerReady) -> None:
         self.ready = ready
@@ -36,14 +49,33 @@ class Line:
         self.killed: StepToken | None = None
         """The step it is being killed for."""
         self.why = ""
-        """In words, when it is killed for a time limit."""
-        self.progress: float | None = None
-        self.message: str | None = None
+        """In words, when it is killed for a limit."""
+        self.kind = ""
+        """Which limit, as the crash report names it."""
+        self.begun: dict[StepToken, tuple[int, float]] = {}
+        """Steps that run beside each other: their threads, and the monotonic times when they began."""
+        self.said: dict[StepToken, tuple[float | None, str | None]] = {}
+        """What unanswered steps told last of their progress, as a number and in words."""
 
     @property
     def running(self) -> RunStep | None:
         """The first unanswered step; it has begun, or will as soon as the worker reads it."""
         return next(iter(self.queue.values()), None)
+
+    @property
+    def is_threaded(self) -> bool:
+        """What is in `queue` runs at once, on threads of the worker."""
+        first = self.running
+        return first is not None and first.limits is not None and first.limits.threads > 1
+
+    def step_on(self, thread: int) -> StepToken | None:
+        """The step that runs on this thread of the worker."""
+        return next((token for token, (ident, _) in self.begun.items() if ident == thread), None)
+
+    def started(self, token: StepToken) -> float:
+        """Monotonic time when a step began, as far as is known."""
+        begun = self.begun.get(token)
+        return begun[1] if begun is not None else self.since
 
 
 class Ledger:
@@ -53,6 +85,8 @@ class Ledger:
         self.lines: dict[WorkerId, Line] = {}
         self._limited = 0
         """Unanswered steps with a wall time: without any there is nothing to watch."""
+        self._sampled = 0
+        """Unanswered steps with limits that are sampled."""
 
     def join(self, ready: WorkerReady) -> None:
         """A worker booted."""
@@ -69,6 +103,7 @@ class Ledger:
         line.held[command.token] = None
         if command.wall_time is not None:
             self._limited += 1
+        self._sampled += _is_sampled(command)
         return line
 
     def answered(self, token: StepToken, now: float) -> RunStep | None:
@@ -79,7 +114,10 @@ class Ledger:
         command = line.queue.pop(token, None)
         if command is not None:
             line.since = now
-            line.progress = line.message = None
+            line.said.pop(token, None)
+            line.begun.pop(token, None)
+            if not line.dead:
+                self._sampled -= _is_sampled(command)
             if command.wall_time is not None and not line.dead:
                 self._limited -= 1
         return command
@@ -90,6 +128,7 @@ class Ledger:
         if line is not None:
             line.dead = True
             self._limited -= sum(command.wall_time is not None for command in line.queue.values())
+            self._sampled -= sum(_is_sampled(command) for command in line.queue.values())
         return line
 
     def committed(self, events: list[Event]) -> None:
@@ -121,32 +160,64 @@ class Ledger:
         """Per live worker the steps sent that it has probably not begun."""
         for worker, line in self.lines.items():
             behind = tuple(line.queue)[max(1, line.ready.threads) :]
-            if behind and not line.dead:
+            if behind and not line.dead and not line.is_threaded:
                 yield worker, behind
 
     def next_limit(self) -> float | None:
         """Monotonic time when the next running step exceeds its wall time."""
         if not self._limited:
             return None
-        return min((limit for _, limit in self._limits()), default=None)
+        return min((limit for _, _, limit in self._limits()), default=None)
 
-    def overdue(self, now: float) -> list[Line]:
-        """Workers whose running step is past its wall time and that are not being killed yet."""
-        return [line for line, limit in self._limits() if limit <= now] if self._limited else []
+    def overdue(self, now: float) -> list[tuple[Line, RunStep]]:
+        """Running steps past their wall time whose workers are not being killed yet."""
+        if not self._limited:
+            return []
+        return [(line, command) for line, command, limit in self._limits() if limit <= now]
 
-    def _limits(self) -> Iterator[tuple[Line, float]]:
+    def forgive(self, seconds: float) -> None:
+        """The program stood still for so long: that time counts for no step's limit."""
         for line in self.lines.values():
-            first = line.running
-            if first is not None and first.wall_time is not None and line.killed is None and not line.dead:
-                yield line, line.since + first.wall_time
+            line.since += seconds
+            for token, (thread, at) in line.begun.items():
+                line.begun[token] = (thread, at + seconds)
 
-    def progress(self, procedure: str) -> float | None:
-        """What the running step of a procedure last said of its progress."""
+    def running(self) -> tuple[StepToken, ...]:
+        """The steps that run now, as far as can be told from here."""
+        found: list[StepToken] = []
         for line in self.lines.values():
-            first = line.running
-            if first is not None and first.token.procedure == procedure:
-                return line.progress
-        return None
+            if line.queue and not line.dead:
+                found += line.begun if line.is_threaded else list(line.queue)[:1]
+        return tuple(found)
+
+    def sampled(self) -> list[tuple[Line, RunStep]]:
+        """Running steps whose use of CPU and memory is limited, in workers that are not being killed."""
+        if not self._sampled:
+            return []
+        return [
+            (line, first)
+            for line in self.lines.values()
+            if not line.dead and line.killed is None and (first := line.running) is not None and _is_sampled(first)
+        ]
+
+    def _limits(self) -> Iterator[tuple[Line, RunStep, float]]:
+        for line in self.lines.values():
+            if line.killed is not None or line.dead:
+                continue
+            if line.is_threaded:
+                for token, command in line.queue.items():
+                    if command.wall_time is not None and token in line.begun:
+                        yield line, command, line.started(token) + command.wall_time
+            elif (first := line.running) is not None and first.wall_time is not None:
+                yield line, first, line.since + first.wall_time
+
+    def progress(self, procedure: str) -> tuple[float | None, str | None]:
+        """What the running step of a procedure last said of its progress, as a number and in words."""
+        for line in self.lines.values():
+            for token, said in line.said.items():
+                if token.procedure == procedure:
+                    return said
+        return None, None
 
     def status(self, now: float) -> tuple[WorkerStatus, ...]:
         """Every live worker and the step in it."""
@@ -155,6 +226,7 @@ class Ledger:
     @staticmethod
     def _status(line: Line, now: float) -> WorkerStatus:
         first = line.running
+        progress, message = line.said.get(first.token, (None, None)) if first else (None, None)
         return WorkerStatus(
             worker=line.ready.worker,
             procedure=first.token.procedure if first else None,
@@ -163,6 +235,10 @@ class Ledger:
             attempt=first.token.attempt if first else None,
             queued=max(0, len(line.queue) - 1),
             step_age=now - line.since if first else None,
-            progress=line.progress,
-            message=line.message,
+            progress=progress,
+            message=message,
         )
+
+
+def _is_sampled(command: RunStep) -> bool:
+    return command.limits is not None and command.limits.is_watched

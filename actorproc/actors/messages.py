@@ -7,15 +7,18 @@ from typing import Any
 
 import msgspec
 
+from actorproc.actors.subscription import Subscription
 from actorproc.core.lock_table import LockWaiter
+from actorproc.metrics import Histogram, ProcedureCounts, StepCounts
 from actorproc.model.definitions import Definition
 from actorproc.model.events import CrashReport
-from actorproc.model.ids import WorkerId
+from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase
 
 __all__ = [
+    "AddSlot",
     "Booted",
     "CloseBatch",
     "CommitFailed",
@@ -28,18 +31,25 @@ __all__ = [
     "Gone",
     "Halt",
     "LaunchAll",
+    "LearnType",
     "ListWaiters",
+    "ManagerMetrics",
     "ManagerStatus",
+    "OpenGate",
     "RegisterType",
     "ReopenFailed",
     "Reopened",
     "Report",
-    "SetDispatching",
     "SlotStatus",
     "StandDown",
     "StorageTrouble",
+    "Subscribe",
+    "SweepDue",
+    "TakeMetrics",
+    "Unsubscribe",
     "Wake",
     "Watch",
+    "WatchEach",
     "WorkerStatus",
 ]
 
@@ -63,6 +73,7 @@ class Described(msgspec.Struct, frozen=True):
     phase: Phase
     reason: str | None
     progress: float | None
+    message: str | None = None
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -92,6 +103,30 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     damaged: tuple[str, ...]
     """One sentence for each procedure that stands still because a record of its tree is damaged."""
     dispatching: bool
+    paused: str | None = None
+    """Why an operator paused it; None: it is not paused."""
+    gated: bool = False
+    running: tuple[StepToken, ...] = ()
+    """The steps that run now, as far as can be told from here."""
+
+
+class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The manager actor's share of `actorproc.metrics.Metrics`."""
+
+    uptime: float
+    procedures: dict[str, ProcedureCounts]
+    steps: dict[str, StepCounts]
+    histograms: dict[str, Histogram]
+    replayed: int
+    stale_results: int
+    commits: int
+    queued: int
+    in_hand: int
+    lock_waiting: int
+    workers: int
+    workers_busy: int
+    watchers: int
+    events_lost: int
 
 
 class SlotStatus(msgspec.Struct, frozen=True):
@@ -100,7 +135,7 @@ class SlotStatus(msgspec.Struct, frozen=True):
     slot: int
     incarnation: int
     state: str
-    """booting, running, backing-off, parked."""
+    """booting, running, backing-off, parked, retiring."""
     restarts: int
     reason: str | None
 
@@ -145,8 +180,18 @@ class ReopenFailed(_Message, frozen=True):
     error: Exception
 
 
+class SweepDue(_Message, frozen=True):
+    """The time for the next slice of a sweep has come."""
+
+
 class RegisterType(_Message, frozen=True):
     """A class or loader, as workers shall find it."""
+
+    definition: Definition
+
+
+class LearnType(_Message, frozen=True):
+    """A class as a client of the control socket has it; what this program itself registered stays."""
 
     definition: Definition
 
@@ -156,6 +201,32 @@ class Watch(_Message, frozen=True):
 
     id: str
     future: Future[Ending]
+
+
+class WatchEach(_Message, frozen=True):
+    """Tell each future the `Ending` of its procedure."""
+
+    ends: tuple[tuple[str, Future[Ending]], ...]
+
+
+class Subscribe(_Message, frozen=True):
+    """Tell this subscription what changes, from the answer in `future` on."""
+
+    subscription: Subscription
+    since: int | None
+    future: Future[None]
+
+
+class Unsubscribe(_Message, frozen=True):
+    """Tell this subscription nothing more."""
+
+    subscription: Subscription
+
+
+class TakeMetrics(_Message, frozen=True):
+    """Answer with the manager's counters."""
+
+    future: Future[ManagerMetrics]
 
 
 class Describe(_Message, frozen=True):
@@ -183,10 +254,10 @@ class Report(_Message, frozen=True):
     future: Future[Any]
 
 
-class SetDispatching(_Message, frozen=True):
-    """Pause (False) or resume (True) handing out steps."""
+class OpenGate(_Message, frozen=True):
+    """Hand out steps, after a start with the gate closed; `future` is done when they are."""
 
-    on: bool
+    future: Future[None]
 
 
 class Drain(_Message, frozen=True):
@@ -208,6 +279,16 @@ class LaunchAll(_Message, frozen=True):
     future: Future[None]
 
 
+class AddSlot(_Message, frozen=True):
+    """Keep a worker in one more slot."""
+
+
+class RetireSlot(_Message, frozen=True):
+    """End this worker in order and give its slot up."""
+
+    worker: WorkerId
+
+
 class Booted(_Message, frozen=True):
     worker: WorkerId
 
@@ -219,6 +300,8 @@ class Gone(_Message, frozen=True):
     report: CrashReport
     booted: bool
     idle: bool
+    successor: WorkerId | None = None
+    """The spare that has taken its place already."""
 
 
 class StandDown(_Message, frozen=True):

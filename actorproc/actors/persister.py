@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from actorproc.actors.messages import CommitFailed, Committed, Reopened, ReopenFailed, StorageTrouble
 from actorproc.config import Config
+from actorproc.model.reports import CompactionReport
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.writes import Write
 from actorproc.store.base import ProcedureStore
@@ -19,6 +21,7 @@ class Persister:
 
     def __init__(self, store: ProcedureStore, config: Config, tell: Callable[[object], None]) -> None:
         self._tell = tell
+        self._store = store
         self._committer = Committer(
             store, self._done, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
         )
@@ -34,6 +37,10 @@ class Persister:
     def reopen(self) -> None:
         """Open the store again, retried with backoff; `StorageTrouble` for each failure, at last `Reopened`."""
         self._committer.reopen(self._reopened, lambda error, _delay: self._tell(StorageTrouble(error)))
+
+    def compact(self) -> Future[CompactionReport]:
+        """Compact the store on its thread; commits wait for it."""
+        return self._committer.run(self._store.compact)
 
     def close(self, timeout: float) -> bool:
         """Commit what was asked for, close the store; False when that took longer than `timeout` seconds."""

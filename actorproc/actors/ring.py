@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import structs
+
 from actorproc.actors.batch import Batch
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger
@@ -19,8 +21,8 @@ from actorproc.actors.types import TypeTable
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
-from actorproc.model.events import Event, Submitted, Tick, TypeRegistered
-from actorproc.model.policies import Quotas
+from actorproc.model.events import Event, RemovalContinued, Resized, Submitted, Tick, TypeRegistered
+from actorproc.model.policies import Quotas, Retention, Scheduling
 from actorproc.model.records import LockRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.writes import DeleteLock, PutLock
@@ -42,8 +44,12 @@ class Ring:
         types: TypeTable,
         clock: Clock,
         quotas: Quotas,
+        retention: Retention,
+        scheduling: Scheduling,
         act: Callable[[Batch], list[Event]],
         mark: Callable[[], None],
+        stored: Callable[[Batch, float | None], None],
+        gated: bool = False,
     ) -> None:
         self._store = store
         self._persister = persister
@@ -51,8 +57,13 @@ class Ring:
         self._types = types
         self._clock = clock
         self._quotas = quotas
+        self._retention = retention
+        self._scheduling = scheduling
         self._act = act
         self._mark = mark
+        self._stored = stored
+        """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
+        self._errands: list[Callable[[], None]] = []
         self._open = Batch()
         self._in_flight: Batch | None = None
         self._kept: list[Event] = []
@@ -60,6 +71,7 @@ class Ring:
         self._failed: Batch | None = None
         """The batch whose commit failed: its outcome is unknown until the store was read again."""
         self._numbered = 0
+        self._gated = gated
         self._dispatching = True
         self.trouble = False
         """A commit failed and the store has not been reopened yet: nothing is decided."""
@@ -67,7 +79,9 @@ class Ring:
         self.commits = 0
         self.last_commit = 0.0
         self.slowest_commit = 0.0
-        self.core, decision = Coordinator.restore(snapshot, clock.wall(), quotas=quotas)
+        self.core, decision = Coordinator.restore(
+            snapshot, clock.wall(), quotas=quotas, retention=retention, scheduling=scheduling, gated=gated
+        )
         self._open.add(decision)
 
     # ------------------------------------------------------------ decide
@@ -84,6 +98,14 @@ class Ring:
         self._open.events.append(event)
         self._take(core.handle(event, now))
 
+    def resize(self, event: Resized) -> None:
+        """Another number of workers, also for a core that has to be made anew."""
+        maximum = self._scheduling.max_workers if event.max_workers is None else event.max_workers
+        self._scheduling = structs.replace(
+            self._scheduling, workers=event.workers, max_workers=max(maximum, event.workers)
+        )
+        self.handle(event)
+
     def _take(self, decision: Decision) -> None:
         batch = self._open
         batch.add(decision)
@@ -95,11 +117,20 @@ class Ring:
     def _load(self, ids: tuple[str, ...]) -> None:
         for id in ids:  # noqa: A001 - a procedure id
             try:
-                head = self._store.procedure(id)
-                if head is not None and self.core.view(id) is None:
+                head = self._store.procedure(id, removed=bool(self.core.removals))
+                if head is not None and head.root in self.core.removals:
+                    self._finish_removal(head.root)
+                elif head is not None and self.core.view(id) is None:
                     self.core.load(*self._store.tree(head.root))
             except StoreDamaged as error:
                 self.core.exclude(id, str(error))
+
+    def _finish_removal(self, root: str) -> None:
+        """Somebody uses the id of a tree that is half removed: the rest of it goes now."""
+        members, _ = self._store.removed_members(root, None)
+        event = RemovalContinued(root, tuple(members), more=False)
+        self._open.events.append(event)
+        self._take(self.core.handle(event, self._clock.wall()))
 
     # ------------------------------------------------------------ persist, act
     def close(self) -> None:
@@ -125,14 +156,27 @@ class Ring:
         self.commits += 1
         self.last_commit = self._clock.monotonic() - self._asked
         self.slowest_commit = max(self.slowest_commit, self.last_commit)
-        self._settle(batch)
+        self._settle(batch, self.last_commit)
         self.close()
 
-    def _settle(self, batch: Batch) -> None:
+    def _settle(self, batch: Batch, seconds: float | None = None) -> None:
         self.core.settle(batch.sealed)
         self._ledger.committed(batch.events)
-        for event in self._act(batch):
+        happened = self._act(batch)
+        self._stored(batch, seconds)
+        self._run_errands()
+        for event in happened:
             self.handle(event)
+
+    def between_commits(self, errand: Callable[[], None]) -> None:
+        """Run this when the store holds exactly what was acted on: now, or after the commit under way."""
+        self._errands.append(errand)
+        if self._in_flight is None and not self.trouble:
+            self._run_errands()
+
+    def _run_errands(self) -> None:
+        while self._errands:
+            self._errands.pop(0)()
 
     def locks_once_committed(self, stored: list[LockRecord]) -> list[LockRecord]:
         """What the stored locks will be when all that was decided is durable; memory is there already."""
@@ -166,10 +210,17 @@ class Ring:
         if failed is not None and failed.number == snapshot.batch:
             self._ledger.committed(failed.events)
             kept = self._act(failed) + kept
+            self._stored(failed, None)
         elif failed is not None:
             kept = failed.events + kept
         self.core, decision = Coordinator.restore(
-            snapshot, self._clock.wall(), workers=self._ledger.handed_out(), quotas=self._quotas
+            snapshot,
+            self._clock.wall(),
+            workers=self._ledger.handed_out(),
+            quotas=self._quotas,
+            retention=self._retention,
+            scheduling=self._scheduling,
+            gated=self._gated,
         )
         self._take(decision)
         self.core.dispatching = self._dispatching
@@ -177,6 +228,7 @@ class Ring:
             self.handle(TypeRegistered(meta))
         for event in kept:
             self.handle(event)
+        self._run_errands()
 
     def unanswered(self) -> tuple[list[int], list[int]]:
         """Reply numbers of submits that are kept: those of the failed commit, and those that came after it."""
@@ -197,6 +249,17 @@ class Ring:
         self.core.dispatching = on
         if on:
             self.handle(Tick())
+
+    @property
+    def gated(self) -> bool:
+        """Everything is recovered, and nothing is handed out until the gate is opened."""
+        return self._gated
+
+    def open_gate(self) -> None:
+        """Let the steps run."""
+        self._gated = False
+        self.core.gated = False
+        self.handle(Tick())
 
     @property
     def idle(self) -> bool:

@@ -7,6 +7,7 @@ often is parked. With every slot parked the engine has failed, and the host is t
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ import msgspec
 
 from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.inbox import QuickActor
-from actorproc.actors.messages import Booted, Gone, LaunchAll, Report, SlotStatus, StandDown, Wake
+from actorproc.actors.messages import AddSlot, Booted, Gone, LaunchAll, Report, RetireSlot, SlotStatus, StandDown, Wake
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
 from actorproc.actors.restarts import RestartWindow
 from actorproc.config import Config
@@ -70,16 +71,17 @@ class SupervisorActor(QuickActor):
     def __init__(self, parts: SupervisorParts) -> None:
         super().__init__()
         self._parts = parts
-        config = parts.config
-        self._slots = [
-            _Slot(number, RestartWindow(config.restart_limit, config.restart_period)) for number in range(parts.slots)
-        ]
+        self._slots = {number: _Slot(number, self._new_window()) for number in range(parts.slots)}
+        self._incarnations: dict[int, int] = {}
+        """The last incarnation of slots that were given up: a slot that is used again goes on counting."""
         self._starting: Future[None] | None = None
         self._unheard: set[int] = set()
         """Slots whose first worker has neither booted nor failed."""
         self._stopping = False
         self._routes: dict[type, Callable[[Any], None]] = {
             Gone: self._gone,
+            AddSlot: self._add_slot,
+            RetireSlot: self._retire_slot,
             Booted: self._booted,
             LaunchAll: self._launch_all,
             Wake: self._wake,
@@ -102,19 +104,21 @@ class SupervisorActor(QuickActor):
     # ------------------------------------------------------------ starting
     def _launch_all(self, message: LaunchAll) -> None:
         self._starting = message.future
-        self._unheard = {slot.number for slot in self._slots}
-        for slot in self._slots:
+        self._unheard = set(self._slots)
+        for slot in self._slots.values():
             self._launch(slot)
 
     def _launch(self, slot: _Slot) -> None:
         slot.incarnation += 1
         slot.state = "booting"
         slot.restart_at = None
-        self._parts.pool.launch(slot.worker)
+        self._parts.pool.launch(slot.worker, replace=True)
 
     def _booted(self, message: Booted) -> None:
-        slot = self._slots[message.worker.slot]
-        if message.worker == slot.worker:
+        slot = self._slots.get(message.worker.slot)
+        if slot is None:
+            return
+        if message.worker == slot.worker and slot.state != "retiring":
             slot.state, slot.reason = "running", None
         self._heard(slot)
 
@@ -125,20 +129,47 @@ class SupervisorActor(QuickActor):
         if future is None or self._unheard:
             return
         self._starting = None
-        if any(other.state == "running" for other in self._slots):
+        if any(other.state == "running" for other in self._slots.values()):
             settle_future(future, None)
         else:
             self._stopping = True
             fail_future(future, WorkerBootFailed(f"no worker process can start: {slot.reason}"))
 
+    # ------------------------------------------------------------ more and fewer
+    def _new_window(self) -> RestartWindow:
+        return RestartWindow(self._parts.config.restart_limit, self._parts.config.restart_period)
+
+    def _add_slot(self, _message: AddSlot) -> None:
+        if self._stopping:
+            return
+        number = next(number for number in itertools.count() if number not in self._slots)
+        slot = self._slots[number] = _Slot(number, self._new_window())
+        slot.incarnation = self._incarnations.get(number, 0)
+        self._launch(slot)
+
+    def _retire_slot(self, message: RetireSlot) -> None:
+        slot = self._slots.get(message.worker.slot)
+        if slot is not None and slot.worker == message.worker:
+            slot.state = "retiring"
+            self._parts.pool.stop(slot.worker)
+
     # ------------------------------------------------------------ replacing
     def _gone(self, message: Gone) -> None:
-        slot = self._slots[message.worker.slot]
-        if message.worker != slot.worker or self._stopping:
+        slot = self._slots.get(message.worker.slot)
+        if slot is None or message.worker != slot.worker or self._stopping:
+            return
+        if message.successor is not None:
+            self._succeed(slot, message)
+            return
+        if slot.state == "retiring":
+            self._incarnations[slot.number] = slot.incarnation
+            del self._slots[slot.number]
             return
         slot.restarts += 1
         slot.reason = _in_words(message.report)
-        if message.booted and not message.idle:
+        if message.booted and (not message.idle or message.report.kind == "stopped"):
+            # A step's fault, which counts there; or replaced in order, between two steps.
+            logger.info("worker slot %d is replaced: %s", slot.number, message.report.message)
             self._launch(slot)
             return
         logger.warning("worker slot %d: %s", slot.number, slot.reason)
@@ -152,6 +183,17 @@ class SupervisorActor(QuickActor):
         self._heard(slot)
         self._arm()
 
+    def _succeed(self, slot: _Slot, message: Gone) -> None:
+        """A spare took the place of a worker that died in a step."""
+        assert message.successor is not None
+        slot.incarnation = message.successor.incarnation
+        slot.restarts += 1
+        if slot.state == "retiring":
+            self._parts.pool.stop(slot.worker)
+        else:
+            slot.state, slot.reason = "running", None
+        logger.info("worker slot %d: a spare goes on after this: %s", slot.number, message.report.message)
+
     def _park(self, slot: _Slot) -> None:
         slot.state = "parked"
         config = self._parts.config
@@ -162,18 +204,18 @@ class SupervisorActor(QuickActor):
             config.restart_period,
             slot.reason,
         )
-        if all(other.state == "parked" for other in self._slots):
+        if all(other.state == "parked" for other in self._slots.values()):
             self._parts.on_failed(WorkerBootFailed(f"every worker slot is parked; last: {slot.reason}"))
 
     def _wake(self, _message: Wake) -> None:
         now = self._parts.clock.monotonic()
-        for slot in self._slots:
+        for slot in self._slots.values():
             if slot.restart_at is not None and slot.restart_at <= now and not self._stopping:
                 self._launch(slot)
         self._arm()
 
     def _arm(self) -> None:
-        times = [slot.restart_at for slot in self._slots if slot.restart_at is not None]
+        times = [slot.restart_at for slot in self._slots.values() if slot.restart_at is not None]
         self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
 
     def _ring_me(self) -> None:
@@ -183,12 +225,13 @@ class SupervisorActor(QuickActor):
     # ------------------------------------------------------------ the rest
     def _stand_down(self, _message: StandDown) -> None:
         self._stopping = True
-        for slot in self._slots:
+        for slot in self._slots.values():
             slot.restart_at = None
 
     def _report(self, message: Report) -> None:
         status = tuple(
-            SlotStatus(slot.number, slot.incarnation, slot.state, slot.restarts, slot.reason) for slot in self._slots
+            SlotStatus(slot.number, slot.incarnation, slot.state, slot.restarts, slot.reason)
+            for slot in self._slots.values()
         )
         settle_future(message.future, status)
 

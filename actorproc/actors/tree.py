@@ -21,8 +21,10 @@ import pykka
 
 from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.courier import Courier
+from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor, ManagerParts
 from actorproc.actors.messages import (
+    AddSlot,
     Booted,
     CloseBatch,
     Describe,
@@ -33,24 +35,34 @@ from actorproc.actors.messages import (
     Gone,
     Halt,
     LaunchAll,
+    LearnType,
     ListWaiters,
+    ManagerMetrics,
     ManagerStatus,
+    OpenGate,
     RegisterType,
     Report,
-    SetDispatching,
+    RetireSlot,
     SlotStatus,
     StandDown,
+    Subscribe,
+    TakeMetrics,
+    Unsubscribe,
     Watch,
+    WatchEach,
 )
 from actorproc.actors.persister import Persister
-from actorproc.actors.replies import ReplyTable, fail_future
+from actorproc.actors.replies import ReplyTable, fail_future, settle_future
+from actorproc.actors.subscription import Subscription
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
+from actorproc.changes import ProcedureEvent
 from actorproc.config import Config
 from actorproc.core.lock_table import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event
 from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
 
@@ -77,17 +89,24 @@ class EngineTree:
         store: ProcedureStore,
         make_pool: Callable[[int], WorkerPool],
         slots: int,
+        max_slots: int,
         config: Config,
         clock: Clock,
         on_fatal: Callable[[ActorprocError], None] | None = None,
+        on_event: Callable[[ProcedureEvent], object] | None = None,
+        gated: bool = False,
     ) -> None:
         self.store = store
+        self.epoch = 0
         self.pool: WorkerPool
         self._make_pool = make_pool
         self._slots = slots
+        self._max_slots = max_slots
         self._config = config
         self._clock = clock
         self._on_fatal = on_fatal
+        self._on_event = on_event
+        self._gated = gated
         self._replies = ReplyTable()
         self._courier = Courier()
         self._alarm = Alarm(clock)
@@ -99,6 +118,8 @@ class EngineTree:
         """Futures of ends that have not come, by procedure."""
         self._stopping = threading.Lock()
         self._closed = threading.Event()
+        self.at_close: list[Callable[[], object]] = []
+        """Called when the engine closes, whoever closes it; for what stands before it."""
         self.failure: ActorprocError | None = None
         """Why it is beyond help: every slot parked, or a bug."""
 
@@ -111,6 +132,7 @@ class EngineTree:
         try:
             self._alarm.start()
             snapshot = self._persister.start()
+            self.epoch = snapshot.epoch
             self.pool = self._make_pool(snapshot.epoch)
             self._manager = ManagerActor.start(
                 ManagerParts(
@@ -123,9 +145,13 @@ class EngineTree:
                     replies=self._replies,
                     courier=self._courier,
                     snapshot=snapshot,
+                    scheduling=self._config.scheduling(self._slots, self._max_slots),
                     on_gone=self._to_supervisor,
+                    on_staff=self._to_supervisor,
                     on_broken=self._broken,
                     on_stopped=self._stopped_by_host,
+                    on_event=self._on_event,
+                    gated=self._gated,
                 )
             )
             for definition in definitions():
@@ -202,6 +228,8 @@ class EngineTree:
     def _close(self, why: ActorprocError, timeout: float) -> None:
         """Close everything that is not an actor, and fail whoever still waits."""
         self._closed.set()
+        for close in self.at_close:
+            close()
         self._alarm.close()
         if hasattr(self, "pool"):
             self.pool.close(timeout)
@@ -249,7 +277,7 @@ class EngineTree:
     def _pool_event(self, event: PoolEvent) -> None:
         """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
         self._to_manager(event)
-        if type(event) is WorkerBooted:
+        if type(event) is WorkerBooted and not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
 
     def _to_manager(self, message: object) -> None:
@@ -258,7 +286,7 @@ class EngineTree:
             with contextlib.suppress(pykka.ActorDeadError):
                 actor.tell(message)
 
-    def _to_supervisor(self, message: Booted | Gone | LaunchAll | Report | StandDown) -> None:
+    def _to_supervisor(self, message: AddSlot | Booted | Gone | LaunchAll | Report | RetireSlot | StandDown) -> None:
         actor = self._supervisor
         if actor is not None:
             with contextlib.suppress(pykka.ActorDeadError):
@@ -267,9 +295,19 @@ class EngineTree:
     # ------------------------------------------------------------ verbs, any thread
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
+        return self.ask(make).result()
+
+    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
+        """Tell the manager an event that names a reply; the future of the reply."""
         number, future = self._replies.open()
         self._to_manager(make(number))
-        return future.result()
+        return future
+
+    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
+        """Have each of these futures told the end of its procedure, in one message."""
+        for _, future in ends:
+            self._replies.add(future)
+        self._to_manager(WatchEach(tuple(ends)))
 
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
         """A future of the procedure's end, shared by all who wait for it at the same time."""
@@ -291,15 +329,54 @@ class EngineTree:
         """Make a type known, before whatever the same thread says next."""
         self._to_manager(RegisterType(definition))
 
-    def set_dispatching(self, *, on: bool) -> None:
-        """Hand out steps, or stop to."""
-        self._to_manager(SetDispatching(on))
+    def open_gate(self) -> None:
+        """Hand out steps, after a start with the gate closed; returns when that is so."""
+        future: Future[None] = Future()
+        self._replies.add(future)
+        self._to_manager(OpenGate(future))
+        future.result()
+
+    def learn(self, definition: Definition) -> None:
+        """Make a client's class known, before whatever the same thread says next; this program's own classes stay."""
+        self._to_manager(LearnType(definition))
 
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
         """The live view of these heads."""
         future: Future[tuple[Described, ...]] = Future()
         self._replies.add(future)
         self._to_manager(Describe(records, future))
+        return future.result()
+
+    def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
+        """Tell a subscription what changes from now on; returns the call that ends that, for any thread.
+
+        It ends too when the engine stops: with the error, unless everything is watched. Raises `UnknownProcedure`.
+        """
+        open_: Future[None] = Future()
+
+        def over(future: Future[None]) -> None:
+            error = future.exception()
+            is_stopped = isinstance(error, ManagerStopped) and subscription.id is None
+            subscription.end(None if is_stopped else error)
+            self._to_manager(Unsubscribe(subscription))
+
+        self._replies.add(open_)
+        open_.add_done_callback(over)
+        begun: Future[None] = Future()
+        self._replies.add(begun)
+        self._to_manager(Subscribe(subscription, since, begun))
+        try:
+            begun.result()
+        except BaseException:
+            settle_future(open_, None)
+            raise
+        return lambda: settle_future(open_, None)
+
+    def metrics(self) -> ManagerMetrics:
+        """The manager's counters."""
+        future: Future[ManagerMetrics] = Future()
+        self._replies.add(future)
+        self._to_manager(TakeMetrics(future))
         return future.result()
 
     def lock_waiters(self) -> list[LockWaiter]:
@@ -315,6 +392,13 @@ class EngineTree:
         self._replies.add(future)
         self._to_manager(FindDangling(future))
         return future.result()
+
+    def compact(self) -> CompactionReport:
+        """Compact the store between two commits, and wait for it."""
+        answer: Future[CompactionReport] = Future()
+        self._replies.add(answer)
+        self._persister.compact().add_done_callback(lambda done: _pass_on(done, answer))
+        return answer.result()
 
     def manager_status(self) -> ManagerStatus | None:
         """The manager's report; None when it does not answer."""
@@ -342,3 +426,12 @@ class EngineTree:
     def closed(self) -> bool:
         """It has been stopped, by us or by the host."""
         return self._closed.is_set()
+
+
+def _pass_on(done: Future[Any], answer: Future[Any]) -> None:
+    """Settle the caller's future, which a stop may have failed meanwhile."""
+    error = done.exception()
+    if error is not None:
+        fail_future(answer, error)
+    else:
+        settle_future(answer, done.result())

@@ -3,14 +3,70 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from actorproc.actors.clock import Clock
-from actorproc.actors.tree import EngineTree
+from actorproc.actors.messages import Ending
+from actorproc.actors.subscription import Subscription
 from actorproc.config import Config
-from actorproc.errors import ManagerStopped
+from actorproc.errors import ActorprocError, ManagerStopped
+from actorproc.model.events import Event
+from actorproc.model.reports import CompactionReport
+from actorproc.queries import Engine
 from actorproc.registration import Registration
+from actorproc.store.base import ProcedureStore
 
-__all__ = ["Facade"]
+__all__ = ["Facade", "RunningEngine"]
+
+
+class RunningEngine(Engine, Protocol):
+    """What the facade asks of an engine, in this process or in another one."""
+
+    failure: ActorprocError | None
+
+    @property
+    def store(self) -> ProcedureStore:
+        """Where procedures are stored."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """It cannot be asked any more."""
+        ...
+
+    def request(self, make: Callable[[int], Event]) -> Any:
+        """Send an event that names a reply, and wait for the reply."""
+        ...
+
+    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
+        """Send an event that names a reply; the future of the reply."""
+        ...
+
+    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
+        """Have each of these futures told the end of its procedure."""
+        ...
+
+    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+        """A future of the procedure's end."""
+        ...
+
+    def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
+        """Tell a subscription what changes; returns the call that ends that."""
+        ...
+
+    def compact(self) -> CompactionReport:
+        """Compact the store, and wait for it."""
+        ...
+
+    def open_gate(self) -> None:
+        """Let the steps run after a gated start."""
+        ...
+
+    def post(self, errand: Callable[[], object]) -> None:
+        """Run a callback on the thread for callbacks."""
+        ...
 
 
 class Facade:
@@ -19,10 +75,10 @@ class Facade:
     _config: Config
     _clock: Clock
     _types: Registration
-    _tree: EngineTree | None
+    _tree: RunningEngine | None
     _pid: int
 
-    def _running(self) -> EngineTree:
+    def _running(self) -> RunningEngine:
         tree = self._tree
         if tree is None:
             msg = "this manager is not started: use `with ProcedureManager(…) as manager:` or call start()"

@@ -6,13 +6,25 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from actorproc.arguments import checked_priority, checked_tags, checked_text, delay_seconds, epoch_seconds, pair
+import msgspec
+
+from actorproc.arguments import (
+    checked_limits,
+    checked_priority,
+    checked_tags,
+    checked_text,
+    delay_seconds,
+    epoch_seconds,
+    pair,
+)
 from actorproc.errors import StateTooLarge
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
 from actorproc.model.events import Submitted
 from actorproc.model.ids import check_id, new_id
 from actorproc.model.records import NewProcedure
+from actorproc.procedure.classes import checked_limit_keys
+from actorproc.procedure.policies import Limits
 from actorproc.procedure.procedure import Procedure
 
 __all__ = ["Submitting"]
@@ -30,16 +42,21 @@ class Submitting(Looking):
         delay: float | timedelta = 0,
         deadline: datetime | timedelta | float | None = None,
         tags: Iterable[str] | None = None,
+        *,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
     ) -> ProcedureHandle:
         """Submit a procedure; returns once it is durable.
 
         ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
         state are the same, else raises `DuplicateProcedure`. ``owner`` is free text. Higher ``priority`` goes
         first. ``delay`` is seconds (or a timedelta) before it may start; ``deadline`` a datetime, epoch seconds, or
-        a timedelta from now.
+        a timedelta from now. ``limits`` hold for the steps of this one instead of those of its class. ``limit_keys``
+        are added to those of the class (`Procedure.limit_keys`). Raises `ManagerBusy` when more procedures are
+        unfinished than `Config.max_running` and `Config.max_queued` allow.
         """
         tree = self._running()
-        new = self._describe(procedure, id, owner, priority, delay, deadline, tags)
+        new = self._describe(procedure, id, owner, priority, delay, deadline, tags, limits, limit_keys)
         ids = tree.request(lambda reply: Submitted((new,), reply))
         return ProcedureHandle(ids[0], self)
 
@@ -52,13 +69,16 @@ class Submitting(Looking):
         delay: float | timedelta = 0,
         deadline: datetime | timedelta | float | None = None,
         tags: Iterable[str] | None = None,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
     ) -> list[ProcedureHandle]:
         """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none."""
         tree = self._running()
         labels = checked_tags(tags)
+        counted = checked_limit_keys(limit_keys, "limit_keys")
         pairs = [pair(item) for item in procedures]
         news = tuple(
-            self._describe(procedure, id, owner, priority, delay, deadline, labels)
+            self._describe(procedure, id, owner, priority, delay, deadline, labels, limits, counted)
             for id, procedure in pairs  # noqa: A001
         )
         if not news:
@@ -79,13 +99,18 @@ class Submitting(Looking):
         delay: float | timedelta,
         deadline: datetime | timedelta | float | None,
         tags: Iterable[str] | None,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
+        *,
+        fresh: bool = False,
     ) -> NewProcedure:
+        """The procedure as it is stored first; `fresh`: the given id is a new one of ours."""
         runtime = self._types.runtime_of(procedure)
         seconds = delay_seconds(delay)
         new = runtime.describe(
             procedure,
             id=check_id(id) if id is not None else new_id(),
-            fresh=id is None,
+            fresh=fresh or id is None,
             owner=checked_text(owner, "owner", 1024) if owner is not None else None,
             priority=checked_priority(priority),
             due_at=self._clock.wall() + seconds if seconds else None,
@@ -98,4 +123,9 @@ class Submitting(Looking):
                 f"{self._config.max_state}. Keep large data in a file and its path in the state"
             )
             raise StateTooLarge(msg)
+        if limits is not None:
+            new = msgspec.structs.replace(new, limits=checked_limits(limits).of_step)
+        if limit_keys:
+            both = checked_limit_keys((*new.limit_keys, *checked_limit_keys(limit_keys, "limit_keys")), "limit_keys")
+            new = msgspec.structs.replace(new, limit_keys=both)
         return new

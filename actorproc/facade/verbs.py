@@ -7,6 +7,7 @@ from typing import Any
 
 from actorproc.arguments import checked_text
 from actorproc.facade.base import Facade
+from actorproc.facade.repairing import checked_reason
 from actorproc.model.events import AbortRequested, PoisonCleared, Signalled
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey
@@ -19,19 +20,24 @@ logger = logging.getLogger("actorproc")
 
 
 class Verbs(Facade):
-    """`abort`, `signal`, `clear_poison`, `pause`, `resume`."""
+    """`abort`, `signal`, `clear_poison`."""
 
-    def abort(self, id: str, force: bool = False) -> bool:  # noqa: A002 - public contract
-        """Ask a procedure to abort and roll back; False when it has ended already. `force` kills its running step."""
+    def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+        """Ask a procedure to abort and roll back; False when it has ended already. Durable when it returns.
+
+        One that refuses is asked again whenever a step of it ends. ``force`` asks nobody and kills the running step.
+        During a rollback, and past the point of no return, the wish is recorded and changes nothing.
+        """
         check_id(id)
-        accepted: bool = self._running().request(lambda reply: AbortRequested(id, reply, force=force))
+        why = checked_reason(reason)
+        accepted: bool = self._running().request(lambda reply: AbortRequested(id, reply, force=force, reason=why))
         return accepted
 
     def signal(self, target: str, payload: Any = None, dedup: str | None = None) -> bool:
         """Send an event to a procedure (by id) or to whoever waits for this event name; durable when it returns.
 
-        False when the procedure has ended. Two signals with the same ``dedup`` count once as long as
-        the first has not been taken.
+        False when the procedure has ended. Signals to one target with the same ``dedup`` count once, also across
+        restarts and after the first was taken: the last 1000 such ids of a target are remembered (100,000 in all).
         """
         checked_text(target, "the target of a signal")
         if dedup is not None:
@@ -43,12 +49,11 @@ class Verbs(Facade):
     def clear_poison(self, path: str, reason: str | None = None) -> bool:
         """Give a poisoned key back, once what it stands for is known to be sound; durable when it returns.
 
-        ``path`` is the key as `poisons` lists it; ``reason`` goes into the log. False when that key is not
+        ``path`` is the key as `poisons` lists it; ``reason`` is kept (`audit`) and logged. False when that key is not
         poisoned. Raises `TypeError` or `ValueError` for what can be no key.
         """
         LockKey.write(path)
-        if reason is not None:
-            checked_text(reason, "reason", 1024)
+        checked_reason(reason)
         tree = self._running()
         known = next((poison for poison in Queries(tree).poisons() if poison.path == path), None)
         cleared: bool = tree.request(lambda reply: PoisonCleared(path, reply, reason))
@@ -56,11 +61,3 @@ class Verbs(Facade):
             by = f"poisoned by {known.by}: {known.reason}" if known is not None else "poisoned a moment ago"
             logger.warning("poison key %r was cleared: %s (it was %s)", path, reason or "no reason given", by)
         return cleared
-
-    def pause(self) -> None:
-        """Hand out no more steps until `resume`; running steps end, submits are accepted."""
-        self._running().set_dispatching(on=False)
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-        self._running().set_dispatching(on=True)

@@ -7,12 +7,15 @@ from typing import Any
 
 from actorproc.errors import UsageError
 from actorproc.model.policies import TypeMeta
+from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.procedure import Procedure
 
-__all__ = ["check_class", "meta_of", "meta_of_loader"]
+__all__ = ["check_class", "checked_limit_keys", "meta_of", "meta_of_loader"]
 
 _CODECS = ("data", "pickle")
+MAX_LIMIT_KEYS = 16
+"""Limit keys of one procedure."""
 
 
 def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
@@ -24,6 +27,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         retry=cls.retry.backoff,
         rollback_retry=cls.rollback_retry.backoff,
         rollback_supported=cls._supports_rollback(),
+        best_effort=cls.rollback_mode == "best-effort",
         on_child_failure=cls.on_child_failure,
         undo_children=cls.undo_children,
         lock_scope=cls.lock_scope,
@@ -33,7 +37,28 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         asks_abort=cls.abort is not Procedure.abort,
         has_on_timeout=cls.on_timeout is not Procedure.on_timeout,
         codec=cls.codec,
+        work_class=cls.work_class,
+        cpu_time=limits.cpu_time,
+        memory=limits.memory,
+        memory_hard=limits.memory_hard,
+        dedicated=limits.dedicated,
+        threads=limits.threads,
+        nice=limits.nice,
+        cpus=limits.cpus,
     )
+
+
+def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
+    """Limit keys as they are stored, each once; `source` says in an error where they came from."""
+    listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
+    for key in listed:
+        if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
+            msg = f"{source} gives names of 1 to 255 printable characters such as 'smtp', not {key!r:.60}"
+            raise UsageError(msg)
+    if len(listed) > MAX_LIMIT_KEYS:
+        msg = f"{source} gives {len(listed)} keys; a procedure may have {MAX_LIMIT_KEYS}"
+        raise UsageError(msg)
+    return tuple(dict.fromkeys(listed))
 
 
 def meta_of_loader(type_name: str) -> TypeMeta:
@@ -67,12 +92,16 @@ def _wrong_attribute(cls: Any) -> str | None:
         return "has a retry or rollback_retry that is no RetryPolicy"
     if not isinstance(cls.limits, Limits):
         return f"has limits = {cls.limits!r}; it must be a Limits"
+    if cls.rollback_mode not in {"strict", "best-effort"}:
+        return f"has rollback_mode = {cls.rollback_mode!r}; it must be 'strict' or 'best-effort'"
     if cls.on_child_failure not in {"fail", "resume"}:
         return f"has on_child_failure = {cls.on_child_failure!r}; it must be 'fail' or 'resume'"
     if cls.lock_scope not in {"procedure", "step"}:
         return f"has lock_scope = {cls.lock_scope!r}; it must be 'procedure' or 'step'"
-    if not isinstance(cls.uses, tuple) or not all(isinstance(used, type) for used in cls.uses):
-        return "has a uses that is no tuple of classes"
+    if not isinstance(cls.work_class, str) or not 0 < len(cls.work_class) <= 255:
+        return f"has work_class = {cls.work_class!r}; it must be a name of 1 to 255 characters"
+    if not isinstance(cls.uses, tuple) or not all(isinstance(used, type | ProcedureFunction) for used in cls.uses):
+        return "has a uses that is no tuple of classes and procedure functions"
     return None
 
 

@@ -108,7 +108,8 @@ class Context:
     """What a step is told, and what it may ask. Made anew for each attempt; not usable after the step.
 
     ``step`` counts from 1; ``attempt`` counts how often this step was handed out; ``replayed``: it was started
-    before and may have half run; ``deadline`` is epoch seconds; ``event`` is the payload after a ``Status.wait``;
+    before and may have half run; ``recovered``: the manager was started again since the procedure's last step, and
+    this is its first one now; ``deadline`` is epoch seconds; ``event`` is the payload after a ``Status.wait``;
     ``env`` is what the manager's ``environment`` factory made in this worker.
     """
 

@@ -114,7 +114,7 @@ def procedure(
     retry: RetryPolicy | None = None,
     limits: Limits | None = None,
     locks: Callable[..., Iterable[LockKey]] | None = None,
-    uses: tuple[type, ...] = (),
+    uses: tuple[Any, ...] = (),
 ) -> _Decorator: ...
 def procedure(
     function: Any = None,
@@ -125,7 +125,7 @@ def procedure(
     retry: RetryPolicy | None = None,
     limits: Limits | None = None,
     locks: Callable[..., Iterable[LockKey]] | None = None,
-    uses: tuple[type, ...] = (),
+    uses: tuple[Any, ...] = (),
 ) -> Any:
     """Makes one-step procedures of a function: ``manager.run(resize(path, width=640))``.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -50,6 +50,11 @@ class StateMachineProcedure(Procedure):
         """Whether `rollback_state` has something to undo for this state; default: whether it is overridden."""
         del state
         return self._supports_rollback()
+
+    def is_no_return(self, state: Any) -> bool:
+        """Whether ``state`` is a point of no return: once it was begun, failures only retry forward. Default: no."""
+        del state
+        return False
 
     def add_child(self, procedure: Procedure | tuple[str, Procedure]) -> None:
         """Start this child, a procedure or an ``(id, procedure)`` pair, when the step returns."""
@@ -110,6 +115,14 @@ class StateMachineProcedure(Procedure):
         if state is None or not self._supports_rollback() or not self.is_rollback_supported(state):
             return None
         return str(state.name)
+
+    def _next_no_return(self) -> bool:
+        state = self.current_state
+        return state is not None and bool(self.is_no_return(state))
+
+    @classmethod
+    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+        return (*super()._hinted_functions(), cls.execute_from_state)
 
     def _undo(self, ctx: Context, unit: str) -> Status | None:
         return self.rollback_state(ctx, self._member(unit))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import InvalidStatus, RetryLater, StateNotEncodable, StateTooLarge, UsageError, WaitTimeout
-from actorproc.model.policies import Backoff
+from actorproc.model.policies import Backoff, StepLimits
 
 __all__ = ["Limits", "RetryOn", "RetryPolicy"]
 
@@ -18,6 +18,7 @@ RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[Base
 
 _NEVER: tuple[type[BaseException], ...] = (InvalidStatus, StateNotEncodable, StateTooLarge, WaitTimeout)
 # Raised by user code to end the interpreter; in a step they are a failure like any other.
+_OF_THE_PROCESS = ("cpu_time", "memory", "memory_hard", "dedicated", "nice", "cpus")
 _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -74,10 +75,15 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 class Limits(msgspec.Struct, frozen=True):
     """What one step may use. Seconds and bytes; None means no limit.
 
-    ``wall_time`` and ``cpu_time`` end the step; ``memory`` is checked between steps and by sampling,
-    ``memory_hard`` by the operating system; ``crashes`` of one step make it fail; ``dedicated`` gives the procedure
-    a worker of its own; ``threads`` steps may run at once in one worker; ``nice`` and ``cpus`` place the process;
-    ``grace`` passes between the request to stop and the kill.
+    A step past ``wall_time`` or ``cpu_time`` (of its worker and the processes below it, sampled by the host) is asked
+    to stop with SIGTERM and killed after ``grace``: `StepTimeout`. ``memory`` is what a step may allocate on top of
+    what its worker holds already; beyond it allocation raises `MemoryError` in the step (Linux). ``memory_hard`` is
+    what the worker and the processes below it may have resident in all; beyond it they are killed, as a crash.
+    ``crashes`` of one step make it fail with `WorkerCrashed`. ``dedicated`` gives the procedure a worker of its own
+    for its whole life. Up to ``threads`` steps of such procedures run at once in one worker: for steps that wait for
+    networks and disks. ``nice`` and ``cpus`` hold while the step runs.
+
+    Raises `UsageError` for values that make no sense, and for ``threads`` with a limit of the whole process.
     """
 
     wall_time: float | None = None
@@ -109,6 +115,14 @@ class Limits(msgspec.Struct, frozen=True):
             _refuse("Limits", "nice", self.nice, "a whole number from -20 to 19, or None")
         if self.cpus is not None and (not self.cpus or any(type(cpu) is not int or cpu < 0 for cpu in self.cpus)):
             _refuse("Limits", "cpus", self.cpus, "a tuple of processor numbers, or None")
+        if self.threads > 1 and (limits := [name for name in _OF_THE_PROCESS if getattr(self, name)]):
+            msg = f"Limits(threads={self.threads}) cannot go with {limits[0]}, which concerns the whole worker process"
+            raise UsageError(msg)
+
+    @property
+    def of_step(self) -> StepLimits:
+        """The same as the engine carries and stores it."""
+        return msgspec.convert(self, StepLimits, from_attributes=True)
 
 
 def _matches(rule: RetryOn, error: BaseException) -> bool:

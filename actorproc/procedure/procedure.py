@@ -39,6 +39,9 @@ class Procedure:
     rollback_retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=10, retry_on=(Exception, RetryLater))
     rollback_supported: ClassVar[bool]
     """Whether there is something to undo; default: whether `rollback` is overridden."""
+    rollback_mode: ClassVar[Literal["strict", "best-effort"]] = "strict"
+    """ "best-effort": an undo that gave up is recorded and skipped, and the rollback goes on. See `ProcedureInfo`'s
+    ``leftovers``."""
     limits: ClassVar[Limits] = Limits()
     on_child_failure: ClassVar[Literal["fail", "resume"]] = "fail"
     """ "resume" hands failures to the parent in ``ctx.children`` instead of failing it."""
@@ -46,8 +49,11 @@ class Procedure:
     """False leaves finished children to this procedure's own `rollback`."""
     lock_scope: ClassVar[LockScope] = "procedure"
     """ "step" gives the locks back between steps."""
-    uses: ClassVar[tuple[type, ...]] = ()
-    """Classes registered with this one: its children's, and those its values are made of beyond the type hints."""
+    uses: ClassVar[tuple[Any, ...]] = ()
+    """Classes and `procedure` functions registered with this one: its children's, and
+    those its values are made of beyond the type hints."""
+    work_class: ClassVar[str] = "default"
+    """The class of work its steps belong to, for `Config.worker_shares` and `Config.reserved_workers`."""
     codec: ClassVar[str] = "data"
     """ "pickle" is opt-in: signed, and checked before anything is decoded."""
 
@@ -98,15 +104,22 @@ class Procedure:
         """The locks it needs, all granted before its first step."""
         return ()
 
+    def limit_keys(self) -> Iterable[str]:
+        """Keys whose limits (`Config.concurrency`, `Config.rate`) count it; asked once, when it is submitted."""
+        return ()
+
     def poison_keys(self) -> Iterable[str]:
         """Keys it poisons as of now; asked after each step."""
         return ()
 
     def before_recover(self, ctx: Context) -> None:
-        """Called before a step that was started before and may have half run."""
+        """Called before a step, an undo or `on_timeout` that may have half run, or is the first since a restart.
+
+        ``ctx.replayed`` says the former, ``ctx.recovered`` the latter. May run more than once; raising fails the step.
+        """
 
     def after_recover(self, ctx: Context) -> None:
-        """Called when such a step has succeeded, before its state is stored."""
+        """Called when such a call has succeeded, before its state is stored."""
 
     def on_timeout(self, ctx: Context) -> Status | None:
         """Called when a ``Status.wait`` timed out. None fails the procedure with `WaitTimeout`."""
@@ -155,6 +168,14 @@ class Procedure:
 
     def _restore(self, position: Any) -> None:
         """Take up a stored position; raises ValueError when the class no longer has it."""
+
+    def _pickled_failure(self, error: BaseException, procedure: str) -> bytes:
+        """The exception that ended a step as signed bytes, for classes that can make it again; else none."""
+        del error, procedure
+        return b""
+
+    def _take_key(self, key: bytes | None) -> None:
+        """Called in a worker with the key of the store, for classes that sign bytes of their own."""
 
     _has_position: ClassVar[bool] = False
     _shipped_classes: ClassVar[tuple[type, ...]] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from actorproc.errors import DuplicateType, UsageError
 from actorproc.procedure.function import ProcedureFunction
@@ -22,12 +23,14 @@ class TypeRegistry:
         self._loaders: dict[str, Loader] = {}
         self._lock = threading.RLock()
 
-    def register(self, procedure_class: type[Procedure]) -> TypeRuntime:
-        """Make a class known, with the procedures of its ``uses``. The same class again changes nothing.
+    def register(self, procedure_class: type[Procedure] | ProcedureFunction[..., Any]) -> TypeRuntime:
+        """Make a class, or a `procedure` function, known, with those of its ``uses``. The same again changes nothing.
 
         A class of ``__main__`` or of a function replaces the one it is a new edition of; any other class under a
         name that is taken raises `DuplicateType`. Raises `UsageError` when the class cannot be run.
         """
+        if isinstance(procedure_class, ProcedureFunction):
+            procedure_class = procedure_class.procedure_class
         with self._lock:
             known = self._runtimes.get(getattr(procedure_class, "type_name", ""))
             if known is not None and known.procedure_class is procedure_class:
@@ -35,7 +38,7 @@ class TypeRegistry:
             runtime = TypeRuntime.of_class(procedure_class, signing_key=self._signing_key)
             self._place(runtime)
             for used in procedure_class.uses:
-                if issubclass(used, Procedure):
+                if isinstance(used, ProcedureFunction) or issubclass(used, Procedure):
                     self.register(used)
             return runtime
 

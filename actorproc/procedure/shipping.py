@@ -23,7 +23,7 @@ from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.type_runtime import TypeRuntime
 
-__all__ = ["definition_of", "pickled_by_value", "resolve"]
+__all__ = ["definition_of", "is_on_path", "pickled_by_value", "resolve", "unimportable_by_value"]
 
 # cloudpickle's list of modules to pickle by value is global to the process.
 _by_value_lock = threading.Lock()
@@ -115,13 +115,14 @@ def _is_importable(subject: Any) -> bool:
     if not isinstance(name, str) or not isinstance(qualname, str) or name == "__main__" or "<" in qualname:
         return False
     module = sys.modules.get(name)
-    return module is not None and _at_path(module, qualname) is subject and _is_on_path(module)
+    return module is not None and _at_path(module, qualname) is subject and is_on_path(module)
 
 
-def _is_on_path(module: ModuleType) -> bool:
+def is_on_path(module: ModuleType) -> bool:
+    """A fresh interpreter with the same path would import this very module under its name."""
     name, _, _ = module.__name__.rpartition(".")
     parent = sys.modules.get(name) if name else None
-    if name and (parent is None or not _is_on_path(parent)):
+    if name and (parent is None or not is_on_path(parent)):
         return False
     search = None if parent is None else getattr(parent, "__path__", None)
     spec = None
@@ -155,7 +156,7 @@ def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
 
 def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
     try:
-        with _unimportable_by_value(modules):
+        with unimportable_by_value(modules):
             pickled: bytes = cloudpickle.dumps(subject)
     except Exception as error:
         # __reduce__ of anything the subject reaches is user code.
@@ -168,11 +169,12 @@ def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
 
 
 @contextmanager
-def _unimportable_by_value(names: set[str]) -> Iterator[None]:
+def unimportable_by_value(names: set[str]) -> Iterator[None]:
+    """Within, cloudpickle takes along what comes from those of these modules that a worker cannot import."""
     with _by_value_lock:
         before = cloudpickle.list_registry_pickle_by_value()
         modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__"]
-        added = [module for module in modules if module.__name__ not in before and not _is_on_path(module)]
+        added = [module for module in modules if module.__name__ not in before and not is_on_path(module)]
         for module in added:
             cloudpickle.register_pickle_by_value(module)
         try:

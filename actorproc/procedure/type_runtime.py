@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from actorproc.model.outcomes import (
 )
 from actorproc.model.policies import LockKey
 from actorproc.model.records import NewProcedure
-from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
+from actorproc.procedure.classes import check_class, checked_limit_keys, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info
@@ -35,6 +35,7 @@ from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Sus
 
 __all__ = ["StateRefused", "TypeRuntime"]
 
+R = TypeVar("R")
 Loader = Callable[[Any], Procedure]
 Ended = tuple[Outcome, tuple[type, ...]]
 
@@ -71,6 +72,7 @@ class TypeRuntime:
         self._has_position = cls._has_position
         self._locks = cls.lock_keys is not Procedure.lock_keys
         self._poisons = cls.poison_keys is not Procedure.poison_keys
+        self._limit_keyed = cls.limit_keys is not Procedure.limit_keys
         self._recovers = (
             cls.before_recover is not Procedure.before_recover or cls.after_recover is not Procedure.after_recover
         )
@@ -127,6 +129,7 @@ class TypeRuntime:
             digest=hashlib.blake2b(codec.encode() + state, digest_size=16).digest(),
             locks=own._lock_keys(procedure) if own._locks else (),
             poisons=own._poison_keys(procedure) if own._poisons else (),
+            limit_keys=own._limit_keys(procedure) if own._limit_keyed else (),
             unit=procedure._next_unit() if own._has_position else own._plain_unit,
             no_return=procedure._next_no_return() if own._has_position else False,
             owner=owner,
@@ -186,19 +189,22 @@ class TypeRuntime:
         except StateRefused as error:
             return Refused(reason=error.reason), ()
         except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
-            return own._failed(error, ctx, mode), ()
+            return own.failed(error, ctx, mode, live), ()
 
     def _execute(self, live: Procedure, ctx: Context) -> Ended:
-        if self._recovers and (ctx.replayed or ctx.recovered):
-            live.before_recover(ctx)
-            status = live.execute(ctx)
-            live.after_recover(ctx)
-        else:
-            status = live.execute(ctx)
-        return self._outcome(live, ctx, status)
+        return self._outcome(live, ctx, self._recovering(live, ctx, live.execute))
+
+    def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Context], R]) -> R:
+        """Call user code, between the recovery hooks when it may have half run or comes from the log."""
+        if not self._recovers or not (ctx.replayed or ctx.recovered):
+            return call(ctx)
+        live.before_recover(ctx)
+        result = call(ctx)
+        live.after_recover(ctx)
+        return result
 
     def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
-        status = live.on_timeout(ctx)
+        status = self._recovering(live, ctx, live.on_timeout)
         if status is None:
             error = error_info(
                 WaitTimeout("the event it waited for did not come in time"),
@@ -210,7 +216,7 @@ class TypeRuntime:
         return self._outcome(live, ctx, status)
 
     def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
-        status = live._undo(ctx, unit)
+        status = self._recovering(live, ctx, lambda ctx: live._undo(ctx, unit))
         if status is None or isinstance(status, Done):
             return Finished(state=self.dump_state(live), poisons=self._poisons_after(live))
         if isinstance(status, Executing):
@@ -281,11 +287,15 @@ class TypeRuntime:
         )
         return suspended, tuple(classes)
 
-    def _failed(self, error: BaseException, ctx: Context, mode: Mode) -> Failed:
+    def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed:
+        """The outcome of a step that raised this; whether it is tried again is the class's to say."""
         cls = self.procedure_class or Procedure
         policy = cls.rollback_retry if mode is Mode.ROLLBACK else cls.retry
         retryable, after = policy.judge(error)
         info = error_info(error, procedure=ctx.id, step=ctx.step)
+        pickled = live._pickled_failure(error, ctx.id)
+        if pickled:
+            info = msgspec.structs.replace(info, pickled=pickled)
         return Failed(error=info, retryable=retryable, after=after)
 
     # ------------------------------------------------------------ parts
@@ -312,6 +322,7 @@ class TypeRuntime:
             msg = f"the state was written by the codec {codec!r}, which this version does not know"
             raise StateRefused(msg)
         live = self._checked(self._loaded(data, version, is_fields=data is payload))
+        live._take_key(self.signing_key)
         if live._has_position:
             if position is None:
                 msg = f"the state of {self.type_name} was stored by a class of another kind: it holds no position"
@@ -362,6 +373,9 @@ class TypeRuntime:
                 msg = f"{self.type_name}.poison_keys() gives key paths such as 'catalog/db/table', not {key!r}"
                 raise UsageError(msg)
         return tuple(dict.fromkeys(listed))
+
+    def _limit_keys(self, procedure: Procedure) -> tuple[str, ...]:
+        return checked_limit_keys(procedure.limit_keys(), f"{self.type_name}.limit_keys()")
 
     def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
         return self._poison_keys(live) if self._poisons else None

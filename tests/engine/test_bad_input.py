@@ -510,6 +510,7 @@ def test_a_type_nobody_registers_is_parked_with_its_reason_and_goes_on_when_know
     assert (info.phase, info.state) == ("parked", "RUNNABLE")
     assert Wrong.type_name in info.reason
     assert [listed.id for listed in again.list()] == ["unknown"]
+    again.resume()
     check_next(again)
 
     again.register(Wrong)

@@ -105,10 +105,10 @@ class DamagedStore(MemoryStore):
         self.heads = set()
         self.logs = set()
 
-    def procedure(self, id):  # noqa: A002
+    def procedure(self, id, **options):  # noqa: A002
         if id in self.heads:
             raise StoreDamaged(f"head {id}", table="procedures", key=id, reason="checksum")
-        return super().procedure(id)
+        return super().procedure(id, **options)
 
     def step(self, id, number):  # noqa: A002
         if id in self.logs:

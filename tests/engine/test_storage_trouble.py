@@ -44,7 +44,7 @@ class FailingStore(MemoryStore):
 
 
 class BrokenStore(MemoryStore):
-    def procedure(self, id):  # noqa: A002
+    def procedure(self, id, **options):  # noqa: A002
         raise ZeroDivisionError("a bug of ours")
 
 

@@ -17,8 +17,11 @@ AUTHORING = {
     "Status", "procedure", "step",
 }  # fmt: skip
 ENGINE = {
-    "Config", "Health", "Phase", "ProcedureHandle", "ProcedureInfo", "ProcedureManager",
-    "ProcedureState",
+    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
+    "LogEntry",
+    "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
+    "ProcedureManager", "ProcedureState", "ProcedureTree", "SlotHealth", "StepInfo", "StoreReader", "Watch",
+    "WorkerInfo",
 }  # fmt: skip
 
 

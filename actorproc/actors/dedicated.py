@@ -1,0 +1,80 @@
+"""Workers that belong to one procedure each, as the core asks for them; the supervisor keeps the others."""
+
+from __future__ import annotations
+
+import logging
+
+from actorproc.actors.clock import Clock
+from actorproc.actors.restarts import RestartWindow
+from actorproc.model.events import CrashReport
+from actorproc.model.ids import WorkerId
+from actorproc.workers.base import WorkerPool
+
+__all__ = ["FIRST_DEDICATED_SLOT", "DedicatedWorkers", "is_dedicated"]
+
+FIRST_DEDICATED_SLOT = 100_000
+"""Slot numbers from here on are not the supervisor's; each is used once."""
+_NEVER_PARKED = 1 << 30
+
+logger = logging.getLogger("actorproc")
+
+
+def is_dedicated(worker: WorkerId) -> bool:
+    """Whether this worker belongs to one procedure."""
+    return worker.slot >= FIRST_DEDICATED_SLOT
+
+
+class DedicatedWorkers:
+    """Which worker was started for which procedure. Used by the manager's thread only.
+
+    One that cannot boot is tried again with backoff, for as long as its procedure wants it: what keeps it from
+    booting keeps the others from booting too, and the supervisor gives up for all.
+    """
+
+    def __init__(self, pool: WorkerPool, clock: Clock) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._next_slot = FIRST_DEDICATED_SLOT
+        self._workers: dict[WorkerId, str] = {}
+        self._retries: dict[str, tuple[float, RestartWindow]] = {}
+        self._failures: dict[str, RestartWindow] = {}
+
+    def want(self, procedure: str) -> None:
+        """Start a worker for this procedure, unless there is one or one is on its way."""
+        if procedure in self._retries or procedure in self._workers.values():
+            return
+        worker = WorkerId(self._next_slot, 1)
+        self._next_slot += 1
+        self._workers[worker] = procedure
+        self._pool.launch(worker)
+
+    def procedure_of(self, worker: WorkerId) -> str | None:
+        """The procedure a worker belongs to; None when it takes steps of any."""
+        return self._workers.get(worker)
+
+    def booted(self, worker: WorkerId) -> None:
+        """It works: earlier failures count no more."""
+        self._failures.pop(self._workers.get(worker, ""), None)
+
+    def died(self, worker: WorkerId, report: CrashReport, *, booted: bool) -> None:
+        """It is gone. The core asks for another one when it knows; one that never booted is started again here."""
+        procedure = self._workers.pop(worker, None)
+        if procedure is None or booted or report.kind == "stopped":
+            return
+        window = self._failures.setdefault(procedure, RestartWindow(_NEVER_PARKED))
+        now = self._clock.monotonic()
+        wait = window.failed(now) or 0.0
+        logger.warning(
+            "a dedicated worker for %s cannot start, next try in %.1f s: %s", procedure, wait, report.message
+        )
+        self._retries[procedure] = (now + wait, window)
+
+    def next_retry(self) -> float | None:
+        """Monotonic time of the next try; None when there is nothing to try."""
+        return min((when for when, _ in self._retries.values()), default=None)
+
+    def retry(self, now: float) -> None:
+        """Start again what is due."""
+        for procedure in [name for name, (when, _) in self._retries.items() if when <= now]:
+            del self._retries[procedure]
+            self.want(procedure)

@@ -1,0 +1,111 @@
+"""Lifecycle events: to the logger ``actorproc.events`` and to the host's hook, on the thread for callbacks.
+
+Best effort, as in GreptimeDB: events are for people and dashboards, the store is the truth. The queue is bounded,
+and what does not fit is counted and dropped, so neither a slow log handler nor a hook that hangs holds the engine up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from actorproc.changes import EventKind, ProcedureEvent
+
+__all__ = ["EventSink"]
+
+logger = logging.getLogger("actorproc.events")
+# A library's own word about a procedure is not for the stderr of a host that configured no logging.
+logger.addHandler(logging.NullHandler())
+
+_LEVELS: Mapping[EventKind, int] = {
+    "submitted": logging.INFO,
+    "recovered": logging.INFO,
+    "started": logging.DEBUG,
+    "suspended": logging.DEBUG,
+    "waiting": logging.DEBUG,
+    "sleeping": logging.DEBUG,
+    "locked-out": logging.DEBUG,
+    "retrying": logging.INFO,
+    "stuck": logging.WARNING,
+    "parked": logging.WARNING,
+    "rolling-back": logging.INFO,
+    "poisoned": logging.ERROR,
+    "succeeded": logging.INFO,
+    "failed": logging.ERROR,
+    "rolled-back": logging.WARNING,
+}
+
+
+class EventSink:
+    """Takes events from the manager's thread and delivers them elsewhere.
+
+    `hook` is called with each event; what it raises is logged. `post` runs an errand on the thread for callbacks.
+    """
+
+    def __init__(
+        self,
+        hook: Callable[[ProcedureEvent], object] | None,
+        post: Callable[[Callable[[], object]], None],
+        *,
+        bound: int = 16_384,
+    ) -> None:
+        self._hook = hook
+        self._post = post
+        self._bound = bound
+        self._queue: deque[ProcedureEvent] = deque()
+        self._lock = threading.Lock()
+        self._posted = False
+        self.lost = 0
+
+    @property
+    def level(self) -> int:
+        """Events below this level are of no use to anybody."""
+        return logging.NOTSET if self._hook is not None else logger.getEffectiveLevel()
+
+    def put(self, event: ProcedureEvent) -> None:
+        """Deliver an event soon; returns at once."""
+        if self._hook is None and not logger.isEnabledFor(_LEVELS[event.kind]):
+            return
+        with self._lock:
+            if len(self._queue) >= self._bound:
+                self.lost += 1
+                return
+            self._queue.append(event)
+            if self._posted:
+                return
+            self._posted = True
+        self._post(self._deliver)
+
+    def _deliver(self) -> None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._posted = False
+                    return
+                event = self._queue.popleft()
+            self._log(event)
+            if self._hook is not None:
+                try:
+                    self._hook(event)
+                except Exception:
+                    logger.exception("on_event raised for: %s", event)
+
+    @staticmethod
+    def _log(event: ProcedureEvent) -> None:
+        level = _LEVELS[event.kind]
+        if logger.isEnabledFor(level):
+            extra = {
+                "event": event.kind,
+                "procedure": event.id,
+                "root": event.root,
+                "parent": event.parent,
+                "type_name": event.type_name,
+                "state": str(event.state),
+                "step": event.step,
+                "attempt": event.attempt,
+                "error": f"{event.error.type_name}: {event.error.message}" if event.error is not None else None,
+                "key": event.key,
+            }
+            logger.log(level, "%s", event, extra=extra)

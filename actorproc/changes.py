@@ -1,0 +1,118 @@
+"""What is told of procedures while they go on: changes to those who watch, events to logs and hooks.
+
+A change is a difference between two committed heads, told in the order of commits, never before the commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from actorproc.model.plain import plain_dict
+from actorproc.model.records import ErrorInfo
+from actorproc.model.states import TERMINAL, Phase, ProcedureState
+
+__all__ = ["Change", "ChangeKind", "EventKind", "Overflow", "ProcedureEvent"]
+
+ChangeKind = Literal["present", "state", "step", "progress"]
+EventKind = Literal[
+    "submitted",
+    "recovered",  # a root that an earlier life of the manager left unfinished
+    "started",
+    "suspended",
+    "waiting",
+    "sleeping",
+    "locked-out",
+    "retrying",
+    "stuck",
+    "parked",
+    "rolling-back",
+    "poisoned",
+    "succeeded",
+    "failed",
+    "rolled-back",
+]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a procedure; `at` in epoch seconds (UTC)."""
+
+    kind: ChangeKind
+    """"state": its state or phase is another one. "step": the same, with another step or attempt. "progress": the
+    running step told how far it is. "present": nothing happened, this is how it is now."""
+    seq: int
+    """Grows with every change, also over restarts of the manager; give it as ``since`` to go on from here."""
+    at: float
+    id: str
+    root: str
+    type_name: str
+    state: ProcedureState
+    phase: Phase
+    previous: ProcedureState
+    """The state before; INITIALIZING for a procedure that is new."""
+    step: int
+    attempt: int
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    """Why it is in this phase, in words."""
+    progress: float | None = None
+    """From 0 to 1, of ``ctx.heartbeat``; only in changes of that kind."""
+    message: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """The procedure is in a terminal state."""
+        return self.state in TERMINAL
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+
+class Overflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A gap: changes the watcher did not take in time, or that are no longer known, were dropped here."""
+
+    kind: Literal["overflow"] = "overflow"
+    seq: int
+    """The change that comes next is a later one than this."""
+    lost: int | None
+    """How many were dropped; None: nobody knows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the life of a procedure, for logs and hooks. Best effort: a full queue drops the newest."""
+
+    kind: EventKind
+    at: float
+    """Epoch seconds (UTC)."""
+    id: str
+    root: str
+    parent: str | None
+    type_name: str
+    state: ProcedureState
+    step: int
+    attempt: int
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    key: str | None = None
+    """The key, of a "poisoned"."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def __str__(self) -> str:
+        """One line: "retrying Order order-7 step 3 attempt 2: ConnectionError: refused"."""
+        line = f"{self.kind} {self.type_name} {self.id}"
+        if self.key is not None:
+            line += f" key {self.key!r}"
+        elif self.attempt:
+            line += f" step {self.step} attempt {self.attempt}"
+        if self.error is not None:
+            return f"{line}: {self.error.type_name}: {self.error.message}"
+        return f"{line}: {self.reason}" if self.reason else line

@@ -1,0 +1,121 @@
+"""Repairing things by hand: what an operator does with a procedure that stands still, failed, or must not run now."""
+
+from __future__ import annotations
+
+from actorproc.arguments import checked_text
+from actorproc.facade.looking import Looking
+from actorproc.handle import ProcedureHandle
+from actorproc.info import AuditInfo
+from actorproc.model.events import (
+    BypassRequested,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+    RollbackRequested,
+)
+from actorproc.model.ids import check_id
+from actorproc.queries import Queries
+
+__all__ = ["Repairing", "checked_reason"]
+
+_LONGEST_REASON = 1024
+_List = list
+"""`list` hides the builtin inside the class."""
+
+
+def checked_reason(reason: str | None) -> str | None:
+    """An operator's reason, if it can be kept: text of at most 1024 characters."""
+    return None if reason is None else checked_text(reason, "reason", _LONGEST_REASON)
+
+
+class Repairing(Looking):
+    """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`, `audit`.
+
+    Each is durable when it returns, is taken up again after a crash, and is kept with its reason: see `audit`.
+    All raise `UnknownProcedure` for an id that nobody has, and `NotAllowed` with what to do instead.
+    """
+
+    def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:  # noqa: A002 - public contract
+        """Open a new run of a root that ended ``FAILED``; the handle waits for the end of this run.
+
+        A rollback that gave up goes on at the same place with a fresh budget; when it is complete, the keys that its
+        failure had poisoned are free. Where nothing was undone, the failed step runs again, and the members of its
+        tree go on with it. Locks are taken again before anything runs; keys the tree poisoned itself are no obstacle.
+        Handles that have their outcome keep it. A deadline that has passed does not count any more.
+
+        Raises `NotAllowed` for a child, for what has not failed, and when a part was undone and the rest cannot be:
+        there is never a way forward after an undo. `KeyPoisoned` when it needs a key that somebody else poisoned.
+        """
+        check_id(id)
+        why = checked_reason(reason)
+        self._running().request(lambda reply: RetryRequested(id, reply, why))
+        return ProcedureHandle(id, self)
+
+    def bypass(
+        self,
+        id: str,  # noqa: A002 - public contract
+        children: bool = False,
+        ancestors: bool = False,
+        force: bool = False,
+        reason: str | None = None,
+    ) -> bool:
+        """End a procedure as if it had succeeded: it neither runs on nor is undone, and its output is None.
+
+        The last resort, for what can be repaired in no other way; somebody else has to see to what it left half done.
+        Its parent goes on as if it had succeeded. ``children`` takes all its descendants along, without it they must
+        have ended; ``ancestors`` ends these too, each as soon as its other children have ended. A running step
+        needs ``force``, which kills it; the procedure then ends a moment after this call.
+
+        A ``FAILED`` root can be bypassed too, in a new run; all keys its tree poisoned are free then. False for what
+        has ended otherwise.
+        """
+        check_id(id)
+        why = checked_reason(reason)
+        accepted: bool = self._running().request(
+            lambda reply: BypassRequested(id, reply, children=children, ancestors=ancestors, force=force, reason=why)
+        )
+        return accepted
+
+    def rollback(self, id: str, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+        """Undo an unfinished root, as if it had failed; unlike with `abort` the procedure is not asked.
+
+        Running steps end first. False when it has been undone already. Raises `NotAllowed` for a child, past the
+        point of no return, for what has no rollback, and for what has succeeded: how to undo that is not kept.
+        """
+        check_id(id)
+        why = checked_reason(reason)
+        accepted: bool = self._running().request(lambda reply: RollbackRequested(id, reply, why))
+        return accepted
+
+    def pause(self, id: str | None = None, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+        """Hand out no more steps of a procedure and its descendants, or without an id of any, until `resume`.
+
+        Running steps end, and count. Nothing else runs, rollbacks included; what is held is kept, time goes on, and
+        submits are accepted. The pause survives a restart. False when the procedure has ended.
+        """
+        name = check_id(id) if id is not None else None
+        why = checked_reason(reason)
+        paused: bool = self._running().request(lambda reply: PauseRequested(name, reply, why))
+        return paused
+
+    def resume(self, id: str | None = None, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+        """Lift the pause of a procedure, or without an id that of the whole manager; False when there was none.
+
+        Each pause is lifted by itself: that of an ancestor, or of the whole manager, stays.
+        """
+        name = check_id(id) if id is not None else None
+        why = checked_reason(reason)
+        was_paused: bool = self._running().request(lambda reply: ResumeRequested(name, reply, why))
+        return was_paused
+
+    def open(self) -> None:
+        """Let the steps run after ``start(gated=True)``; without effect when the gate is open."""
+        self._running().open_gate()
+
+    def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
+        """What operators asked for, in order: of a procedure, or without an id of the manager itself.
+
+        The manager's own are pauses of everything, poison keys that were cleared and procedures that were deleted;
+        those of a procedure go with it.
+        """
+        return Queries(self._running()).audit(id)

@@ -1,0 +1,182 @@
+"""Counters and histograms of an engine at one moment, and their text for Prometheus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actorproc.model.plain import plain_dict
+
+__all__ = ["Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """How often which size was seen."""
+
+    bounds: tuple[float, ...]
+    """Upper bounds of the buckets, growing; each bound belongs to its bucket."""
+    counts: tuple[int, ...]
+    """Per bucket, one more than there are bounds: the last one has no upper bound."""
+    sum: float
+
+    @property
+    def count(self) -> int:
+        """How many were seen."""
+        return sum(self.counts)
+
+    def quantile(self, part: float) -> float:
+        """The upper bound of the bucket in which this part (0 to 1) of all is reached; NaN when there are none."""
+        wanted, seen = part * self.count, 0
+        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
+            seen += count
+            if count and seen >= wanted:
+                return bound
+        return math.nan
+
+
+class ProcedureCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Procedures of one type since the manager started, children included."""
+
+    submitted: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    rolledback: int = 0
+
+
+class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one type since the manager started, undo steps included."""
+
+    run: int
+    """Steps that were answered, well or not."""
+    failed: int
+    """Of those, the ones that raised."""
+    retried: int
+    """Of those, the ones that ran as a second or later attempt."""
+    crashed: int
+    """Steps that took their worker along, time limits included."""
+    seconds: Histogram
+    """How long they ran in their workers."""
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot of an engine. Counters start at 0 with the manager; times in seconds, sizes in bytes."""
+
+    at: float
+    """Epoch seconds (UTC)."""
+    uptime: float
+    procedures: dict[str, ProcedureCounts]
+    """By type."""
+    steps: dict[str, StepCounts]
+    """By type."""
+    replayed: int
+    """Steps handed out a second time because their first answer never came."""
+    stale_results: int
+    """Answers dropped because their step had been given to somebody else."""
+    commits: int
+    commit_seconds: Histogram
+    """From the request of a commit to its word."""
+    batch_events: Histogram
+    """What happened, in one commit."""
+    batch_writes: Histogram
+    """Records stored by one commit."""
+    queued: int
+    """Procedures that could run now if a worker had room."""
+    in_hand: int
+    """Steps in workers' hands."""
+    lock_waiting: int
+    """Procedures that wait for locks now."""
+    lock_waits: Histogram
+    """Seconds of the waits for locks that are over."""
+    workers: int
+    workers_busy: int
+    worker_restarts: int
+    store_bytes: int
+    """Size of the store's file."""
+    store_used_bytes: int
+    """Of that, what is in use; the rest is used again before the file grows."""
+    store_procedures: int
+    watchers: int
+    events_lost: int
+    """Lifecycle events dropped because logs or hooks were too slow."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def prometheus(self) -> str:
+        """The text of Prometheus' exposition format, version 0.0.4 (content type ``text/plain; version=0.0.4``)."""
+        return "".join(f"{line}\n" for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield from _head("procedures_total", "counter", "Procedures by type and by what became of them.")
+        for name, counts in sorted(self.procedures.items()):
+            for event in ("submitted", "succeeded", "failed", "rolledback"):
+                yield _sample("procedures_total", getattr(counts, event), type=name, event=event)
+        for event, help_text in (
+            ("run", "Steps that were answered."),
+            ("failed", "Steps that raised."),
+            ("retried", "Steps that ran as a second or later attempt."),
+            ("crashed", "Steps that took their worker along."),
+        ):
+            yield from _head(f"steps_{event}_total", "counter", help_text)
+            for name, steps in sorted(self.steps.items()):
+                yield _sample(f"steps_{event}_total", getattr(steps, event), type=name)
+        yield from _head("step_seconds", "histogram", "Seconds of steps in their workers.")
+        for name, steps in sorted(self.steps.items()):
+            yield from _buckets("step_seconds", steps.seconds, type=name)
+        for name, value, help_text in (
+            ("steps_replayed_total", self.replayed, "Steps handed out again because no answer came."),
+            ("stale_results_total", self.stale_results, "Answers dropped because their step was given to another."),
+            ("worker_restarts_total", self.worker_restarts, "Workers that were replaced."),
+            ("events_lost_total", self.events_lost, "Lifecycle events dropped because logs or hooks were too slow."),
+        ):
+            yield from _head(name, "counter", help_text)
+            yield _sample(name, value)
+        for name, histogram, help_text in (
+            ("commit_seconds", self.commit_seconds, "Seconds of commits."),
+            ("batch_events", self.batch_events, "Events in one commit."),
+            ("batch_writes", self.batch_writes, "Records stored by one commit."),
+            ("lock_wait_seconds", self.lock_waits, "Seconds procedures waited for locks."),
+        ):
+            yield from _head(name, "histogram", help_text)
+            yield from _buckets(name, histogram)
+        for name, level, help_text in (
+            ("uptime_seconds", self.uptime, "Seconds since the manager started."),
+            ("queued", self.queued, "Procedures that could run if a worker had room."),
+            ("steps_in_hand", self.in_hand, "Steps in workers' hands."),
+            ("lock_waiting", self.lock_waiting, "Procedures that wait for locks."),
+            ("workers", self.workers, "Worker processes."),
+            ("workers_busy", self.workers_busy, "Worker processes with a step in them."),
+            ("store_bytes", self.store_bytes, "Size of the store's file."),
+            ("store_used_bytes", self.store_used_bytes, "Bytes of the store in use."),
+            ("store_procedures", self.store_procedures, "Procedures in the store, finished ones included."),
+            ("watchers", self.watchers, "Open watches."),
+        ):
+            yield from _head(name, "gauge", help_text)
+            yield _sample(name, level)
+
+
+def _head(name: str, kind: str, help_text: str) -> Iterator[str]:
+    yield f"# HELP actorproc_{name} {help_text}"
+    yield f"# TYPE actorproc_{name} {kind}"
+
+
+def _sample(name: str, value: float, **labels: str) -> str:
+    shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    return f"actorproc_{name}{{{shown}}} {value:.17g}" if shown else f"actorproc_{name} {value:.17g}"
+
+
+def _buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
+    total = 0
+    for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
+        total += count
+        yield _sample(f"{name}_bucket", total, **labels, le="+Inf" if math.isinf(bound) else f"{bound:g}")
+    yield _sample(f"{name}_sum", histogram.sum, **labels)
+    yield _sample(f"{name}_count", total, **labels)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,279 @@
+"""Looking into a store from another process than its manager's, while that one runs or when nobody does."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from actorproc.actors.messages import Described
+from actorproc.core.lock_nodes import needs_of
+from actorproc.core.lock_table import LockWaiter
+from actorproc.core.phases import is_waiting_for_locks, seen_in_store
+from actorproc.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree
+from actorproc.listing import ListFilter
+from actorproc.model.plain import plain_dict
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import Phase, ProcedureState
+from actorproc.queries import StoredQueries
+from actorproc.step_log import StepInfo
+from actorproc.store.base import RecordStore
+from actorproc.store.lmdb import LmdbReader
+
+if TYPE_CHECKING:
+    from actorproc.why import Cause
+
+__all__ = ["OwnerInfo", "StoreReader", "StoreStats"]
+
+_List = list
+"""`StoreReader.list` hides the builtin inside the class."""
+
+
+class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The process whose manager has the store open."""
+
+    pid: int
+    host: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a store; sizes in bytes."""
+
+    path: str
+    store_id: str
+    epoch: int
+    """How many managers have owned it, one after the other."""
+    owner: OwnerInfo | None
+    """None: no manager runs on it."""
+    states: dict[str, int]
+    """Procedures by state; states without any are left out."""
+    procedures: int
+    steps: int
+    """Records in all step logs."""
+    locks: int
+    poisons: int
+    file_bytes: int
+    used_bytes: int
+    """What rows take of the file; the rest is used again before it grows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+
+class StoreReader:
+    """The looking methods of a `ProcedureManager` without a manager, read from its directory. A context manager.
+
+    Needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A manager in
+    another process may run, start, stop and compact meanwhile. What only a running manager knows is concluded from what
+    is stored: a step that was handed out counts as running while a manager lives and as queued when none does; who
+    stands in whose way is told by key; progress and types that are not registered are not seen.
+
+    Raises `StoreFormat` for a store of a newer format, `StoreDamaged`, and `EngineError` saying what to do for a store
+    that is missing, that belongs to another user, that others may write to, or that this process has open already.
+    May be used from any thread.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
+        self._store = LmdbReader(path, allow_any_filesystem=allow_any_filesystem)
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return os.fspath(self._store.path)
+
+    def owner(self) -> OwnerInfo | None:
+        """The process whose manager has the store open; None when nobody has."""
+        found = self._store.owner()
+        return OwnerInfo(pid=found.pid, host=found.host) if found is not None else None
+
+    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - the same as the manager's
+        """One procedure as it is stored; raises `UnknownProcedure`."""
+        with self._queries() as queries:
+            return queries.info(id)
+
+    def list(
+        self,
+        state: ProcedureState | str | Iterable[ProcedureState | str] | None = None,
+        type_name: str | None = None,
+        root: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        owner: str | None = None,
+        *,
+        phase: Phase | str | Iterable[Phase | str] | None = None,
+        parent: str | None = None,
+        id_prefix: str | None = None,
+        roots_only: bool = False,
+        troubled: bool = False,
+        created_since: datetime | float | None = None,
+        created_until: datetime | float | None = None,
+        updated_since: datetime | float | None = None,
+        updated_until: datetime | float | None = None,
+        newest_first: bool = False,
+    ) -> _List[ProcedureInfo]:
+        """Procedures that match all filters; see `ProcedureManager.list`."""
+        wanted = ListFilter.of(
+            state=state,
+            phase=phase,
+            type_name=type_name,
+            root=root,
+            parent=parent,
+            tag=tag,
+            owner=owner,
+            id_prefix=id_prefix,
+            roots_only=roots_only,
+            troubled=troubled,
+            created_since=created_since,
+            created_until=created_until,
+            updated_since=updated_since,
+            updated_until=updated_until,
+            newest_first=newest_first,
+            limit=limit,
+            after=after,
+        )
+        return self.matching(wanted)
+
+    def matching(self, wanted: ListFilter) -> _List[ProcedureInfo]:
+        """Procedures that a checked filter matches; `list` with the filter made beforehand."""
+        with self._queries() as queries:
+            return queries.listed(wanted)
+
+    def finished_roots(self, before: float) -> _List[tuple[str, ProcedureState]]:
+        """Roots that finished before this moment (epoch seconds), the longest finished first, with their end."""
+        with self._lock:
+            found = []
+            for name, _ in self._store.finished(before=before):
+                head = self._store.procedure(name)
+                if head is not None:
+                    found.append((name, head.state))
+            return found
+
+    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:  # noqa: A002
+        """A procedure and what it started; see `ProcedureManager.tree`."""
+        with self._queries() as queries:
+            return queries.tree(id, limit)
+
+    def steps(self, id: str) -> _List[StepInfo]:  # noqa: A002
+        """The step log of a procedure in order; raises `UnknownProcedure`."""
+        with self._queries() as queries:
+            return queries.steps(id)
+
+    def locks(self) -> _List[LockInfo]:
+        """Every granted lock with its holder, its age, and who waits for it in which order."""
+        with self._queries() as queries:
+            return queries.locks(time.time())
+
+    def poisons(self) -> _List[PoisonInfo]:
+        """The poisoned keys: who poisoned them, when and why."""
+        with self._queries() as queries:
+            return queries.poisons()
+
+    def ids(self, start: str = "", *, limit: int | None = None) -> _List[str]:
+        """Ids that begin with this text, in order of ids, at most ``limit``."""
+        with self._lock:
+            return self._store.ids(start)[:limit]
+
+    def why(self, id: str) -> Cause:  # noqa: A002 - public contract
+        """Why a procedure does not go on, as far as the store says; see `ProcedureManager.why`."""
+        from actorproc.looks import QueryLooks  # noqa: PLC0415 - a list need not wait for it
+        from actorproc.why import EngineFacts, explain  # noqa: PLC0415
+
+        now = time.time()
+        owner = self.owner()
+        with self._queries() as queries:
+            pid = owner.pid if owner is not None else None
+            facts = EngineFacts(running=owner is not None, pid=pid, paused=self._store.paused)
+            return explain(QueryLooks(queries, facts, now), id, now)
+
+    def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
+        """What operators asked for, in order: of a procedure, or without an id of the manager itself."""
+        with self._queries() as queries:
+            return queries.audit(id)
+
+    def stats(self) -> StoreStats:
+        """What is in the store, and whose it is."""
+        with self._lock:
+            store = self._store
+            size = store.size()
+            return StoreStats(
+                path=self.path,
+                store_id=store.store_id,
+                epoch=store.epoch,
+                owner=self.owner(),
+                states={str(state): count for state, count in store.count_states().items()},
+                procedures=size.procedures,
+                steps=size.steps,
+                locks=len(store.locks()),
+                poisons=len(store.poisons()),
+                file_bytes=size.file,
+                used_bytes=size.used,
+            )
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _queries(self) -> Iterator[StoredQueries]:
+        # One call at a time: the store is opened again when its owner compacts it.
+        with self._lock:
+            yield StoredQueries(_StoredSource(self._store, is_owned=self._store.owner() is not None))
+
+
+class _StoredSource:
+    """A store whose procedures are described by what it says of them."""
+
+    def __init__(self, store: RecordStore, *, is_owned: bool) -> None:
+        self.store = store
+        self._is_owned = is_owned
+
+    def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
+        return tuple(self._described(record) for record in records)
+
+    def _described(self, record: ProcedureRecord) -> Described:
+        phase, reason = seen_in_store(record, is_owned=self._is_owned)
+        return Described(record, phase, reason, None)
+
+    def lock_waiters(self) -> list[LockWaiter]:
+        waiting = [
+            head
+            for head in self.store.scan(state=ProcedureState.RUNNABLE, skip_damaged=True)
+            if is_waiting_for_locks(head)
+        ]
+        return [
+            LockWaiter(head.id, head.locks, needs_of(head.locks), self._lineage(head), head.ticket, ahead=False)
+            for head in sorted(waiting, key=lambda head: head.ticket)
+        ]
+
+    def _lineage(self, head: ProcedureRecord) -> frozenset[str]:
+        names = [head.id]
+        while head.parent is not None:
+            names.append(head.parent)
+            parent = self.store.procedure(head.parent)
+            if parent is None:
+                break
+            head = parent
+        return frozenset(names)

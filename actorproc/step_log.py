@@ -1,0 +1,95 @@
+"""The step log as people see it: one row for each record, under the path it has in GreptimeDB's Procedure RFC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actorproc.info import as_text
+from actorproc.model.plain import plain_dict
+from actorproc.model.records import ErrorInfo, StepKind, StepRecord
+
+__all__ = ["StepInfo", "step_info_of"]
+
+
+class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of a step log; times in epoch seconds (UTC), sizes in bytes.
+
+    A ``.step`` record n holds the state from which step n runs. What is said of a run (`started_at`, `elapsed`,
+    worker, attempts, `outcome`) is about the step that ended with this record: the first one, written by the submit,
+    has none.
+    """
+
+    path: str
+    """``/procedures/{id}/000001.step``, ``.commit`` or ``.rollback``."""
+    procedure: str
+    number: int
+    kind: StepKind
+    at: float
+    """When the record was decided."""
+    started_at: float | None
+    """When the step began, its last attempt; None when no step ended here."""
+    finished_at: float | None
+    elapsed: float | None
+    """Seconds it ran in its worker."""
+    outcome: str
+    """What the step said: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
+    label: str | None
+    """The undo unit that was undone, or that the next step belongs to."""
+    attempts: int
+    """Attempts it took."""
+    slot: int
+    """Worker slot; -1: no worker."""
+    incarnation: int
+    pid: int | None
+    """Process of that worker; None when it is not known."""
+    state_bytes: int
+    output_bytes: int
+    codec: str
+    version: int
+    error: ErrorInfo | None
+    crash: ErrorInfo | None
+    """The last death of a worker in an earlier attempt of the step; `ErrorInfo.crash` is its report."""
+    state: bytes
+    """What `dump` gave."""
+    output: bytes
+    """Of a ``.commit``: the encoded output."""
+
+    @property
+    def duration(self) -> float | None:
+        """The same as `elapsed`."""
+        return self.elapsed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields: the kind by name, states and outputs left out."""
+        return plain_dict(self)
+
+
+def step_info_of(record: StepRecord) -> StepInfo:
+    """The public view of a record of the step log."""
+    is_run = record.slot >= 0
+    return StepInfo(
+        path=f"/procedures/{record.procedure}/{record.number:06d}.{record.kind.name.lower()}",
+        procedure=record.procedure,
+        number=record.number,
+        kind=record.kind,
+        at=record.at,
+        started_at=record.at - record.elapsed if is_run else None,
+        finished_at=record.at if is_run else None,
+        elapsed=record.elapsed if is_run else None,
+        outcome=record.outcome,
+        label=record.label,
+        attempts=record.attempts,
+        slot=record.slot,
+        incarnation=record.incarnation,
+        pid=record.pid or None,
+        state_bytes=len(record.state),
+        output_bytes=len(record.output),
+        codec=record.codec,
+        version=record.version,
+        error=as_text(record.error),
+        crash=as_text(record.crash),
+        state=record.state,
+        output=record.output,
+    )

@@ -1,0 +1,97 @@
+"""The watcher's end of a stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from actorproc.actors.subscription import Subscription
+from actorproc.changes import Change, Overflow
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """An iterator, and an async iterator, of `Change`s; an `Overflow` stands where some were dropped.
+
+    One consumer at a time. A watch of one procedure ends after its terminal state, any watch ends when it is closed.
+    When the manager stops, a watch of everything ends, and a watch of one procedure that has not ended raises
+    `ManagerStopped`. Close it, or use it in a ``with``: an open watch costs the manager a little for every change.
+    """
+
+    def __init__(self, subscription: Subscription, leave: Callable[[], None]) -> None:
+        self._subscription = subscription
+        self._leave = leave
+
+    @property
+    def id(self) -> str | None:
+        """The procedure that is watched; None: all of them."""
+        return self._subscription.id
+
+    def next(self, timeout: float | None = None) -> Change | Overflow | None:
+        """The next change; None when there is no more.
+
+        Raises the builtin `TimeoutError` when none came within `timeout` seconds (None: waits as long as it takes).
+        """
+        try:
+            return self._subscription.take(timeout)
+        except TimeoutError:
+            raise TimeoutError(f"nothing has changed within {timeout:g} s") from None
+
+    def close(self) -> None:
+        """Watch no more. Idempotent; may be called from any thread, also while another one waits in it."""
+        self._leave()
+        self._subscription.end()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Change | Overflow:
+        found = self._subscription.take()
+        if found is None:
+            self.close()
+            raise StopIteration
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change | Overflow:
+        loop = asyncio.get_running_loop()
+        while True:
+            again = asyncio.Event()
+
+            def wake(again: asyncio.Event = again) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                    loop.call_soon_threadsafe(again.set)
+
+            ready, found = self._subscription.take_now(wake)
+            if not ready:
+                await again.wait()
+            elif found is None:
+                self.close()
+                raise StopAsyncIteration
+            else:
+                return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Watch of {self.id or 'everything'}>"

@@ -1,0 +1,185 @@
+"""What a comparison with the other systems asks for and no row of their tests names, and from what any commit leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from actorproc import LockKey, Procedure, ProcedureAborted, Saga, Status, step
+from actorproc.model.states import Phase
+from actorproc.store.memory import MemoryStore
+from tests.catalogue.kit import BOUND, crash_at_every_commit, ending_of, forget, note, noted, on_threads, wait_until
+
+pytestmark = pytest.mark.processes
+
+
+@dataclass
+class Periodic(Procedure):
+    """Does its turn and sleeps, until it is told to stop."""
+
+    folder: str
+    turns: int = 0
+
+    def execute(self, ctx):
+        self.turns += 1
+        note(self.folder, "turn", self.turns)
+        return Status.sleep(0.003)
+
+
+def test_hbase_45_a_task_that_sleeps_between_its_turns_starts_and_stops(folder):
+    """The periodic task: turns follow each other across a restart, and none comes after it was stopped."""
+    store = MemoryStore()
+    with on_threads(store, [Periodic]) as manager:
+        manager.submit(Periodic(folder), "chore")
+        wait_until(lambda: len(noted(folder)) >= 3)
+    with on_threads(store.clone(), [Periodic]) as manager:
+        handle = manager.get("chore")
+        before = len(noted(folder))
+        wait_until(lambda: len(noted(folder)) >= before + 3)
+
+        assert manager.abort("chore")
+
+        assert isinstance(handle.exception(BOUND), ProcedureAborted)
+        turns = noted(folder)
+        assert manager.locks() == []
+    assert noted(folder) == turns
+    assert len(turns) - len(set(turns)) <= 1
+
+
+@dataclass
+class Later(Procedure):
+    """Takes a second lock after its first step, and undoes all with both when it fails."""
+
+    folder: str
+    fails: bool = False
+    at: int = 0
+
+    def lock_keys(self):
+        return [LockKey.read("shop")]
+
+    def execute(self, ctx):
+        self.at += 1
+        note(self.folder, "step", self.at)
+        if self.at == 1:
+            return Status.executing(acquire=[LockKey.write("shelf/one")])
+        if self.fails:
+            raise ValueError("no")
+        return Status.wait("go", timeout=0.01)
+
+    def on_timeout(self, ctx):
+        return Status.done(sorted(lock["path"] for lock in ctx.query(ctx.id)["locks"]))
+
+    def rollback(self, ctx):
+        note(self.folder, "undo", *sorted(lock["path"] for lock in ctx.query(ctx.id)["locks"]))
+
+
+def test_uncovered_a_lock_taken_later_is_held_to_the_end_whatever_commit_a_crash_leaves(folder):
+    def judge(manager, handle):
+        return ending_of(handle), manager.locks()
+
+    assert crash_at_every_commit(Later(folder), folder, judge) >= 3
+    assert crash_at_every_commit(Later(folder, fails=True), folder, judge) >= 3
+
+    with on_threads(MemoryStore()) as manager:
+        assert manager.run(Later(folder)) == ["shelf/one", "shop"]
+        assert manager.submit(Later(folder, fails=True)).exception(BOUND).state == "ROLLEDBACK"
+    assert noted(folder)[-1] == "undo shelf/one shop"
+
+
+@dataclass
+class Heir(Procedure):
+    """A parent and its child, which waits."""
+
+    child: bool = False
+    at: int = 0
+
+    def execute(self, ctx):
+        self.at += 1
+        if self.child:
+            return Status.wait("go") if self.at == 1 else Status.done()
+        return Status.suspended([("heir", Heir(child=True))]) if self.at == 1 else Status.done()
+
+
+def test_uncovered_a_child_inherits_owner_priority_and_deadline_over_a_restart(folder):
+    store = MemoryStore()
+    with on_threads(store, [Heir]) as manager:
+        parent = manager.submit(Heir(), "parent", owner="ada", priority=3, deadline=4e9)
+        wait_until(lambda: parent.info().phase is Phase.SUSPENDED)
+        wait_until(lambda: manager.info("heir").phase is Phase.WAITING)
+        image = store.clone()
+    with on_threads(image, [Heir]) as manager:
+        child = manager.info("heir")
+        assert (child.owner, child.priority, child.deadline) == ("ada", 3, 4e9)
+
+
+@dataclass
+class Undoable(Procedure):
+    folder: str
+    waits: bool = True
+
+    def execute(self, ctx):
+        note(self.folder, "do", ctx.id)
+        return Status.wait("never") if self.waits else Status.done()
+
+    def rollback(self, ctx):
+        note(self.folder, "undo", ctx.id)
+
+
+@pytest.mark.parametrize("verb", ["abort", "rollback"])
+def test_uncovered_what_an_operator_stops_is_undone_whatever_commit_a_crash_leaves(folder, verb):
+    """The wish is stored with its answer: later lives need not be told again."""
+
+    def judge(manager, handle):
+        wait_until(lambda: handle.done() or handle.info().phase in {Phase.WAITING, Phase.ROLLING_BACK})
+        if handle.info().phase is Phase.WAITING:
+            getattr(manager, verb)("root", reason="enough")
+        return ending_of(handle)[0], [row.verb for row in manager.audit("root")]
+
+    assert crash_at_every_commit(Undoable(folder), folder, judge) >= 3
+
+
+class Order(Saga):
+    """One of its steps has several children; the last step fails when told so."""
+
+    folder: str
+    fails: bool
+    uses = (Undoable,)
+
+    @step
+    def open(self, ctx):
+        note(self.folder, "do", "open")
+
+    @open.undo
+    def close(self, ctx):
+        note(self.folder, "undo", "open")
+
+    @step
+    def parts(self, ctx):
+        return Status.suspended([(f"part-{n}", Undoable(self.folder, waits=False)) for n in range(3)], max_parallel=1)
+
+    @parts.undo
+    def no_parts(self, ctx):
+        note(self.folder, "undo", "parts")
+
+    @step
+    def ship(self, ctx):
+        if self.fails:
+            raise ValueError("no")
+        return sorted(ctx.children)
+
+
+def test_uncovered_a_saga_with_several_children_in_a_step_ends_alike_whatever_commit_a_crash_leaves(folder):
+    def judge(_, handle):
+        return ending_of(handle)
+
+    assert crash_at_every_commit(Order(folder, fails=False), folder, judge) >= 5
+    assert crash_at_every_commit(Order(folder, fails=True), folder, judge) >= 8
+
+    with on_threads(MemoryStore()) as manager:
+        assert manager.run(Order(folder, fails=False)) == ["part-0", "part-1", "part-2"]
+    forget(folder)
+    with on_threads(MemoryStore()) as manager:
+        assert manager.submit(Order(folder, fails=True)).exception(BOUND).state == "ROLLEDBACK"
+    undone = [line for line in noted(folder) if line.startswith("undo")]
+    assert undone == ["undo part-2", "undo part-1", "undo part-0", "undo parts", "undo open"]

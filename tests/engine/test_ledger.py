@@ -1,0 +1,61 @@
+"""Time limits as the manager keeps them: per running step, and fair after the host stood still."""
+
+from __future__ import annotations
+
+from actorproc.actors.ledger import Ledger
+from actorproc.model.commands import RunStep
+from actorproc.model.events import WorkerReady
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.policies import StepLimits
+
+WORKER = WorkerId(0, 1)
+
+
+def run_of(name: str, wall_time: float | None, limits: StepLimits | None = None) -> RunStep:
+    token = StepToken(1, WORKER, name, 1, 1)
+    return RunStep(token, "T", False, name, None, False, False, None, 0, wall_time=wall_time, limits=limits)
+
+
+def a_ledger() -> Ledger:
+    ledger = Ledger()
+    ledger.join(WorkerReady(WORKER))
+    return ledger
+
+
+def test_time_in_which_the_host_stood_still_counts_for_no_limit():
+    ledger = a_ledger()
+    ledger.hand_out(run_of("a", 10.0), now=100.0)
+
+    assert ledger.next_limit() == 110.0
+    ledger.forgive(3600.0)
+
+    assert ledger.overdue(3600.0 + 109.0) == []
+    assert [command.token.procedure for _, command in ledger.overdue(3600.0 + 110.0)] == ["a"]
+
+
+def test_steps_that_run_at_once_have_their_own_times():
+    ledger = a_ledger()
+    beside = StepLimits(threads=2)
+    for name, limit in (("a", 10.0), ("b", 3.0)):
+        ledger.hand_out(run_of(name, limit, beside), now=100.0)
+    line = ledger.lines[WORKER]
+    line.begun = {run.token: (number, 100.0 + number) for number, run in enumerate(line.queue.values())}
+
+    assert ledger.next_limit() == 104.0
+    assert [command.token.procedure for _, command in ledger.overdue(105.0)] == ["b"]
+    assert [token.procedure for token in ledger.running()] == ["a", "b"]
+    ledger.answered(run_of("b", 3.0).token, 105.0)
+    assert ledger.next_limit() == 110.0
+
+
+def test_only_the_first_of_steps_that_wait_for_each_other_is_sampled():
+    ledger = a_ledger()
+    ledger.hand_out(run_of("a", None), now=0.0)
+    ledger.hand_out(run_of("b", None, StepLimits(cpu_time=1.0)), now=0.0)
+    assert ledger.sampled() == []
+
+    ledger.answered(run_of("a", None).token, 1.0)
+
+    assert [command.token.procedure for _, command in ledger.sampled()] == ["b"]
+    ledger.die(WORKER)
+    assert ledger.sampled() == []

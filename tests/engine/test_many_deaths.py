@@ -1,0 +1,77 @@
+"""Many deaths in a row: nothing piles up in the host.
+
+200 by default; ``ACTORPROC_MANY_DEATHS=1000`` for more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from actorproc import Limits, Procedure, Status
+
+pytestmark = pytest.mark.processes
+
+DEATHS = int(os.environ.get("ACTORPROC_MANY_DEATHS", "200"))
+
+
+@dataclass
+class Mortal(Procedure):
+    """Each step kills its worker once, in one of several ways, and is well at the next attempt."""
+
+    deaths: int
+    done: int = 0
+    limits = Limits(crashes=2)
+
+    def execute(self, ctx):
+        if not ctx.replayed:
+            way = self.done % 3
+            if way == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif way == 1:
+                os._exit(0)
+            os.abort()
+        self.done += 1
+        return Status.executing() if self.done < self.deaths else Status.done(self.done)
+
+
+def kept_by_this_program() -> dict[str, int]:
+    me = psutil.Process()
+    return {
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": threading.active_count(),
+        "children": len(me.children(recursive=True)),
+        "zombies": sum(child.status() == psutil.STATUS_ZOMBIE for child in me.children()),
+        "temporary files": len(list(Path(tempfile.gettempdir()).iterdir())),
+        "mappings of shared memory": Path("/proc/self/maps").read_text().count("/dev/shm/"),
+    }
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+@pytest.mark.timeout(60 + DEATHS)
+def test_many_deaths_leave_nothing_behind_in_the_host(open_manager, until, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    manager = open_manager(workers=1)
+    manager.submit(Mortal(3)).result(60)
+    until(lambda: len(psutil.Process().children(recursive=True)) == 2)  # the worker and a spare
+    before = kept_by_this_program()
+
+    assert manager.submit(Mortal(DEATHS)).result(60 + DEATHS) == DEATHS
+    deadline = time.monotonic() + 20
+
+    def grown() -> dict[str, int]:
+        now = kept_by_this_program()
+        return {what: now[what] - before[what] for what in before if now[what] > before[what]}
+
+    until(lambda: not grown() or time.monotonic() > deadline)
+    assert grown() == {}
+    assert sum(slot.restarts for slot in manager.health().slots) >= DEATHS
+    assert manager.health().status == "running"
