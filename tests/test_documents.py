@@ -1,0 +1,84 @@
+"""What the documentation points at is there: tests by their names, pages and headings by their links."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
+
+_TEST = re.compile(r"\b(tests/[\w/.-]+\.py)(?:::(\w+))?")
+_LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^()\s]+)\)")
+_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text())
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@cache
+def anchors_in(path: Path) -> frozenset[str]:
+    """The names by which headings are linked: lower case, hyphens for spaces, no other punctuation."""
+    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", path.read_text()), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+def missing_tests(text: str) -> list[str]:
+    found = []
+    for file, name in _TEST.findall(text):
+        path = ROOT / file
+        if not path.is_file() or (name and name not in names_in(path)):
+            found.append(f"{file}::{name}" if name else file)
+    return found
+
+
+def broken_links(page: Path) -> list[str]:
+    found = []
+    for link in _LINK.findall(_CODE.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors_in(target)):
+            found.append(link)
+    return found
+
+
+def test_there_are_pages_to_check():
+    assert {"README.md", "guide.md", "catalogue.md", "compared.md"} <= {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_test_a_page_names_exists(page):
+    assert missing_tests(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_relative_link_of_a_page_leads_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_a_name_that_is_wrong_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One\n[a](page.md#one) [b](other.md) [c](#two) [d](https://example.org/x)\n")
+
+    assert broken_links(page) == ["other.md", "#two"]
+    assert missing_tests("`tests/test_documents.py::test_nothing` and `tests/no.py`") == [
+        "tests/test_documents.py::test_nothing",
+        "tests/no.py",
+    ]
+
+
+@pytest.mark.parametrize("page", ["catalogue.md", "compared.md"])
+def test_no_row_of_a_comparison_has_an_empty_cell(page):
+    rows = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
+
+    assert len(rows) > 20
+    assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []
