@@ -22,7 +22,7 @@ import pykka
 from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
-from actorproc.actors.manager import ManagerActor, ManagerParts
+from actorproc.actors.manager import ManagerActor
 from actorproc.actors.messages import (
     AddSlot,
     Booted,
@@ -51,6 +51,7 @@ from actorproc.actors.messages import (
     Watch,
     WatchEach,
 )
+from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
 from actorproc.actors.subscription import Subscription

@@ -1,0 +1,168 @@
+"""What workers say, and what their deaths mean: the manager's dealings with those who run steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from actorproc.actors.answers import Answerer
+from actorproc.actors.clock import Clock
+from actorproc.actors.deaths import judge
+from actorproc.actors.dedicated import DedicatedWorkers, is_dedicated
+from actorproc.actors.dispatch import Dispatcher
+from actorproc.actors.ledger import Ledger
+from actorproc.actors.messages import Gone
+from actorproc.actors.meters import Meters
+from actorproc.actors.ring import Ring
+from actorproc.actors.types import TypeTable
+from actorproc.actors.watching import Observer
+from actorproc.model.events import (
+    NoteMade,
+    StepEnded,
+    StepReturned,
+    TypeRegistered,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.ids import WorkerId
+from actorproc.workers.base import WorkerBooted, WorkerDied
+from actorproc.workers.frames import Ask, Began, Ended, FromWorker, Heartbeat, Leaving, LogLine, NeedState, Returned
+
+__all__ = ["Floor"]
+
+logger = logging.getLogger("actorproc")
+
+
+class Floor:
+    """Turns messages of workers into events. Used by the manager's thread only."""
+
+    def __init__(
+        self,
+        *,
+        ring: Ring,
+        ledger: Ledger,
+        types: TypeTable,
+        meters: Meters,
+        observer: Observer,
+        dispatcher: Dispatcher,
+        dedicated: DedicatedWorkers,
+        answerer: Answerer,
+        clock: Clock,
+        post: Callable[[Callable[[], object]], None],
+        on_gone: Callable[[Gone], None],
+    ) -> None:
+        self._ring = ring
+        self._ledger = ledger
+        self._types = types
+        self._meters = meters
+        self._observer = observer
+        self._dispatcher = dispatcher
+        self._dedicated = dedicated
+        self._answerer = answerer
+        self._clock = clock
+        self._post = post
+        self._on_gone = on_gone
+
+    def heard_in_trouble(self, message: FromWorker) -> None:
+        """An answer that must wait for the store counts as answered: no time limit kills its step meanwhile."""
+        if type(message) is Ended:
+            self.answered(message)
+        elif type(message) is Returned:
+            self._ledger.answered(message.token, self._clock.monotonic())
+
+    def hear(self, worker: WorkerId, message: FromWorker) -> None:
+        """Take one message of a worker."""
+        kind = type(message)
+        if kind is Ended:
+            self._ended(message)  # type: ignore[arg-type]
+        elif kind is Ask:
+            self._ask(message)  # type: ignore[arg-type]
+        elif isinstance(message, Returned):
+            self._ledger.answered(message.token, self._clock.monotonic())
+            self._ring.handle(StepReturned(message.token))
+        elif isinstance(message, NeedState):
+            self._need_state(message)
+        elif isinstance(message, Began):
+            line = self._ledger.lines.get(worker)
+            if line is not None:
+                line.begun[message.token] = (message.thread, self._clock.monotonic())
+        elif isinstance(message, Leaving):
+            self._leaving(worker, message.reason)
+        elif isinstance(message, Heartbeat):
+            line = self._ledger.lines.get(worker)
+            if line is not None and message.token in line.queue:
+                line.said[message.token] = message.progress, message.message
+                self._observer.heartbeat(message.token, message.progress, message.message)
+        elif isinstance(message, LogLine):
+            self._post(lambda: _emit(message))
+
+    def _ended(self, message: Ended) -> None:
+        for definition in message.definitions:
+            if self._types.learn(definition):
+                self._ring.handle(TypeRegistered(definition.meta))
+        self.answered(message)
+        self._ring.handle(StepEnded(message.token, message.outcome))
+
+    def answered(self, message: Ended) -> None:
+        """Note that a step has its answer, whatever becomes of it."""
+        command = self._ledger.answered(message.token, self._clock.monotonic())
+        if command is not None:
+            self._meters.step_ended(command, message.outcome)
+
+    def _ask(self, message: Ask) -> None:
+        if message.kind == "remember":
+            self._ring.handle(NoteMade(message.token, message.key, message.value, message.request))
+        else:
+            self._dispatcher.post(message.token.worker, self._answerer.answer(message))
+
+    def _need_state(self, message: NeedState) -> None:
+        line = self._ledger.lines.get(message.token.worker)
+        command = line.queue.get(message.token) if line is not None else None
+        if command is not None:
+            for event in self._dispatcher.resend(command):
+                self._ring.handle(event)
+
+    def booted(self, message: WorkerBooted) -> None:
+        """A worker takes steps now."""
+        self._dedicated.booted(message.worker)
+        ready = WorkerReady(message.worker, reserved=self._dedicated.procedure_of(message.worker), pid=message.pid)
+        self._ledger.join(ready)
+        self._ring.handle(ready)
+
+    def _leaving(self, worker: WorkerId, reason: str) -> None:
+        line = self._ledger.lines.get(worker)
+        if line is not None:
+            logger.info("worker %d.%d is replaced: %s", worker.slot, worker.incarnation, reason)
+            line.ready = msgspec.structs.replace(line.ready, leaving=True)
+            self._ring.handle(WorkerLeaving(worker))
+
+    def died(self, message: WorkerDied) -> WorkerLost | None:
+        """A worker is dead: tell those who keep workers; returns what the core is to be told."""
+        worker = message.worker
+        line = self._ledger.die(worker)
+        if line is None:
+            self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
+            return None
+        verdict = judge(line, message.report, self._clock.monotonic())
+        blamed, crashed = verdict.blamed, verdict.crashed
+        if crashed and (died_in := line.queue[blamed] if blamed is not None else line.running) is not None:
+            self._meters.step_crashed(died_in)
+        is_idle = not line.queue and line.killed is None
+        self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
+        return WorkerLost(worker, verdict.report, crashed=crashed, blamed=blamed)
+
+    def _tell_gone(self, gone: Gone) -> None:
+        """Tell the one who keeps workers of this kind."""
+        if is_dedicated(gone.worker):
+            self._dedicated.died(gone.worker, gone.report, booted=gone.booted)
+        else:
+            self._on_gone(gone)
+
+
+def _emit(line: LogLine) -> None:
+    """Give a worker's log line to the host's logging."""
+    name = line.name if line.name.split(".", 1)[0] == "actorproc" else f"actorproc.{line.name}"
+    logging.getLogger(name).log(line.level, "%s", line.text)

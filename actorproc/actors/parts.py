@@ -1,0 +1,56 @@
+"""What a manager actor works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from actorproc.actors.clock import Alarm, Clock
+from actorproc.actors.courier import Courier
+from actorproc.actors.messages import (
+    AddSlot,
+    Gone,
+    RetireSlot,
+)
+from actorproc.actors.persister import Persister
+from actorproc.actors.replies import ReplyTable
+from actorproc.changes import ProcedureEvent
+from actorproc.config import Config
+from actorproc.errors import (
+    InternalError,
+)
+from actorproc.model.policies import Scheduling
+from actorproc.model.snapshot import Snapshot
+from actorproc.store.base import ProcedureStore
+from actorproc.workers.base import WorkerPool
+
+__all__ = ["ManagerParts"]
+
+
+class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manager works with."""
+
+    config: Config
+    clock: Clock
+    alarm: Alarm
+    store: ProcedureStore
+    persister: Persister
+    pool: WorkerPool
+    replies: ReplyTable
+    courier: Courier
+    snapshot: Snapshot
+    scheduling: Scheduling
+    """Order, limits and shares of work, and how many workers there are."""
+    on_gone: Callable[[Gone], None]
+    """Tells the supervisor that a worker is dead."""
+    on_staff: Callable[[AddSlot | RetireSlot], None]
+    """Tells the supervisor that a worker is to be added, or to be retired."""
+    on_broken: Callable[[InternalError], None]
+    """Called once, on the manager's thread, when a bug stopped it. Must return at once."""
+    on_stopped: Callable[[], None]
+    """Called when somebody else stopped this actor (`ActorRegistry.stop_all` of the host)."""
+    on_event: Callable[[ProcedureEvent], object] | None = None
+    """The host's hook for lifecycle events; called on the courier's thread."""
+    gated: bool = False
+    """Nothing is handed out until `OpenGate`."""
