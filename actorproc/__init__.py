@@ -26,6 +26,8 @@ Where things are, from the top down; a module imports only what is below it:
 ``embedding``          the engine as an actor of a Pykka application
 ``manager``            `ProcedureManager`: open a directory, submit, ask, stop
 ``reader``             `StoreReader`: look into a directory from another process
+``client``             `ProcedureClient`: use a manager that runs in another process
+``client``             `ProcedureClient`: use a manager that runs in another process
 ``handle``, ``watch``  `ProcedureHandle`: the caller's end of one procedure; `Watch`: what changes
 ``actors``             who carries it: manager and supervisor actors, the only home of the clock
 ``core``               what to do: pure decisions on events
@@ -85,6 +87,7 @@ from actorproc.errors import (
 
 if TYPE_CHECKING:
     from actorproc.changes import Change, Overflow, ProcedureEvent
+    from actorproc.client import ProcedureClient
     from actorproc.config import Config
     from actorproc.executor import ProcedureExecutor
     from actorproc.handle import ProcedureHandle
@@ -155,6 +158,7 @@ __all__ = [
     "PoisonInfo",
     "Procedure",
     "ProcedureAborted",
+    "ProcedureClient",
     "ProcedureEvent",
     "ProcedureExecutor",
     "ProcedureFailed",
@@ -228,6 +232,7 @@ _LAZY = {
     "StateMachineProcedure": "actorproc.procedure.machine",
     "Status": "actorproc.procedure.status",
     "StepInfo": "actorproc.step_log",
+    "ProcedureClient": "actorproc.client",
     "StoreReader": "actorproc.reader",
     "Watch": "actorproc.watch",
     "WorkerInfo": "actorproc.workers.base",

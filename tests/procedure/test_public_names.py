@@ -20,7 +20,7 @@ ENGINE = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
     "LogEntry",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
-    "ProcedureManager", "ProcedureState", "ProcedureTree", "SlotHealth", "StepInfo", "StoreReader", "Watch",
+    "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "SlotHealth", "StepInfo", "StoreReader", "Watch",
     "WorkerInfo",
 }  # fmt: skip
 
