@@ -82,3 +82,11 @@ def test_no_row_of_a_comparison_has_an_empty_cell(page):
 
     assert len(rows) > 20
     assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []
+
+
+def test_every_feature_that_is_compared_names_a_test_of_ours():
+    lines = (ROOT / "docs" / "compared.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith(("| Feature", "| What it is"))]
+
+    assert len(rows) > 100
+    assert [row for row in rows if "`tests/" not in row] == []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import pytest
 
-from actorproc import LockKey, Procedure, ProcedureAborted, Saga, Status, step
+from actorproc import LockKey, Procedure, ProcedureAborted, Saga, StateMachineProcedure, Status, step
 from actorproc.model.states import Phase
 from actorproc.store.memory import MemoryStore
 from tests.catalogue.kit import BOUND, crash_at_every_commit, ending_of, forget, note, noted, on_threads, wait_until
@@ -126,17 +127,26 @@ class Undoable(Procedure):
         note(self.folder, "undo", ctx.id)
 
 
-@pytest.mark.parametrize("verb", ["abort", "rollback"])
-def test_uncovered_what_an_operator_stops_is_undone_whatever_commit_a_crash_leaves(folder, verb):
+@dataclass
+class Asked(Undoable):
+    """Has a say in its abort."""
+
+    def abort(self, ctx):
+        note(self.folder, "asked", ctx.id)
+        return True
+
+
+@pytest.mark.parametrize(("verb", "kind"), [("abort", Undoable), ("abort", Asked), ("rollback", Asked)])
+def test_uncovered_what_an_operator_stops_is_undone_whatever_commit_a_crash_leaves(folder, verb, kind):
     """The wish is stored with its answer: later lives need not be told again."""
 
     def judge(manager, handle):
-        wait_until(lambda: handle.done() or handle.info().phase in {Phase.WAITING, Phase.ROLLING_BACK})
-        if handle.info().phase is Phase.WAITING:
+        wait_until(lambda: handle.info().phase is Phase.WAITING or manager.audit("root"))
+        if not manager.audit("root"):
             getattr(manager, verb)("root", reason="enough")
         return ending_of(handle)[0], [row.verb for row in manager.audit("root")]
 
-    assert crash_at_every_commit(Undoable(folder), folder, judge) >= 3
+    assert crash_at_every_commit(kind(folder), folder, judge) >= 3
 
 
 class Order(Saga):
@@ -147,12 +157,12 @@ class Order(Saga):
     uses = (Undoable,)
 
     @step
-    def open(self, ctx):
-        note(self.folder, "do", "open")
+    def book(self, ctx):
+        note(self.folder, "do", "book")
 
-    @open.undo
-    def close(self, ctx):
-        note(self.folder, "undo", "open")
+    @book.undo
+    def unbook(self, ctx):
+        note(self.folder, "undo", "book")
 
     @step
     def parts(self, ctx):
@@ -182,4 +192,37 @@ def test_uncovered_a_saga_with_several_children_in_a_step_ends_alike_whatever_co
     with on_threads(MemoryStore()) as manager:
         assert manager.submit(Order(folder, fails=True)).exception(BOUND).state == "ROLLEDBACK"
     undone = [line for line in noted(folder) if line.startswith("undo")]
-    assert undone == ["undo part-2", "undo part-1", "undo part-0", "undo parts", "undo open"]
+    assert undone == ["undo part-2", "undo part-1", "undo part-0", "undo parts", "undo book"]
+
+
+class Place(Enum):
+    HERE = 1
+    THERE = 2
+
+
+@dataclass
+class Stays(StateMachineProcedure):
+    """Stays three times in its first state, yielding with its lock held, and tells how often it stayed."""
+
+    folder: str
+    initial_state = Place.HERE
+
+    def lock_keys(self):
+        return [LockKey.write("place")]
+
+    def execute_from_state(self, ctx, state):
+        note(self.folder, state.name, self.cycles, *(lock["path"] for lock in ctx.query(ctx.id)["locks"]))
+        if state is Place.HERE:
+            return Status.executing(yield_=True) if self.cycles < 3 else Place.THERE
+        return Status.done(self.cycles)
+
+
+def test_uncovered_a_machine_that_stays_counts_and_yields_with_its_lock_whatever_commit_a_crash_leaves(folder):
+    def judge(_, handle):
+        return ending_of(handle)
+
+    assert crash_at_every_commit(Stays(folder), folder, judge) >= 5
+
+    with on_threads(MemoryStore()) as manager:
+        assert manager.run(Stays(folder)) == 0
+    assert noted(folder) == [*(f"HERE {number} place" for number in range(4)), "THERE 0 place"]

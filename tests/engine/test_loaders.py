@@ -43,7 +43,7 @@ def test_after_a_restart_a_loader_takes_up_what_its_class_began_and_a_second_one
     first.stop()
 
     second = open_manager(workers=1)
-    assert second.info("wish").phase is Phase.WAITING
+    assert second.info("wish").phase is Phase.PARKED
     second.register_loader("tests.wish", shouting)
     second.register_loader("tests.wish", shouting)
     with pytest.raises(DuplicateType, match=r"tests\.wish"):

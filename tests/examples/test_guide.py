@@ -37,6 +37,8 @@ EXPECTED = [
     "disks/a format-1",
     "formatted",
     "ROLLEDBACK invite-1 send_card (RuntimeError: the post has it)",
+    "('42', 'a connection of this worker', 1)",
+    "Good morning, A. Lovelace",
     "FAILED",
     "deployed in attempt 2 2",
     "paused the network is being repaired",
