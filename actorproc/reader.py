@@ -21,6 +21,7 @@ from actorproc.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, Proce
 from actorproc.listing import ListFilter
 from actorproc.model.plain import plain_dict
 from actorproc.model.records import ProcedureRecord
+from actorproc.model.reports import BackupReport
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.queries import StoredQueries
 from actorproc.step_log import StepInfo
@@ -75,14 +76,14 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
 class StoreReader:
     """The looking methods of a `ProcedureManager` without a manager, read from its directory. A context manager.
 
-    Needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A manager in
-    another process may run, start, stop and compact meanwhile. What only a running manager knows is concluded from what
+    Needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A
+    manager may run, start, stop and compact meanwhile. What only a running manager knows is concluded from what
     is stored: a step that was handed out counts as running while a manager lives and as queued when none does; who
     stands in whose way is told by key; progress and types that are not registered are not seen.
 
     Raises `StoreFormat` for a store of a newer format, `StoreDamaged`, and `EngineError` saying what to do for a store
-    that is missing, that belongs to another user, that others may write to, or that this process has open already.
-    May be used from any thread.
+    that is missing, that belongs to another user, or that others may write to. May be used from any thread, in the
+    manager's own process too.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
@@ -222,6 +223,11 @@ class StoreReader:
                 file_bytes=size.file,
                 used_bytes=size.used,
             )
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the store into a new directory; see `ProcedureManager.backup`."""
+        with self._lock:
+            return self._store.backup(path)
 
     def close(self) -> None:
         """Stop reading. Idempotent."""

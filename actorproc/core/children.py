@@ -11,7 +11,7 @@ from actorproc.core.submitting import admit, refusal
 from actorproc.core.tree import Tree
 from actorproc.core.turns import on_suspended
 from actorproc.model.outcomes import Answered, Outcome, Suspended
-from actorproc.model.records import Admitted, ChildRecord, ProcedureRecord
+from actorproc.model.records import ChildRecord, ProcedureRecord
 from actorproc.model.writes import PutChild
 
 __all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "problem_with", "release", "suspend"]
@@ -58,8 +58,7 @@ def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
         return
     move(record, Trigger.SUSPENDED)
     release(book, record)
-    if record.admitted & Admitted.SLOT:
-        on_suspended(book, record)
+    on_suspended(book, record)
 
 
 def join_group(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:

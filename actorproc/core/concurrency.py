@@ -106,6 +106,10 @@ class Slots:
     def __contains__(self, procedure: str) -> bool:
         return procedure in self._waiting
 
+    def names(self) -> list[str]:
+        """Everybody who waits."""
+        return list(self._waiting)
+
     # ------------------------------------------------------------ what holds for whom
     def _key(self, name: str) -> _Key | None:
         """The key's state, None when no limit is configured for it."""

@@ -145,9 +145,11 @@ class Coordinator:
     def next_deadline(self) -> float | None:
         """Epoch seconds at which a `Tick` is due; None: never."""
         book = self._book
-        marks = (book.timers.next_at(), self._steal_at(), book.slots.next_at(), workforce.next_look(book))
-        times = [at for at in marks if at is not None]
-        return min(times) if times else None
+        earliest = book.timers.next_at()
+        for at in (self._steal_at(), book.slots.next_at(), workforce.next_look(book)):
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
 
     def _steal_at(self) -> float | None:
         book = self._book
@@ -287,7 +289,8 @@ class Coordinator:
             for record in tree.members.values()
             if record.state not in TERMINAL
         }
-        queued = {*book.ready.members(), *book.aside.names(), *book.staff.in_hand}
+        waiting = (*book.aside.names(), *book.slots.names(), *book.lobby.names())
+        queued = {*book.ready.members(), *waiting, *book.staff.in_hand}
         at_work = {name for name in queued if name not in book.asking and not self._stands_still(name)}
         timers = book.timers.entries()
         return {

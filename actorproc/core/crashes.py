@@ -21,6 +21,7 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.events import WorkerLost, WorkerReady
 from actorproc.model.ids import Mode
 from actorproc.model.records import ErrorInfo, ProcedureRecord
+from actorproc.model.states import TERMINAL
 
 __all__ = ["on_lost", "on_ready"]
 
@@ -41,7 +42,8 @@ def on_lost(book: Book, event: WorkerLost) -> None:
     worker = book.staff.find(event.worker)
     if worker is None:
         return
-    items = book.staff.lose(worker)
+    # Whoever ended while it was asked `abort` may have left memory.
+    items = [item for item in book.staff.lose(worker) if item.token.procedure in book.procs]
     was_lost(book, worker)
     left(book, worker)
     for item in items:
@@ -84,6 +86,8 @@ def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
 def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
     report = event.report
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
+    if record.state in TERMINAL and item.token.mode is Mode.ASK_ABORT:
+        return  # it ended while it was asked
     if item.token.mode is Mode.ASK_ABORT and not book.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
         fail(book, record, aborted_error(record))

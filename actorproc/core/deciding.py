@@ -53,10 +53,10 @@ __all__ = ["HANDLERS", "settle"]
 
 
 def settle(book: Book) -> Decision:
-    """Follow up what an event set off: grants, victims, failing scopes; then fill the workers and close the decision."""
+    """Follow up what an event set off: grants, victims, failing scopes; then fill the workers and close it."""
     while True:
-        if granted := locking.note_grants(book):
-            for record in granted:
+        if book.locks.has_news:
+            for record in locking.note_grants(book):
                 queueing.wake(book, record)
         elif book.retaken:
             retried = book.trees[book.retaken.popitem()[0]]
@@ -69,7 +69,7 @@ def settle(book: Book) -> Decision:
             failing.fail_victims(book)
         elif book.scopes_to_advance:
             failing.advance(book, book.scopes_to_advance.popitem()[0])
-        elif book.lobby.has_news:
+        elif book.lobby.capacity is not None and book.lobby.has_news:
             queueing.let_in(book)
         elif book.overdue:
             verbs.miss_deadline(book, book.procs[book.overdue.popitem()[0]])

@@ -40,8 +40,8 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     record.parked = None
     record.failing = False
     record.undoing = 0
-    if record.state is not ProcedureState.FAILED:
-        record.payload = None
+    if record.state is ProcedureState.SUCCESS or not (record.ended_in or record.state is ProcedureState.FAILED):
+        record.payload = None  # else a retry of the root goes on with the signal that was taken
     record.pending = 0
     record.ending = False
     record.bypassing = False
@@ -211,6 +211,10 @@ def _tell_parent(book: Book, child: ProcedureRecord) -> None:
     assert child.parent is not None
     parent = book.procs[child.parent]
     if parent.state in TERMINAL:
+        # It outlived its parent; one further up may be waiting for it to end, so as to be bypassed.
+        tree = book.tree_of(child)
+        for name in tree.lineage(parent.id)[1:]:
+            settle_bypass(book, tree.members[name])
         return
     parent.pending -= 1
     if child.state is ProcedureState.SUCCESS:

@@ -25,6 +25,10 @@ class Lobby:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def names(self) -> list[str]:
+        """Everybody who waits."""
+        return list(self._waiting)
+
     @property
     def has_news(self) -> bool:
         """Somebody waits who may come in now."""

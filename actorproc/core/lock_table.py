@@ -176,6 +176,11 @@ class LockTable:
         self._masks[procedure] = after
         self._rescan(freed)
 
+    @property
+    def has_news(self) -> bool:
+        """`drain` may find somebody."""
+        return bool(self._freed or self._granted)
+
     def drain(self) -> list[str]:
         """Procedures granted by releases, withdrawals and promotions since the last call, in order."""
         while self._freed:

@@ -6,7 +6,7 @@ import msgspec
 
 from actorproc.core import locking
 from actorproc.core.book import Book
-from actorproc.core.limits import limits_of
+from actorproc.core.limits import known_limits_of
 from actorproc.core.poisoning import declare
 from actorproc.core.ready import DEFAULT_CLASS
 from actorproc.core.staff import InHand, Worker
@@ -22,6 +22,9 @@ from actorproc.model.writes import PutUndo
 
 __all__ = ["fill", "go_on", "let_in", "park", "steal", "wake"]
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
+
 
 def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_the_front: bool = False) -> None:
     """Bring a procedure one step nearer to running: park, wait for a due time or for locks, or queue it.
@@ -30,7 +33,7 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
     """
     if record.id in book.staff.in_hand:
         return
-    if not record.undoing and (record.rolling or record.state is not ProcedureState.RUNNABLE):
+    if not record.undoing and (record.rolling or record.state is not _RUNNABLE):
         return
     if record.parked is not None or record.type_name not in book.types:
         park(book, record)
@@ -41,7 +44,10 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
             return
         record.due_at = None
         book.touch(record)
-    if _is_held_back(book, record) or record.bypassing or book.tree_of(record).is_still(record.id):
+    if record.bypassing or (record.parent is not None and _is_held_back(book, record, record.parent)):
+        return
+    tree = book.trees[record.root]
+    if tree.still and tree.is_still(record.id):
         return
     is_new_root = to_the_back or (record.parent is None and record.step == 1 and not record.attempt)
     if book.lobby.capacity is not None and not _is_let_in(book, record):
@@ -68,6 +74,11 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
 def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
     """Whether a root counts as running, from now on if there is room; everybody else is let in with it."""
     if record.parent is not None or record.undoing or record.admitted & Admitted.RUNNING:
+        return True
+    if record.step > 1 or record.attempt or record.run > 1:
+        # It began before there was a limit, or is retried: it may hold what those inside wait for.
+        book.lobby.admit(record)
+        book.touch(record)
         return True
     order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=True)
     if not book.lobby.ask(record, order):
@@ -108,11 +119,9 @@ def park(book: Book, record: ProcedureRecord) -> None:
     book.parked.setdefault(record.type_name, {})[record.id] = None
 
 
-def _is_held_back(book: Book, record: ProcedureRecord) -> bool:
+def _is_held_back(book: Book, record: ProcedureRecord, parent: str) -> bool:
     """Whether `max_parallel` of the parent keeps this child back."""
-    if record.parent is None:
-        return False
-    held = book.tree_of(record).held.get(record.parent)
+    held = book.tree_of(record).held.get(parent)
     return held is not None and record.id in held
 
 
@@ -120,12 +129,13 @@ def fill(book: Book) -> None:
     """Hand out steps while workers have room."""
     if not book.hands_out:
         return
-    for asked in list(book.asking):
-        _ask_abort(book, asked)
+    if book.asking:
+        for asked in list(book.asking):
+            _ask_abort(book, asked)
     barred: set[str] = set()
     while (procedure := next_up(book, barred)) is not None:
         record = book.procs[procedure]
-        if book.is_late(record):
+        if record.deadline is not None and book.is_late(record):
             book.ready.discard(procedure)
             book.overdue[procedure] = None
             continue
@@ -133,9 +143,12 @@ def fill(book: Book) -> None:
         if worker is not None:
             take_turn(book, record)
             _hand_out(book, worker, record)
-            barred.clear()
+            if barred:
+                barred.clear()
         elif procedure in book.aside:
             leave_queue(book, record)
+        elif book.shares is None:
+            return
         else:
             barred.add(work_class_of(book, record))
 
@@ -158,7 +171,10 @@ def _ask_abort(book: Book, procedure: str) -> None:
 
 def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
     """Who gets the next step; a procedure that wants a worker of its own is set aside until that is there."""
-    limits = limits_of(book, record)
+    known = known_limits_of(book, record)
+    if known.is_plain and book.shares is None:
+        return book.staff.choose(record.type_name, book.warm.get(record.id))
+    limits = known.limits
     if limits.dedicated:
         worker = own_worker(book, record)
         if worker is None and record.id not in book.asking:
@@ -178,44 +194,50 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
     if record.poisons and record.step == 1 and record.attempt == 1:
         # The keys it named when it was submitted; later ones come with the answer of the step before.
         declare(book, record, record.poisons)
-    root = book.procs[record.root]
     is_step = record.event is None  # else on_timeout is called: the step itself, and its unit, are still to come
     if is_step and record.unit is not None and record.unit != record.last_unit:
-        unit = UndoRecord(record.root, root.undo_next, record.id, record.unit, record.step)
-        root.undo_next += 1
-        record.last_unit = record.unit
-        book.tree_of(record).push(unit)
-        book.write(PutUndo(unit))
-        book.touch(root)
-    if is_step and record.unit_no_return and not root.no_return:
+        _push_unit(book, record, record.unit)
+    if is_step and record.unit_no_return and not (root := book.procs[record.root]).no_return:
         # The mark is durable before the step runs: from here on failures only retry forward.
         root.no_return = True
         book.touch(root)
     if record.unit is None:
         # What it does next is no repetition of the unit before: coming back to that one is a new unit.
         record.last_unit = None
-    mode = Mode.EXECUTE if is_step else Mode.ON_TIMEOUT
+    mode = _EXECUTE if is_step else _ON_TIMEOUT
     _send(book, worker, record, mode, record.step, None)
+
+
+def _push_unit(book: Book, record: ProcedureRecord, label: str) -> None:
+    """The step that begins now is to be undone when its tree fails."""
+    root = book.procs[record.root]
+    unit = UndoRecord(record.root, root.undo_next, record.id, label, record.step)
+    root.undo_next += 1
+    record.last_unit = label
+    book.tree_of(record).push(unit)
+    book.write(PutUndo(unit))
+    book.touch(root)
 
 
 def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:
     book.touch(record)
-    token = StepToken(book.epoch, worker.id, record.id, step, record.attempt, mode)
-    limits = limits_of(book, record)
-    threads = 1 if record.id in book.suspects else limits.threads
-    is_warm = record.attempt == 1 and book.warm.get(record.id) == worker.id
+    procedure, type_name, attempt = record.id, record.type_name, record.attempt
+    token = StepToken(book.epoch, worker.id, procedure, step, attempt, mode)
+    known = known_limits_of(book, record)
+    limits = known.limits
+    threads = 1 if known.is_plain or procedure in book.suspects else limits.threads
     if not worker.queue and book.shares is not None:
         worker.work_class = work_class_of(book, record)
-    book.staff.give(worker, InHand(token, record.type_name, threads=threads), book.now)
-    book.tree_of(record).running.add(record.id)
-    book.command(
+    book.staff.give(worker, InHand(token, type_name, threads=threads), book.now)
+    book.trees[record.root].running.add(procedure)
+    book.commands.append(
         RunStep(
             token,
-            record.type_name,
-            is_warm,
+            type_name,
+            attempt == 1 and book.warm.get(procedure) == worker.id,
             record.root,
             record.parent,
-            record.attempt > 1,
+            attempt > 1,
             record.aborting,
             record.deadline,
             record.awaiting,
@@ -224,7 +246,7 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
             record.payload,
             limits.wall_time,
             limits.grace,
-            limits=_special(limits, threads),
+            limits=None if known.is_plain else _special(limits, threads),
             recovered=record.epoch != book.epoch,
         )
     )

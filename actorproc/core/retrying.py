@@ -256,6 +256,8 @@ def _no_rollback(book: Book, root: ProcedureRecord) -> ActorprocError | None:
         return NotAllowed(f"{root.id} has succeeded; what is needed to undo it is not kept after that")
     if root.state is ProcedureState.FAILED:
         return NotAllowed(f"{root.id} has failed; retry({root.id!r}) goes on with a rollback that gave up")
+    if root.bypassing:
+        return NotAllowed(f"{root.id} is being bypassed: it ends as if it had succeeded, and nothing of it is undone")
     if root.state is ProcedureState.ROLLEDBACK or root.rolling:
         return None
     if book.has_no_return(root):

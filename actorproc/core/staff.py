@@ -122,7 +122,7 @@ class Staff:
     def find(self, worker: WorkerId) -> Worker | None:
         """The live worker of exactly this incarnation."""
         found = self.workers.get(worker.slot)
-        return found if found is not None and found.id == worker else None
+        return found if found is not None and (found.id is worker or found.id == worker) else None
 
     def current(self, token: StepToken) -> InHand | None:
         """The handed-out step a token names, None when the token is stale."""
@@ -132,6 +132,22 @@ class Staff:
         item = worker.queue[token.procedure]
         return item if item.token == token else None
 
+    def answer(self, token: StepToken, now: float, elapsed: float) -> tuple[Worker, InHand] | None:
+        """A step was answered after `elapsed` seconds and left its worker's hands; None when the token is stale."""
+        item = self.current(token)
+        if item is None:
+            return None
+        worker = self.in_hand.pop(token.procedure)
+        queue = worker.queue
+        del queue[token.procedure]
+        if item.threads > 1:
+            worker.threaded -= 1
+        worker.active_at = now
+        expected = self._expected.get(item.type_name, PREFETCH_WINDOW)
+        self._expected[item.type_name] = expected + _SMOOTHING * (elapsed - expected)
+        worker.load = worker.load - item.weight if queue else 0.0
+        return worker, item
+
     def give(self, worker: Worker, item: InHand, now: float) -> None:
         """Note that a step is handed to a worker."""
         if not worker.queue:
@@ -140,18 +156,16 @@ class Staff:
         item.weight = self._expected.get(item.type_name, PREFETCH_WINDOW)
         worker.queue[procedure] = item
         worker.load += item.weight
-        worker.threaded += item.threads > 1
+        if item.threads > 1:
+            worker.threaded += 1
         self.in_hand[procedure] = worker
 
-    def take(self, procedure: str, now: float, elapsed: float | None = None) -> InHand:
-        """A step left a worker's hands; `elapsed` seconds if it was answered."""
+    def take(self, procedure: str, now: float) -> InHand:
+        """A step left a worker's hands without an answer."""
         worker = self.in_hand.pop(procedure)
         item = worker.queue.pop(procedure)
         worker.threaded -= item.threads > 1
         worker.active_at = now
-        if elapsed is not None:
-            expected = self._expected.get(item.type_name, PREFETCH_WINDOW)
-            self._expected[item.type_name] = expected + _SMOOTHING * (elapsed - expected)
         worker.load = worker.load - item.weight if worker.queue else 0.0
         return item
 
@@ -211,7 +225,10 @@ class Staff:
     @property
     def has_idle(self) -> bool:
         """Whether a worker has nothing in hand."""
-        return any(_is_idle(worker) for worker in self.workers.values())
+        for worker in self.workers.values():  # asked after every message: no generator
+            if not worker.queue and worker.reserved is None and not worker.leaving:
+                return True
+        return False
 
     @staticmethod
     def waiting_behind(worker: Worker) -> list[InHand]:
@@ -239,10 +256,6 @@ class Staff:
             for worker in self.workers.values()
             if now >= worker.active_at + STEAL_AFTER and (behind := _waiting_behind(worker))
         ]
-
-
-def _is_idle(worker: Worker) -> bool:
-    return not worker.queue and worker.reserved is None and not worker.leaving
 
 
 def _waiting_behind(worker: Worker) -> list[InHand]:

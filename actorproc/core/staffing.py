@@ -75,6 +75,9 @@ def _has_ended(book: Book, procedure: str) -> bool:
 
 def was_lost(book: Book, worker: Worker) -> None:
     """A dedicated worker died: its procedure gets another one when it has something to do."""
+    if worker.reserved in book.hired and book.hired[worker.reserved] is None:
+        # It was told to stop when its procedure asked for one, and while it lived nothing came of asking.
+        book.command(StartWorker(worker.reserved))
     if worker.reserved is None or book.hired.get(worker.reserved) != worker.id:
         return
     del book.hired[worker.reserved]

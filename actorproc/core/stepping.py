@@ -10,8 +10,9 @@ from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import poison, update_poisons
 from actorproc.core.queueing import park, wake
-from actorproc.core.staff import InHand
+from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import say_goodbye
+from actorproc.core.turns import on_suspended
 from actorproc.core.verbs import begin_abort, deadline_error, end_forced, stop_next, take_buffered
 from actorproc.model.events import StepEnded, StepReturned
 from actorproc.model.ids import Mode
@@ -27,55 +28,69 @@ from actorproc.model.outcomes import (
     Suspended,
     Waited,
 )
-from actorproc.model.policies import Backoff
+from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, StepKind, StepRecord
-from actorproc.model.states import ProcedureState
+from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutStep
 
 __all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
 
 MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_ROLLBACK, _ASK_ABORT, _STEP = Mode.ROLLBACK, Mode.ASK_ABORT, StepKind.STEP
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 
 def on_ended(book: Book, event: StepEnded) -> None:
     """Take a worker's answer; one whose token is not current is dropped and counted."""
     token, outcome = event.token, event.outcome
-    item = book.staff.current(token)
-    if item is None:
+    kind = type(outcome)
+    found = book.staff.answer(token, book.now, outcome.elapsed)
+    if found is None:
         book.stale_results += 1
         return
-    record = book.procs[token.procedure]
-    book.staff.take(token.procedure, book.now, outcome.elapsed)
-    book.tree_of(record).running.discard(record.id)
-    book.suspects.discard(record.id)
-    say_goodbye(book, token.worker)
-    stop_next(book, token.worker)
-    if isinstance(outcome, Failed | Refused):
+    worker, item = found
+    record = book.procs.get(token.procedure)
+    if record is None:
+        _look_after(book, worker)  # it ended, and left memory, while it was asked `abort`
+        return
+    book.trees[record.root].running.discard(record.id)
+    if book.suspects:
+        book.suspects.discard(record.id)
+    _look_after(book, worker)
+    if kind is Failed or kind is Refused:
         book.warm.pop(record.id, None)
     else:
-        book.warm[record.id] = token.worker
+        book.warm[record.id] = worker.id
     if record.bypassing:
         settle_bypass(book, record)
         return
-    if not isinstance(outcome, Refused | Answered):
+    if kind is not Refused and kind is not Answered:
         record.epoch = book.epoch
-    if isinstance(outcome, Refused):
-        record.parked = outcome.reason
+    if kind is Refused:
+        record.parked = outcome.reason  # type: ignore[union-attr]
         book.touch(record)
         park(book, record)
-    elif token.mode is Mode.ROLLBACK:
+    elif token.mode is _ROLLBACK:
         undoing.after_rollback(book, record, item, outcome)
-    elif token.mode is Mode.ASK_ABORT:
+    elif token.mode is _ASK_ABORT:
         _after_asking(book, record, outcome)
     else:
         _after_execution(book, record, item, outcome)
-    if book.is_late(record):
+    if record.deadline is not None and book.is_late(record):
         # Its answer came before the kill: the step counts, and no timer is left to end the procedure.
         fail(book, record, deadline_error(record))
-    if record.rolling or token.mode is Mode.ROLLBACK:
+    if record.rolling or token.mode is _ROLLBACK:
         look_again(book, record)
+
+
+def _look_after(book: Book, worker: Worker) -> None:
+    """A worker has answered: it goes on to its next step, or leaves."""
+    if worker.leaving:
+        say_goodbye(book, worker.id)
+    if worker.queue:
+        stop_next(book, worker)
 
 
 def on_returned(book: Book, event: StepReturned) -> None:
@@ -84,10 +99,12 @@ def on_returned(book: Book, event: StepReturned) -> None:
     if item is None:
         book.stale_results += 1
         return
-    record = book.procs[event.token.procedure]
-    book.staff.take(record.id, book.now)
-    book.tree_of(record).running.discard(record.id)
+    record = book.procs.get(event.token.procedure)
+    book.staff.take(event.token.procedure, book.now)
     say_goodbye(book, event.token.worker)
+    if record is None:
+        return  # it ended, and left memory, while it was to be asked `abort`
+    book.tree_of(record).running.discard(record.id)
     if record.bypassing:
         settle_bypass(book, record)
         return
@@ -108,7 +125,11 @@ def on_returned(book: Book, event: StepReturned) -> None:
 
 # ---------------------------------------------------------------------- forward
 def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
-    if isinstance(outcome, Failed):
+    if type(outcome) is Advanced and not record.rolling:  # most steps
+        _commit_step(book, record, item, outcome, "executing", None)
+        _go_on(book, record, outcome)
+        _after_step(book, record, item)
+    elif isinstance(outcome, Failed):
         on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
         _commit_step(book, record, item, outcome, "poisoned", outcome.error)
@@ -134,35 +155,38 @@ def _commit_step(
     book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
 ) -> None:
     """Write the record from which the next step runs, and give the next step fresh counters."""
-    attempts, crash = record.attempt, _death_on_the_way(record)
+    attempts = record.attempt
+    crash = _death_on_the_way(record) if record.error is not None else None
     record.step += outcome.steps
     # Not the same number as the step's after a retry: the records of the failed run stay.
     record.records += outcome.steps
     record.state_at = 0
     record.interrupted = None
-    book.write(
+    worker = item.token.worker
+    version = outcome.version or book.types[record.type_name].version
+    book.writes.append(
         PutStep(
             StepRecord(
                 procedure=record.id,
                 number=record.records,
-                kind=StepKind.STEP,
+                kind=_STEP,
                 at=book.now,
                 state=outcome.state,
                 codec=outcome.codec or book.types[record.type_name].codec,
-                version=outcome.version or book.types[record.type_name].version,
+                version=version,
                 outcome=name,
                 label=outcome.unit,
                 attempts=attempts,
-                slot=item.token.worker.slot,
-                incarnation=item.token.worker.incarnation,
+                slot=worker.slot,
+                incarnation=worker.incarnation,
                 elapsed=outcome.elapsed,
-                pid=book.staff.pid_of(item.token.worker),
+                pid=book.staff.pid_of(worker),
                 crash=crash,
                 error=error,
             )
         )
     )
-    record.version = outcome.version or book.types[record.type_name].version
+    record.version = version
     record.unit = outcome.unit
     record.unit_no_return = outcome.no_return
     record.attempt = record.errors = record.crashes = 0
@@ -171,10 +195,12 @@ def _commit_step(
     record.payload = None
     if not record.rolling:
         record.error = None
-    forget_listening(book, record)
+    if record.event is not None:
+        forget_listening(book, record)
     if outcome.poisons is not None and outcome.poisons != record.poisons:
         update_poisons(book, record, outcome.poisons)
-    locking.end_of_step(book, record)
+    if record.locks:
+        locking.end_of_step(book, record)
     book.touch(record)
 
 
@@ -188,11 +214,8 @@ def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
 
 def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
     if isinstance(outcome, Advanced):
-        added = tuple(key for key in dict.fromkeys(outcome.acquire) if key not in record.locks)
-        if added:
-            record.locks += added
-            record.locked = False
-            record.ticket = 0
+        if outcome.acquire:
+            _add_locks(record, outcome.acquire)
         if outcome.after > 0:
             _sleep(book, record, outcome.after, Trigger.SLEPT)
         else:
@@ -205,10 +228,20 @@ def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
         suspend(book, record, outcome)
 
 
+def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
+    added = tuple(key for key in dict.fromkeys(keys) if key not in record.locks)
+    if added:
+        record.locks += added
+        record.locked = False
+        record.ticket = 0
+
+
 def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
     record.due_at = book.now + seconds
     book.timers.add(record.due_at, record.id, record.root)
     move(record, trigger)
+    if record.pending:
+        on_suspended(book, record)
 
 
 def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
@@ -221,6 +254,8 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
     book.listeners.setdefault(outcome.event, {})[record.id] = record.root
     if outcome.timeout is None:
         move(record, Trigger.WAITED)
+        if record.pending:
+            on_suspended(book, record)
     else:
         _sleep(book, record, outcome.timeout, Trigger.WAITED_LIMITED)
 
@@ -341,7 +376,7 @@ def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | 
 
 # ---------------------------------------------------------------------- asked to abort
 def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
-    if record.rolling:
+    if record.rolling or record.state in TERMINAL:
         return
     is_refused = isinstance(outcome, Answered) and not outcome.allowed
     if is_refused or book.has_no_return(record):

@@ -87,9 +87,7 @@ class Tree:
             del self.units_of[unit.procedure]
         return not left
 
-    def newest_unit(
-        self, top: str, is_spared: Callable[[ProcedureRecord], bool] | None = None
-    ) -> UndoRecord | None:
+    def newest_unit(self, top: str, is_spared: Callable[[ProcedureRecord], bool] | None = None) -> UndoRecord | None:
         """The unit of `top` or its descendants to be undone first, without those of members that are spared."""
         if top not in self.children:
             units = self.units_of.get(top, ())

@@ -95,7 +95,9 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
 
 
 def on_suspended(book: Book, record: ProcedureRecord) -> None:
-    """A parent waits for its children now; it keeps its slots unless its tree waits for some, or for locks."""
+    """A parent of unfinished children waits now; it keeps its slots unless its tree waits for some, or for locks."""
+    if not record.admitted & Admitted.SLOT:
+        return
     if book.slots.waits_in(record.root) or book.tree_of(record).waiting:
         _give_back(book, record)
 

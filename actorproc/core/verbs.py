@@ -15,7 +15,7 @@ from actorproc.core.staff import InHand, Worker
 from actorproc.errors import NotAllowed, UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply, TakeBack
 from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared, Signalled
-from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.ids import Mode
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeletePoison, PutEvent, PutNote
@@ -245,13 +245,11 @@ def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
         book.command(TakeBack(worker.id, (item.token,)))
 
 
-def stop_next(book: Book, name: WorkerId) -> None:
+def stop_next(book: Book, worker: Worker) -> None:
     """A worker goes on to its next step: one that must not go on was not taken back in time."""
-    worker = book.staff.find(name)
-    if worker is not None and worker.queue:
-        following = next(iter(worker.queue.values()))
-        if following.forced is not None:
-            stop_forced(book, worker, following)
+    following = next(iter(worker.queue.values()))
+    if following.forced is not None:
+        stop_forced(book, worker, following)
 
 
 def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:

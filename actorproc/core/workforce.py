@@ -39,7 +39,7 @@ def next_look(book: Book) -> float | None:
         return None
     if roster.look_at is None and _may_add(book) and _work_waits(book):
         roster.look_at = _stuck_at(book)
-    if len(roster.slots) - len(roster.retired) <= limits.workers:
+    if not _has_spare(book):
         return roster.look_at
     times = [worker.active_at + limits.extra_worker_idle for worker in _idle(book)]
     if roster.look_at is not None:
@@ -63,7 +63,7 @@ def look_after(book: Book) -> None:
             else:
                 roster.look_at = max(stuck_at, book.now + book.scheduling.stuck_after / 8)
     for worker in _idle(book):
-        if _surplus(book) > 0 and worker.active_at + book.scheduling.extra_worker_idle <= book.now:
+        if _has_spare(book) and worker.active_at + book.scheduling.extra_worker_idle <= book.now:
             _retire(book, worker)
 
 
@@ -97,6 +97,14 @@ def _idle(book: Book) -> list[Worker]:
 
 def _surplus(book: Book) -> int:
     return len(book.roster.slots) - len(book.roster.retired) - book.scheduling.workers
+
+
+def _has_spare(book: Book) -> bool:
+    """Whether an idle worker may go.
+
+    A slot that was retired before memory was rebuilt is counted again, so as many as there should be must be there.
+    """
+    return _surplus(book) > 0 and len(_workers(book)) > book.scheduling.workers
 
 
 def _may_add(book: Book) -> bool:

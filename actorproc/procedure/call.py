@@ -10,6 +10,7 @@ import functools
 import pickle
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -38,9 +39,10 @@ __all__ = [
 _LONGEST_ERROR = 256 * 1024
 """Bytes of a pickled exception that are kept: it stands in the head of its procedure. A longer one is text only."""
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-_prepared: set[bytes] = set()
-"""Initializers this worker process has run."""
+_prepared: dict[bytes, dict[str, Any]] = {}
+"""Initializers this worker process has run, each with the globals it left behind."""
 _preparing = threading.Lock()
+_CODE = (type, types.FunctionType, types.ModuleType)
 
 
 class _NotStarted(UsageError):
@@ -73,9 +75,7 @@ class Call(Procedure):
 
     def execute(self, ctx: Context) -> Status:
         """Call it; the output is the signed result."""
-        if self.setup:
-            _prepare(self.setup)
-        result = _called(self.call)
+        result = _called(self.call, _prepare(self.setup) if self.setup else {})
         output = seal(_pickled_value(result), f"result of {ctx.id}", self._key)
         # The work is done: its arguments, which may be large, need not be stored a second time.
         self.call = self.setup = b""
@@ -103,7 +103,7 @@ class Call(Procedure):
         return seal(body, f"exception of {procedure}", self._key)
 
 
-def _called(pickled: bytes) -> Any:
+def _called(pickled: bytes, prepared: dict[str, Any]) -> Any:
     try:
         function, args, kwargs = cloudpickle.loads(pickled)
     except StopStep:
@@ -111,23 +111,61 @@ def _called(pickled: bytes) -> Any:
     except BaseException as error:
         msg = f"the call's function or arguments cannot be unpickled in a worker: {type(error).__name__}: {error}"
         raise _NotStarted(msg) from error
+    if prepared:
+        for part in _unwrapped(function):
+            scope = _private_globals(part)
+            if scope is not None and scope.get("__name__") == prepared.get("__name__"):
+                scope.update(prepared)
     return function(*args, **kwargs)
 
 
-def _prepare(pickled: bytes) -> None:
-    """Run an initializer unless this process has."""
+def _prepare(pickled: bytes) -> dict[str, Any]:
+    """Run an initializer unless this process has; the globals that its module's functions are to see.
+
+    A function that travels by value has globals of its own, so what an initializer of a script says with ``global``
+    would be seen by nobody. What it set, and the data it refers to, are handed to each call.
+    """
     with _preparing:
-        if pickled in _prepared:
-            return
+        known = _prepared.get(pickled)
+        if known is not None:
+            return known
         try:
             initializer, args = cloudpickle.loads(pickled)
+            scope = next(filter(None, map(_private_globals, _unwrapped(initializer))), None)
+            before = dict(scope or {})
             initializer(*args)
         except StopStep:
             raise
         except BaseException as error:
             msg = f"the initializer failed: {type(error).__name__}: {error}"
             raise _BrokenInitializer(msg) from error
-        _prepared.add(pickled)
+        left = {
+            name: value
+            for name, value in (scope or {}).items()
+            if name not in before or before[name] is not value or not isinstance(value, _CODE)
+        }
+        _prepared[pickled] = left
+        return left
+
+
+def _unwrapped(part: Any) -> Iterator[Any]:
+    """What a partial is made of, the function of a chunk of calls among it; anything else is itself."""
+    if isinstance(part, functools.partial):
+        for inner in (part.func, *part.args):
+            yield from _unwrapped(inner)
+    else:
+        yield part
+
+
+def _private_globals(part: Any) -> dict[str, Any] | None:
+    """The globals of a function that came by value; None for what came by name, and for what is no function."""
+    if not hasattr(part, "__globals__"):
+        part = getattr(part, "__func__", None) or vars(type(part)).get("__call__")
+    scope = getattr(part, "__globals__", None)
+    if not isinstance(scope, dict):
+        return None
+    module = sys.modules.get(scope.get("__name__", ""))
+    return None if module is not None and vars(module) is scope else scope
 
 
 def call_chunk(function: Callable[..., Any], chunk: Iterable[tuple[Any, ...]]) -> list[Any]:

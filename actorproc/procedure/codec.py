@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import StateNotEncodable, StateTooLarge
+from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.states import ProcedureState
 from actorproc.procedure.fields import build, declared_fields
 from actorproc.procedure.kinds import (
     DEQUE,
@@ -45,6 +47,8 @@ MAX_DEPTH = 100
 """Deepest nesting of containers."""
 
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+# Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
+_OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
 
 
 class UndecodableData(ValueError):
@@ -67,8 +71,10 @@ class DataCodec:
         for cls in self.classes:
             if self._by_key.setdefault(class_key(cls), cls) is not cls:
                 self._ambiguous.add(class_key(cls))
-        self._fields = {cls: declared_fields(cls) or () for cls in self.classes}
-        self._known = frozenset(self.classes)
+        for cls in _OF_THE_ENGINE:
+            self._by_key[class_key(cls)] = cls
+        self._known = frozenset((*_OF_THE_ENGINE, *self.classes))
+        self._fields = {cls: declared_fields(cls) or () for cls in self._known}
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._unpack)
 
     def encode(self, value: object, where: str = "") -> bytes:

@@ -46,13 +46,14 @@ class TypeRegistry:
         """Make a type known by ``loader(data) -> Procedure``; ``data`` is what the object's `dump` returned.
 
         With a class of this name registered too, the loader takes the place of the class's `load`. Another loader
-        under the name raises `DuplicateType`.
+        under the name raises `DuplicateType`, unless it is the same function of ``__main__``, or the same local
+        one, defined anew.
         """
         with self._lock:
             known = self._runtimes.get(type_name)
             if known is not None and known.loader is loader:
                 return known
-            if known is not None and known.loader is not None and not _is_replaceable(known.loader):
+            if known is not None and known.loader is not None and not _is_new_edition(loader, known.loader):
                 msg = f"another loader is registered as {type_name!r} already; choose another type_name"
                 raise DuplicateType(msg)
             runtime = TypeRuntime.of_loader(type_name, loader)
@@ -117,3 +118,11 @@ def _why_no_procedure(subject: object) -> str:
 def _is_replaceable(subject: object) -> bool:
     """Made in a program's main module or inside a function: running that code again makes a new edition."""
     return getattr(subject, "__module__", "") == "__main__" or "<locals>" in getattr(subject, "__qualname__", "")
+
+
+def _is_new_edition(loader: object, known: object) -> bool:
+    """The same function, defined again. Nothing tells whether one lambda is another one's new edition."""
+    names, old = [
+        (getattr(each, "__module__", ""), getattr(each, "__qualname__", "<lambda>")) for each in (loader, known)
+    ]
+    return names == old and not names[1].endswith("<lambda>") and _is_replaceable(loader)

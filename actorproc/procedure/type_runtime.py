@@ -39,6 +39,8 @@ R = TypeVar("R")
 Loader = Callable[[Any], Procedure]
 Ended = tuple[Outcome, tuple[type, ...]]
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_EXECUTE = Mode.EXECUTE
 _encode = msgspec.msgpack.Encoder().encode
 _enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
 _decode = msgspec.msgpack.Decoder().decode
@@ -177,7 +179,7 @@ class TypeRuntime:
         try:
             if event is not None:
                 ctx.event = own.codec.decode(event)
-            if mode is Mode.EXECUTE:
+            if mode is _EXECUTE:
                 return own._execute(live, ctx)
             if mode is Mode.ROLLBACK:
                 return own._rollback(live, ctx, unit or ""), ()

@@ -16,9 +16,11 @@ from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.procedure.context import StopStep
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
+from actorproc.workers.child import stacks
 from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.frames import FromWorker, Stop, ToWorker
+from actorproc.workers.logbook import LogEntry
 
 __all__ = ["FakePool"]
 
@@ -40,8 +42,9 @@ class FakePool:
         """Events go to `sink`, on the threads of the workers."""
         self._sink = sink
 
-    def launch(self, worker: WorkerId) -> None:
-        """Start a thread that plays this worker."""
+    def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
+        """Start a thread that plays this worker; it is never replaced by itself."""
+        del replace
         with self._lock:
             if self._sink is None or worker in self._workers:
                 msg = f"the pool is not open, or worker {worker.slot}.{worker.incarnation} lives already"
@@ -64,10 +67,18 @@ class FakePool:
         """Orderly end after the running step."""
         self.send(worker, [Stop()])
 
-    def kill(self, worker: WorkerId, *, grace: float = 0.0, blamed: StepToken | None = None, reason: str = "") -> None:
+    def kill(
+        self,
+        worker: WorkerId,
+        *,
+        grace: float = 0.0,
+        blamed: StepToken | None = None,
+        reason: str = "",
+        kind: str = "",
+    ) -> None:
         """The worker is dead at once; `grace` is not waited for."""
         del grace
-        kind = "stopped" if blamed is None else "timeout"
+        kind = kind or ("stopped" if blamed is None else "timeout")
         self.crash(worker, CrashReport(kind=kind, message=reason or "the worker pool ended it", signal="SIGKILL"))
 
     def crash(self, worker: WorkerId, report: CrashReport | None = None) -> None:
@@ -85,6 +96,28 @@ class FakePool:
             )
             for worker, fake in list(self._workers.items())
         }
+
+    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
+        """Threads share what they use with the whole program."""
+
+    @property
+    def limits(self) -> str:
+        """Threads have no limits of their own."""
+        return "none"
+
+    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
+        """Threads share the program's memory."""
+
+    def stack(self, token: StepToken, timeout: float = 5.0) -> str:
+        """The stack of the thread that plays the worker of this step; `timeout` is not needed."""
+        del timeout
+        fake = self._workers.get(token.worker)
+        return stacks.text_of(fake.desk.running, token) if fake is not None else ""
+
+    def logs(self, procedure: str) -> list[LogEntry]:
+        """What threads print goes where the program's output goes."""
+        del procedure
+        return []
 
     def close(self, timeout: float) -> None:
         """Stop all workers; after `timeout` seconds the rest is dead. Idempotent."""
@@ -155,3 +188,6 @@ class _FakeWorker(threading.Thread):
 
     def restore(self) -> None:
         """What a step does to this process stays done."""
+
+    def remember_surroundings(self) -> None:
+        """It is not to be restored."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.commands import (
+    AddWorker,
     AnswerWorker,
     AskAbort,
     Command,
@@ -19,31 +22,39 @@ from actorproc.model.commands import (
     KillWorker,
     Reply,
     Resolve,
+    RetireWorker,
     RunStep,
+    StartWorker,
+    StopWorker,
     TakeBack,
 )
 from actorproc.model.events import (
-    AbortRequested,
+    Acknowledged,
+    DeleteRequested,
     Event,
-    Signalled,
+    RemovalContinued,
     StepEnded,
     StepReturned,
-    Submitted,
+    Tick,
+    TreesExpired,
     TypeRegistered,
+    WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.snapshot import FinishedTree
 from actorproc.model.writes import Write
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.image import Image, compare_with_restored
-from actorproc.testing.world import HostCrash, World
+from actorproc.testing.requests import Call, described
+from actorproc.testing.world import HostCrash, World, ending_of
 
 __all__ = ["Batch", "FakeShell"]
 
-Call = Submitted | AbortRequested | Signalled
-"""What a caller waits for an answer to."""
+_PART = 2
+"""Members of a tree that are removed at once; so few that most trees leave in parts."""
 
 
 class Batch:
@@ -72,8 +83,9 @@ class FakeShell:
         self.check_every = check_every
         self.epoch = world.store.own()
         self.workers = FakeWorkers(world)
-        self.known: dict[WorkerId, dict[StepToken, None]] = {}
+        self.known: dict[WorkerId, tuple[WorkerReady, dict[StepToken, None]]] = {}
         """Workers told of in settled events, with the steps really sent to them and not answered in one."""
+        self.is_gated = world.scenario.is_gated
         self.batch = Batch()
         self.in_flight: Batch | None = None
         self.registered: list[str] = []
@@ -89,6 +101,10 @@ class FakeShell:
             Reply: self._reply,
             Resolve: self._resolve,
             AskAbort: self._ask_abort,
+            StartWorker: lambda command: self.workers.hire(command.procedure),
+            StopWorker: lambda command: self.workers.stop(command.worker),
+            AddWorker: lambda _: self.workers.add(),
+            RetireWorker: lambda command: self.workers.stop(command.worker, retire=True),
         }
         world.inbox.clear()
         self._restore(())
@@ -109,6 +125,9 @@ class FakeShell:
     def tell(self, event: Call) -> None:
         """A caller asks and waits for the answer."""
         self.callers[event.reply] = event
+        words = described(event)
+        if words is not None:
+            self.world.journal.append(("call", event.reply, *words))
         self.world.inbox.append(event)
 
     def register(self, type_name: str) -> None:
@@ -119,13 +138,45 @@ class FakeShell:
     def deliver(self) -> None:
         """Handle the next event of the inbox."""
         event = self.world.inbox.popleft()
+        if isinstance(event, Acknowledged | DeleteRequested):
+            event = self._completed(event)
         store = self.world.store
         for id in self.core.missing(event, self.world.now):  # noqa: A001 - the name in the vocabulary
-            head = store.procedure(id)
-            if head is not None:
-                self.core.load(*store.tree(head.root))
-        self.batch.events.append(event)
-        self._add(self.core.handle(event, self.world.now))
+            head = store.procedure(id, removed=bool(self.core.removals))
+            if head is not None and head.root in self.core.removals:
+                members, _ = store.removed_members(head.root, None)
+                self._handle(RemovalContinued(head.root, tuple(members), more=False))
+            elif head is not None and self.core.view(id) is None:
+                tree = store.tree(head.root)
+                self.image.adopt(*tree)
+                self.core.load(*tree)
+        self._handle(event)
+
+    def open_gate(self) -> None:
+        """Let steps run."""
+        self.is_gated = self.core.gated = False
+        self.world.inbox.append(Tick())
+
+    def sweep(self) -> bool:
+        """Have finished trees judged, and go on with those that are half removed; whether that led to anything.
+
+        A slice of the real sweeper, which too waits for the one before to be durable.
+        """
+        core, store = self.core, self.world.store
+        if core.is_removing:
+            return False
+        writes = len(self.batch.writes)
+        for root in core.removals:
+            members, more = store.removed_members(root, _PART)
+            self._handle(RemovalContinued(root, tuple(members), more))
+            return True
+        count = self.world.scenario.retention.count
+        roots = [root for root, _ in store.finished(reverse=True) if core.view(root) is None]
+        trees = [(place, store.finished_tree(root, _PART)) for place, root in enumerate(roots)]
+        found = tuple(replace(tree, surplus=count is not None and place >= count) for place, tree in trees if tree)
+        if found:
+            self._handle(TreesExpired(found, self.world.now))
+        return len(self.batch.writes) > writes
 
     def close(self) -> None:
         """Close the open batch; without writes it is acted on at once."""
@@ -163,10 +214,34 @@ class FakeShell:
             self.close()
 
     # ------------------------------------------------------------ inside
+    def _handle(self, event: Event) -> None:
+        self.batch.events.append(event)
+        self._add(self.core.handle(event, self.world.now))
+
+    def _completed(self, event: Acknowledged | DeleteRequested) -> Event:
+        """The event with what is stored of the procedure."""
+        store = self.world.store
+        head = store.procedure(event.id)
+        if isinstance(event, Acknowledged):
+            return replace(event, head=head)
+        if head is None:
+            return event
+        tree = store.finished_tree(head.id, _PART) if head.parent is None else FinishedTree((head,))
+        return replace(event, tree=tree)
+
     def _restore(self, workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]) -> None:
         snapshot = self.world.store.load()
         self.image = Image(snapshot)
-        self.core, decision = Coordinator.restore(snapshot, self.world.now, workers=workers)
+        scenario = self.world.scenario
+        self.core, decision = Coordinator.restore(
+            snapshot,
+            self.world.now,
+            workers=workers,
+            quotas=scenario.quotas,
+            scheduling=scenario.scheduling,
+            retention=scenario.retention,
+            gated=self.is_gated,
+        )
         if self.world.scenario.is_prefetching:
             # As if the core had seen many answers of these types, all of them quick.
             self.core._book.staff._expected.update(dict.fromkeys(self.world.scenario.programs, 0.001))
@@ -193,7 +268,7 @@ class FakeShell:
             self._act(batch)
         else:
             kept = batch.events + kept
-        self._restore(tuple((WorkerReady(worker), tuple(tokens)) for worker, tokens in self.known.items()))
+        self._restore(tuple((ready, tuple(tokens)) for ready, tokens in self.known.values()))
         self.world.inbox.extendleft(reversed(kept))
         programs = self.world.scenario.programs
         self.world.inbox.extendleft(TypeRegistered(programs[name].meta) for name in reversed(self.registered))
@@ -206,9 +281,14 @@ class FakeShell:
         known = self.known
         for event in batch.events:
             if isinstance(event, (StepEnded, StepReturned)):
-                known.get(event.token.worker, {}).pop(event.token, None)
+                if event.token.worker in known:
+                    known[event.token.worker][1].pop(event.token, None)
             elif isinstance(event, WorkerReady):
-                known[event.worker] = {}
+                known[event.worker] = (event, {})
+            elif isinstance(event, WorkerLeaving):
+                if event.worker in known:
+                    ready, tokens = known[event.worker]
+                    known[event.worker] = (replace(ready, leaving=True), tokens)
             elif isinstance(event, WorkerLost):
                 known.pop(event.worker, None)
         for place, command in enumerate(batch.commands):
@@ -218,6 +298,8 @@ class FakeShell:
 
     # ------------------------------------------------------------ commands
     def _run_step(self, command: RunStep) -> None:
+        if self.is_gated:
+            self.world.violate(21, f"{command.token} was handed out before the gate was opened")
         worker = self.workers.live.get(command.token.worker)
         if worker is None:
             return  # its death will be told
@@ -228,10 +310,12 @@ class FakeShell:
                 self.world.violate(5, f"{command.token} was handed out before record {command.record} was stored")
                 return
             state = record.state
-        self.known.get(worker.id, {})[command.token] = None
+        if worker.id in self.known:
+            self.known[worker.id][1][command.token] = None
         self.workers.hand_out(worker, command, state)
 
     def _kill_worker(self, command: KillWorker) -> None:
+        self.world.journal.append(("kill", command.token, command.reason))
         worker = self.workers.live.get(command.worker)
         if worker is not None:
             self.workers.kill(worker, "timeout", blamed=command.token)
@@ -241,7 +325,9 @@ class FakeShell:
         self.world.journal.append(("reply", command.reply, command.value, command.error))
 
     def _resolve(self, command: Resolve) -> None:
-        self.world.journal.append(("resolve", command.id, command.state))
+        head = self.world.store.procedure(command.id)
+        output = b"" if head is None else ending_of(self.world.store, head)[2]
+        self.world.journal.append(("resolve", command.id, command.state, output))
 
     def _ask_abort(self, command: AskAbort) -> None:
         self.world.journal.append(("ask-abort", command.token))

@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections import deque
 
 from actorproc.model.commands import AnswerWorker, RunStep, TakeBack
-from actorproc.model.events import CrashReport, Event, NoteMade, StepEnded, StepReturned, WorkerLost, WorkerReady
+from actorproc.model.events import (
+    CrashReport,
+    Event,
+    NoteMade,
+    StepEnded,
+    StepReturned,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerReady,
+)
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Failed, Outcome, Refused
+from actorproc.model.states import ProcedureState
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.scripts import WALL_TIME, play
-from actorproc.testing.world import World
+from actorproc.testing.world import World, ending_of
 
 __all__ = ["FakeWorker", "FakeWorkers"]
 
@@ -22,10 +32,14 @@ __all__ = ["FakeWorker", "FakeWorkers"]
 class FakeWorker:
     """One life of one slot: at most one step begun, the others queued in the order they were handed out."""
 
-    __slots__ = ("asked", "channel", "hanging", "id", "live", "queue", "running", "started_at")
+    __slots__ = ("asked", "channel", "hanging", "id", "live", "queue", "reserved", "running", "started_at", "stopping")
 
-    def __init__(self, id: WorkerId) -> None:  # noqa: A002 - the name in the vocabulary
+    def __init__(self, id: WorkerId, reserved: str | None = None) -> None:  # noqa: A002 - the name in the vocabulary
         self.id = id
+        self.reserved = reserved
+        """The one procedure it is there for."""
+        self.stopping = False
+        """It ends when it has nothing more to do or to say."""
         self.queue: deque[tuple[RunStep, bytes | None]] = deque()
         self.running: tuple[RunStep, bytes] | None = None
         self.started_at = 0.0
@@ -43,7 +57,7 @@ class FakeWorker:
             return True
         if self.running is not None:
             return not self.hanging and self.asked is None
-        return bool(self.queue)
+        return bool(self.queue) or self.stopping
 
 
 class FakeWorkers:
@@ -53,6 +67,12 @@ class FakeWorkers:
         self.world = world
         self.live: dict[WorkerId, FakeWorker] = {}
         self.booting: list[WorkerId] = [WorkerId(slot, 1) for slot in range(world.scenario.slots)]
+        self._reserved: dict[WorkerId, str] = {}
+        """Coming workers that belong to one procedure each."""
+        self._retired: set[WorkerId] = set()
+        """Workers whose slots go with them."""
+        self._slots = world.scenario.slots
+        """Slots used so far, those of reserved and extra workers included."""
         self._last_request = 0
         self._killed_by: str | None = None
         """A procedure whose step kills its worker each time it begins."""
@@ -61,8 +81,9 @@ class FakeWorkers:
     def boot(self) -> None:
         """One of the coming workers is ready."""
         worker = self.booting.pop(self.world.pick(len(self.booting)))
-        self.live[worker] = FakeWorker(worker)
-        self.world.inbox.append(WorkerReady(worker))
+        reserved = self._reserved.pop(worker, None)
+        self.live[worker] = FakeWorker(worker, reserved)
+        self.world.inbox.append(WorkerReady(worker, reserved=reserved))
 
     def move(self, worker: FakeWorker) -> None:
         """The worker's channel is read, or its step goes on, or the next one begins."""
@@ -76,6 +97,8 @@ class FakeWorkers:
                 self.kill(worker, "signal")
             else:
                 self._begin(worker)
+        elif worker.stopping:
+            self._leave(worker)
 
     def hanging_until(self) -> tuple[float, FakeWorker] | None:
         """The hanging step whose wall time ends first."""
@@ -107,6 +130,29 @@ class FakeWorkers:
             self.world.journal.append(("returned", item[0].token))
             worker.channel.append(StepReturned(item[0].token))
 
+    def hire(self, procedure: str) -> None:
+        """A worker for this procedure alone is wanted; nothing happens when there is one, or one is coming."""
+        there = [worker.reserved for worker in self.live.values()]
+        if procedure not in there and procedure not in self._reserved.values():
+            self._reserved[self._add()] = procedure
+
+    def add(self) -> None:
+        """One more worker is wanted."""
+        self._add()
+
+    def stop(self, worker_id: WorkerId, *, retire: bool = False) -> None:
+        """This worker is to end in order, and its slot with it when it retires."""
+        worker = self.live.get(worker_id)
+        if worker is not None:
+            worker.stopping = True
+            if retire:
+                self._retired.add(worker_id)
+
+    def want_to_leave(self, worker: FakeWorker) -> None:
+        """This worker asks to be replaced: it ran long enough."""
+        self.world.journal.append(("leaving", worker.id))
+        self.world.inbox.append(WorkerLeaving(worker.id))
+
     def answer(self, command: AnswerWorker) -> None:
         """A note is durable: the step that made it goes on."""
         worker = self.live.get(command.token.worker)
@@ -122,7 +168,7 @@ class FakeWorkers:
         self.world.journal.append(("worker-died", worker.id))
         self.world.inbox.extend(worker.channel)
         self.world.inbox.append(WorkerLost(worker.id, CrashReport(kind=kind, message="killed"), blamed=blamed))
-        self.booting.append(WorkerId(worker.id.slot, worker.id.incarnation + 1))
+        self._replace(worker)
 
     def host_died(self) -> None:
         """Workers end with their host; the last thing one of them said may come late."""
@@ -134,6 +180,25 @@ class FakeWorkers:
         self.live = {}
 
     # ------------------------------------------------------------ inside
+    def _add(self) -> WorkerId:
+        added = WorkerId(self._slots, 1)
+        self._slots += 1
+        self.booting.append(added)
+        return added
+
+    def _leave(self, worker: FakeWorker) -> None:
+        del self.live[worker.id]
+        self.world.journal.append(("worker-left", worker.id))
+        report = CrashReport(kind="stopped", message="stopped as asked")
+        self.world.inbox.append(WorkerLost(worker.id, report, crashed=False))
+        self._replace(worker)
+
+    def _replace(self, worker: FakeWorker) -> None:
+        """The slot of a worker that is gone is filled again, unless it was there for one procedure, or retired."""
+        if worker.reserved is None and worker.id not in self._retired:
+            self.booting.append(WorkerId(worker.id.slot, worker.id.incarnation + 1))
+        self._retired.discard(worker.id)
+
     def _read_channel(self, worker: FakeWorker) -> None:
         if self.world.plan.fires(FaultKind.WORKER_AFTER):
             self.kill(worker, "signal")
@@ -156,12 +221,27 @@ class FakeWorkers:
             state = record.state
         fields = (token, command.unit, state, command.record, command.warm, command.children_step)
         self.world.journal.append(("enter", *fields))
+        if command.children_step and token.mode is Mode.EXECUTE:
+            rows = self._children(token.procedure, command.children_step)
+            self.world.journal.append(("children", token, command.children_step, rows))
         worker.running = (command, state)
         worker.started_at = self.world.now
         if self._strikes(token):
             self.kill(worker, "signal")
         elif token.mode is Mode.EXECUTE:
             self._prepare(worker, command, state)
+
+    def _children(self, parent: str, since: int) -> tuple[tuple[str, ProcedureState, bytes], ...]:
+        """What a step sees of its children, as the manager answers it: those that had finished when it was woken."""
+        store = self.world.store
+        above = store.procedure(parent)
+        assert above is not None
+        rows = []
+        for link in store.children(parent):
+            head = store.procedure(link.child) if link.step >= since else None
+            if head is not None and 0 < head.ended_as <= above.seen:
+                rows.append(ending_of(store, head))
+        return tuple(rows)
 
     def _strikes(self, token: StepToken) -> bool:
         """Whether the worker is killed during this step."""

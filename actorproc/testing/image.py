@@ -7,24 +7,32 @@ checked at the end of each history.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from actorproc.core import restoring
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.ids import Mode
+from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL
 from actorproc.model.writes import (
+    DeleteAcknowledgement,
     DeleteEvent,
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
+    DeleteRemoval,
     DeleteUndo,
+    PutAcknowledgement,
     PutEvent,
     PutLock,
     PutPoison,
     PutProcedure,
+    PutRemoval,
+    PutStart,
     PutStep,
+    PutSwitch,
     PutUndo,
     Write,
 )
@@ -37,6 +45,7 @@ class Image:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.epoch = snapshot.epoch
+        self.paused, self.audits = snapshot.paused, snapshot.audits
         self.next_seq = snapshot.next_seq
         self.next_ticket = snapshot.next_ticket
         self.heads = {record.id: copy.copy(record) for record in snapshot.procedures}
@@ -44,15 +53,35 @@ class Image:
         self.locks = {(lock.path, lock.holder): lock for lock in snapshot.locks}
         self.poisons = {poison.path: poison for poison in snapshot.poisons}
         self.events = {(event.target, event.seq): event for event in snapshot.events}
+        self.acknowledgements = {row.root: row for row in snapshot.acknowledgements}
+        self.removals = {row.root: row for row in snapshot.removals}
+        self.starts = {(start.key, start.place): start for start in snapshot.starts}
+
+    def copy(self) -> Image:
+        """Another one with the same content; a head is never changed, only replaced."""
+        other = copy.copy(self)
+        for name, rows in vars(self).items():
+            if isinstance(rows, dict):
+                setattr(other, name, dict(rows))
+        return other
+
+    def adopt(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
+        """A stored tree that had left memory is read again; one that is known stays as it is."""
+        if members and members[0].root not in self.heads:
+            self.heads.update((record.id, copy.copy(record)) for record in members)
+            self.units.update(((unit.root, unit.seq), unit) for unit in units)
 
     def apply(self, writes: list[Write]) -> None:
         """Apply the writes of a decision, in order."""
         for write in writes:
             if isinstance(write, PutProcedure):
                 record = write.record
+                known = self.heads.get(record.id)
+                was_over = known is not None and known.state in TERMINAL and record.state not in TERMINAL
+                if known is None or was_over or known.ticket != record.ticket:  # else it may be of an older life
+                    self.next_ticket = max(self.next_ticket, record.ticket + 1)
                 self.heads[record.id] = record
                 self.next_seq = max(self.next_seq, record.seq + 1)
-                self.next_ticket = max(self.next_ticket, record.ticket + 1)
             elif not isinstance(write, PutStep):
                 self._apply_other(write)
 
@@ -73,8 +102,28 @@ class Image:
             self.events[write.record.target, write.record.seq] = write.record
         elif isinstance(write, DeleteEvent):
             self.events.pop((write.target, write.seq), None)
-        elif isinstance(write, DeleteProcedure):
-            self.heads.pop(write.record.id, None)
+        elif isinstance(write, PutSwitch):
+            self.paused, self.audits = write.paused, write.audits
+        elif isinstance(write, PutStart):
+            self.starts[write.record.key, write.record.place] = write.record
+        else:
+            self._apply_removal(write)
+
+    def _apply_removal(self, write: Write) -> None:
+        if isinstance(write, DeleteProcedure):
+            gone = write.record.id
+            self.heads.pop(gone, None)
+            self.acknowledgements.pop(gone, None)
+            self.units = {key: unit for key, unit in self.units.items() if unit.root != gone}
+            self.events = {key: event for key, event in self.events.items() if event.target != gone}
+        elif isinstance(write, PutAcknowledgement):
+            self.acknowledgements[write.record.root] = write.record
+        elif isinstance(write, DeleteAcknowledgement):
+            self.acknowledgements.pop(write.root, None)
+        elif isinstance(write, PutRemoval):
+            self.removals[write.record.root] = write.record
+        elif isinstance(write, DeleteRemoval):
+            self.removals.pop(write.root, None)
 
     def snapshot(self) -> Snapshot:
         """What `ProcedureStore.load` would give after one more commit."""
@@ -92,6 +141,11 @@ class Image:
             poisons=list(self.poisons.values()),
             events=list(self.events.values()),
             damage=[],
+            paused=self.paused,
+            audits=self.audits,
+            acknowledgements=list(self.acknowledgements.values()),
+            removals=list(self.removals.values()),
+            starts=list(self.starts.values()),
         )
 
     def content(self) -> tuple[list[Any], ...]:
@@ -103,6 +157,10 @@ class Image:
             sorted(snapshot.locks, key=lambda lock: (lock.path, lock.holder)),
             sorted(snapshot.poisons, key=lambda poison: poison.path),
             sorted(snapshot.events, key=lambda event: (event.target, event.seq)),
+            sorted(snapshot.acknowledgements, key=lambda row: row.root),
+            sorted(snapshot.removals, key=lambda row: row.root),
+            sorted(snapshot.starts, key=lambda row: (row.key, row.place)),
+            [snapshot.paused, snapshot.audits],
         )
 
 
@@ -113,14 +171,15 @@ def _seq(record: ProcedureRecord) -> int:
 def compare_with_restored(core: Coordinator, image: Image) -> str | None:
     """None when memory equals `restore(store + pending writes)`, else both fingerprints."""
     # Classes are registered again right after a restart; a core without them would park everything.
-    book = restoring.rebuild(image.snapshot(), core._book.now, ())
+    book = restoring.rebuild(image.snapshot(), core._book.now, (), core._book.scheduling)
     book.types = core._book.types
     restoring.resume(book)
     restored = Coordinator(book)
     live, again = _comparable(core), _comparable(restored)
-    if live == again or _undo_waits_for_a_running_step(core):
+    if live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_its_locks(core):
         return None
-    return f"memory is not what a restart would give:\n  memory:   {live}\n  restored: {again}"
+    rows = [f"  {name}: memory {live[name]}, restored {again[name]}" for name in live if live[name] != again[name]]
+    return "\n".join(["memory is not what a restart would give:", *rows])
 
 
 def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
@@ -129,6 +188,17 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
         tree.undoing in tree.waiting and any(tree.runs_below(top) for top in tree.scopes)
         for tree in core._book.trees.values()
     )
+
+
+def _is_asked_before_its_locks(core: Coordinator) -> bool:
+    """Somebody asks for locks only when a worker has answered for its `abort`: after a restart it does so at once."""
+    book = core._book
+    asked = (
+        book.procs[name]
+        for name, worker in book.staff.in_hand.items()
+        if worker.queue[name].token.mode is Mode.ASK_ABORT
+    )
+    return any(not (record.locked or record.rolling or book.locks.is_waiting(record.id)) for record in asked)
 
 
 def _comparable(core: Coordinator) -> Any:

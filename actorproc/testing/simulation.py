@@ -17,21 +17,25 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from actorproc.model.events import AbortRequested, Signalled, Submitted, Tick
+from actorproc.model.events import Signalled, Submitted, Tick
 from actorproc.model.states import TERMINAL
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.fake_workers import FakeWorker
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.image import Image
 from actorproc.testing.invariants import Entry, StoreDump, Violation, check
-from actorproc.testing.scripts import program_of
-from actorproc.testing.world import HostCrash, World
+from actorproc.testing.recovering import recovery_problems
+from actorproc.testing.requests import Operator, call_of
+from actorproc.testing.scripts import ClientAction, program_of
+from actorproc.testing.world import Drawn, HostCrash, World
 
 __all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulate"]
 
 MAX_TURNS = 6000
 """A history that needs more turns than this is taken to be stuck."""
+_encode = msgspec.msgpack.Encoder().encode
 MIN_FAULTS = 2
 """Effective faults without which a history is not counted."""
 
@@ -60,16 +64,23 @@ class History(msgspec.Struct):
 class Simulation:
     """One history. `check_every`: compare memory with a restored core at every n-th commit (1: each).
 
-    Without a `world` everything in it is drawn from the seed.
+    Without a `world` everything in it is drawn from the seed, or only what `drawn` says.
     """
 
-    def __init__(self, seed: int, *, check_every: int = 1, world: World | None = None) -> None:
+    def __init__(self, seed: int, *, check_every: int = 1, world: World | None = None, drawn: Drawn = "all") -> None:
         self.seed = seed
-        self.world = World(seed) if world is None else world
+        self.operator: Operator | None = None
+        """Who asks for what the scenario does not say."""
+        if world is None:
+            world = World(seed, drawn=drawn)
+            self.operator = Operator(seed, world.scenario) if drawn == "all" else None
+        self.world = world
         self.check_every = check_every
         self.actions = list(reversed(self.world.scenario.actions))
         self.last_reply = 0
         self.asked_again = False
+        self.recovered: set[bytes] = set()
+        """What was left behind by hosts and has been recovered already, encoded, with the time."""
         self.shell = FakeShell(self.world, first=True, check_every=check_every)
         self.world.plan.is_work_in_flight = lambda: self.shell.is_busy
 
@@ -112,6 +123,8 @@ class Simulation:
 
     def _moves(self) -> list[Any]:
         shell, world = self.shell, self.world
+        if self.operator is not None and self.operator.wants():
+            return [self._operate]
         moves: list[Any] = []
         if world.inbox:
             # Twice, so that batches hold more than one event on the average.
@@ -131,6 +144,19 @@ class Simulation:
 
     def _idle(self) -> bool:
         """Nothing can move: let time pass to what comes next, or tie up loose ends. False when all is over."""
+        if self._pass_time():
+            return True
+        shell = self.shell
+        if shell.unregistered:
+            shell.register(shell.unregistered.pop())
+            return True
+        if shell.is_gated:
+            shell.open_gate()
+            return True
+        return self._lift_pauses() or self._end_open_waits() or shell.sweep()
+
+    def _pass_time(self) -> bool:
+        """It becomes what is due next: the end of a wall time, or a timer. False when nothing ever is."""
         world, shell = self.world, self.shell
         hanging = shell.workers.hanging_until()
         deadline = shell.core.next_deadline()
@@ -141,11 +167,18 @@ class Simulation:
         elif deadline is not None:
             world.now = max(world.now, deadline)
             world.inbox.append(Tick())
-        elif shell.unregistered:
-            shell.register(shell.unregistered.pop())
         else:
-            return self._end_open_waits()
+            return False
         return True
+
+    def _lift_pauses(self) -> bool:
+        """Somebody finds what is still paused, and resumes it. False when nothing is."""
+        names = [head.id for head in self.world.store.scan() if head.paused is not None]
+        if self.shell.core.paused is not None:
+            names.append("")
+        for name in names:
+            self.shell.tell(call_of(ClientAction("resume", (name,)), self._reply()))
+        return bool(names)
 
     def _end_open_waits(self) -> bool:
         """Faults are over: send the signals and register the classes that somebody still needs."""
@@ -159,7 +192,8 @@ class Simulation:
         self.asked_again = False
         events = sorted({head.event for head in unfinished if head.event is not None})
         for event in events:
-            self.shell.tell(Signalled(event, b"at last", self._reply()))
+            reply = self._reply()
+            self.shell.tell(Signalled(event, b"at last %d" % reply, reply))
         return bool(events)
 
     def _disturb_time(self) -> None:
@@ -168,6 +202,7 @@ class Simulation:
             world.now += 30 * world.random()
         elif world.plan.fires(FaultKind.CLOCK_BACK):
             world.now -= 30 * world.random()
+            world.journal.append(("clock-back",))
         elif world.plan.fires(FaultKind.EARLY_TICK):
             world.inbox.append(Tick())
         else:
@@ -181,11 +216,14 @@ class Simulation:
         world = self.world
         while True:
             world.journal.append(("host-died",))
+            world.read()
+            self._check_recovery()
             self.shell.workers.host_died()
             unanswered = [call for call in self.shell.callers.values() if isinstance(call, Submitted)]
             if world.random() < 0.3:
                 world.now += 10 * world.random()
             self.shell = FakeShell(world, first=False, check_every=self.check_every)
+            world.read()
             for call in unanswered:  # a caller without an answer asks again, with the same ids
                 self._submit(call.procedures)
             if not world.plan.fires(FaultKind.HOST_IN_RECOVERY):
@@ -202,17 +240,40 @@ class Simulation:
         self.shell.tell(Submitted(procedures, reply))
 
     def _act_as_client(self) -> None:
-        action = self.actions.pop()
+        self._act(self.actions.pop())
+
+    def _act(self, action: ClientAction) -> None:
         scenario, now = self.world.scenario, self.world.now
         new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
         if action.kind == "submit":
             self._submit(tuple(new))
         elif action.kind == "conflict":
             self._submit((msgspec.structs.replace(new[0], digest=b"another"),))
-        elif action.kind == "abort":
-            self.shell.tell(AbortRequested(action.targets[0], self._reply()))
+        elif action.kind == "nap":
+            self._pass_time()
+        elif action.kind == "sweep":
+            self.shell.sweep()
+        elif action.kind == "open":
+            self.shell.open_gate()
         else:
-            self.shell.tell(Signalled(action.targets[0], b"signal", self._reply()))
+            self.shell.tell(call_of(action, self._reply()))
+
+    def _operate(self) -> None:
+        """The operator asks for something, looks after finished trees, opens the gate, or replaces a worker."""
+        operator, shell = self.operator, self.shell
+        assert operator is not None
+        draw = operator.random()
+        if shell.is_gated and draw < 0.5:
+            shell.open_gate()
+        elif draw < 0.15:
+            shell.sweep()
+        elif draw < 0.2 and shell.workers.live:
+            workers = list(shell.workers.live.values())
+            shell.workers.want_to_leave(workers[operator.below(len(workers))])
+        else:
+            action = operator.action(list(self.world.store.scan()))
+            if action is not None:
+                self._act(action)
 
     def _bring_late(self) -> None:
         event = self.world.late.pop(self.world.pick(len(self.world.late)))
@@ -220,14 +281,30 @@ class Simulation:
         self.world.inbox.append(event)
 
     # ------------------------------------------------------------ judging
+    def _check_recovery(self) -> None:
+        """What the host left behind: recovered, and recovered again from each place of that recovery."""
+        world, scenario = self.world, self.world.scenario
+        left = world.store.load()
+        # The epoch says nothing: a host that died at once left what it found.
+        place = _encode((replace(left, epoch=0, batch=0), world.now))
+        if not left.procedures or self.check_every != 1 or place in self.recovered:
+            return
+        self.recovered.add(place)
+        types = [program.meta for program in scenario.programs.values()]
+        quotas, scheduling = scenario.quotas, scenario.scheduling
+        for text in recovery_problems(left, types, quotas=quotas, scheduling=scheduling, now=world.now):
+            world.violate(16, text)
+
     def _judge(self) -> None:
         world, shell = self.world, self.shell
+        world.read()
         is_quiet = shell.in_flight is None and not shell.batch.is_open
         if is_quiet and Image(world.store.load()).content() != shell.image.content():
             world.violate(0, "the store does not hold what the decisions wrote")
         if shell.callers:
             world.violate(15, f"callers never answered: {sorted(shell.callers)}")
-        world.violations += check(world.journal, StoreDump.of(world.store), bystander=world.scenario.bystander)
+        dump, scenario = StoreDump.of(world.store), world.scenario
+        world.violations += check(world.journal, dump, bystander=scenario.bystander, scheduling=scenario.scheduling)
 
 
 # ---------------------------------------------------------------- campaigns
@@ -246,9 +323,12 @@ class Campaign(msgspec.Struct):
         return 60.0 * self.histories / self.seconds if self.seconds else 0.0
 
 
-def simulate(seed: int, *, check_every: int = 1) -> History:
-    """Play and judge the history of this seed. An exception of the core is a violation too (number 0)."""
-    simulation = Simulation(seed, check_every=check_every)
+def simulate(seed: int, *, check_every: int = 1, drawn: Drawn = "all") -> History:
+    """Play and judge the history of this seed. An exception of the core is a violation too (number 0).
+
+    `drawn`: without what came later, as seeds were played when they were kept.
+    """
+    simulation = Simulation(seed, check_every=check_every, drawn=drawn)
     try:
         return simulation.run()
     except Exception as error:  # noqa: BLE001 - recorded as the history's outcome, with its seed

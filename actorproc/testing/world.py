@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from typing import Literal
 
 from actorproc.model.events import Event
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
+from actorproc.testing.drawing import make_scenario
+from actorproc.testing.extras import enrich
 from actorproc.testing.faults import FaultPlan
+from actorproc.testing.features import add_features
 from actorproc.testing.invariants import Entry, Violation
-from actorproc.testing.scripts import Scenario, make_scenario
+from actorproc.testing.scripts import Scenario
 
-__all__ = ["HostCrash", "World"]
+__all__ = ["Drawn", "HostCrash", "World", "ending_of"]
+
+Drawn = Literal["plain", "extras", "all"]
+"""How much of a history is drawn: old seeds mean what they meant when they were kept."""
 
 EPOCH_START = 1_000_000.0
 """Virtual wall clock at the beginning, in seconds."""
@@ -21,16 +31,34 @@ class HostCrash(Exception):
     """The host process dies here."""
 
 
+def ending_of(store: ProcedureStore, head: ProcedureRecord) -> tuple[str, ProcedureState, bytes]:
+    """Id, state and output of a procedure that has ended, as a reader of the store sees them."""
+    closing = store.step(head.id, head.records) if head.state is ProcedureState.SUCCESS else None
+    return head.id, head.state, b"" if closing is None else closing.output
+
+
+def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
+    scenario = make_scenario(random)
+    if drawn != "plain":
+        scenario = enrich(scenario, Random(f"extras of {seed}"))  # noqa: S311
+    if drawn == "all":
+        scenario = add_features(scenario, Random(f"features of {seed}"))  # noqa: S311
+    return scenario
+
+
 class World:
     """Everything outside the engine's memory. `random` is the only source of chance.
 
-    Without a `scenario` and a `plan` both are drawn by chance.
+    Without a `scenario` and a `plan` both are drawn by chance: a ``plain`` scenario, one with ``extras``, or one with
+    ``all`` features, which an operator disturbs as well.
     """
 
-    def __init__(self, seed: int, scenario: Scenario | None = None, plan: FaultPlan | None = None) -> None:
+    def __init__(
+        self, seed: int, scenario: Scenario | None = None, plan: FaultPlan | None = None, *, drawn: Drawn = "all"
+    ) -> None:
         self.rng = Random(seed)  # noqa: S311 - chance that can be repeated, no secret
         self.random = self.rng.random
-        self.scenario: Scenario = make_scenario(self.rng) if scenario is None else scenario
+        self.scenario: Scenario = _draw(self.rng, seed, drawn) if scenario is None else scenario
         self.plan = FaultPlan(self.rng) if plan is None else plan
         self.now = EPOCH_START
         self.store = MemoryStore()
@@ -43,6 +71,11 @@ class World:
     def violate(self, number: int, text: str) -> None:
         """Record a broken promise that only the simulation can see."""
         self.violations.append(Violation(number, text))
+
+    def read(self) -> None:
+        """Somebody reads how everything that has ended did end."""
+        ended = (head for head in self.store.scan() if head.state in TERMINAL)
+        self.journal.append(("read", tuple(ending_of(self.store, head) for head in ended)))
 
     def pick(self, length: int) -> int:
         """A place in a sequence of this length."""

@@ -26,8 +26,37 @@ EXECUTIONS = {
     "sleep and signal": 4,
     "retry with backoff": 2 + 3 + 1,
     "rollback retry": 4 + 1 + 2 + 2 + 2,
+    "wait for any child": 3 + 2 + 1 + 1,
+    "wait for each child": 3 + 2 + 1,
+    "children that outlive their parent": 3 + 2 + 2,
+    "few children at a time": 2 + 1 + 2 + 1 + 2,
+    "quotas exceeded": (2 + 2) + (1 + 1 + 1 + 1) + (2 + 2),
+    "a step poisons and takes back": 4 + 2,
+    "poisoned until an operator clears it": 2 + 1,
+    "rollback that gives up": 2 + 1 + 6 + 2,
+    "step-scoped locks asked for later": 3 + 3,
+    "deadlock of two trees": 3 + 2 + 2,
+    "signals to an id and to a name": 3 + 2,
+    "forced abort": 2 + 2,
+    "retry of a rollback that gave up": 2 + 6 + 1 + 2,
+    "retry of a failed step": 1 + 3 + 3 + 1,
+    "bypass of a suspended parent": 2 + 2 + 2 + 2,
+    "pause and resume": 2 + 3 + 2,
+    "pause of the whole manager": 3 + 2,
+    "start behind a gate": 2,
+    "delete by hand": 2 * (2 + 1 + 1),
+    "expiry of a tree": 2 + 1 + 1 + 2,
+    "one at a time by a key": 3 + 2 + 2 + 2 + 2,
+    "few starts by a key": 2 + 2 + 2,
+    "one root at a time": 2 + 2,
+    "worker of its own": 3 + 2,
 }
 """Runs of a step or a rollback step when nothing disturbs: forward steps, then undo."""
+NEVER_ANSWERED = {"forced abort": 1}
+COUNTS_ATTEMPTS = {"retry of a rollback that gave up", "retry of a failed step"}
+"""Lost answers are attempts too, so with all of them lost nothing fails that often."""
+ANSWERED_OFTEN = {"retry with backoff", "rollback that gives up", "forced abort", "delete by hand"}
+"""Steps that are retried, or that run again under a removed id, answer more than once; the one that hangs never does."""
 ORDERS = 2
 
 
@@ -37,15 +66,18 @@ def test_no_single_disturbance_changes_an_outcome(name: str) -> None:
 
     assert report.problems == []
     at_least = EXECUTIONS[name] * ORDERS
-    for kind in (FaultKind.WORKER_BEFORE, FaultKind.WORKER_DURING, FaultKind.WORKER_AFTER, FaultKind.ANSWER_TWICE):
+    answers = at_least - ORDERS * NEVER_ANSWERED.get(name, 0)
+    for kind in (FaultKind.WORKER_BEFORE, FaultKind.WORKER_DURING):
         assert report.points[kind] >= at_least, kind
-    for kind in Place:
-        # Plain, with a late answer, and with a second death before or after the next commit.
-        assert report.points[kind] >= 4 * at_least, kind
+    for kind in (FaultKind.WORKER_AFTER, FaultKind.ANSWER_TWICE):
+        assert report.points[kind] >= answers, kind
+    for kind in (Place.BEFORE_HEARD, Place.AFTER_HEARD):
+        # Plain and with a late answer; in one of the orders with a second death before or after the next commit too.
+        assert report.points[kind] >= 3 * answers, kind
     for kind in (FaultKind.COMMIT_LOST, FaultKind.COMMIT_UNKNOWN):
         assert report.points[kind] >= EXECUTIONS[name], kind
-    for kind in (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT):
-        assert report.points[kind] >= 4 * EXECUTIONS[name], kind
+    for kind in (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT, Place.AFTER_ACTING):
+        assert report.points[kind] >= 3 * EXECUTIONS[name], kind
 
 
 @pytest.mark.parametrize("name", SMALL_SCENARIOS)
@@ -56,14 +88,14 @@ def test_an_undisturbed_scenario_runs_each_step_as_often_as_it_is_written(name: 
     assert played.executions.total() == EXECUTIONS[name]
 
 
-@pytest.mark.parametrize("name", SMALL_SCENARIOS)
+@pytest.mark.parametrize("name", sorted(SMALL_SCENARIOS.keys() - COUNTS_ATTEMPTS))
 def test_every_step_and_every_rollback_step_may_run_twice(name: str) -> None:
     played, problems = run_everything_twice(SMALL_SCENARIOS[name]())
 
     assert problems == []
-    retried = set(played.retried)
-    assert {key: count for key, count in played.executions.items() if count != 2 and key not in retried} == {}
-    assert (name == "retry with backoff") == bool(retried)
+    others = {key: count for key, count in played.executions.items() if count != 2}
+    assert others.keys() == {key for key in played.executions if played.answered[key] != 1}
+    assert (name in ANSWERED_OFTEN) == bool(others)
 
 
 def test_a_crash_point_is_the_same_in_every_run() -> None:

@@ -9,9 +9,11 @@ from collections import Counter
 
 import pytest
 
+from actorproc.model.policies import Quotas, Scheduling
+from actorproc.testing.drawing import MIN_PROCEDURES, MIN_STEPS
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.scripts import MIN_PROCEDURES, MIN_STEPS
 from actorproc.testing.simulation import main, run_campaign, simulate
+from actorproc.testing.sometimes import Sight, sights_of
 from actorproc.testing.world import World
 
 CHUNK = 50
@@ -91,4 +93,35 @@ def test_one_history_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("seed", [718, 14693, 73126, 805765, 905866, 928139, 951807, 955984])
 def test_histories_that_once_broke_a_promise_keep_it(seed: int) -> None:
+    # Found before random scenarios had extras.
+    assert simulate(seed, drawn="plain").violations == []
+
+
+@pytest.mark.parametrize("seed", [1632, 1785, 30010082, 20006091, 20013630, 20020360, 20022196, 20026485])
+def test_histories_with_extras_that_once_broke_a_promise_keep_it(seed: int) -> None:
+    # Found before there were operators, limits and retention in random histories.
+    assert simulate(seed, drawn="extras").violations == []
+
+
+@pytest.mark.parametrize("seed", [22517, 23163, 26381, 27428, 47975, 104079, 120820])
+def test_histories_with_all_features_that_once_broke_a_promise_keep_it(seed: int) -> None:
     assert simulate(seed).violations == []
+
+
+def test_everything_worth_seeing_happens_in_random_histories() -> None:
+    seen: Counter[Sight] = Counter()
+    for seed in range(1, 601):
+        seen += sights_of(simulate(seed, check_every=1000).journal)
+
+    assert [sight.value for sight in Sight if not seen[sight]] == []
+
+
+def test_an_old_history_of_a_seed_has_nothing_that_came_later() -> None:
+    for seed in range(1, 51):
+        plain, rich, full = (World(seed, drawn=drawn).scenario for drawn in ("plain", "extras", "all"))
+
+        assert plain.quotas == Quotas()
+        assert plain.scheduling == rich.scheduling == Scheduling()
+        assert rich.actions == full.actions
+        assert not any(program.poisons for program in plain.programs.values())
+        assert plain.programs.keys() <= rich.programs.keys()

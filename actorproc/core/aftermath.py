@@ -1,0 +1,21 @@
+"""What is remembered of trees that have finished."""
+
+from __future__ import annotations
+
+from actorproc.model.policies import Retention
+from actorproc.model.records import RemovalRecord
+
+__all__ = ["Aftermath"]
+
+
+class Aftermath:
+    """Part of the `Book`: how long finished trees are kept, and those that are on their way out."""
+
+    def __init__(self) -> None:
+        self.retention = Retention()
+        self.acknowledged: dict[str, float] = {}
+        """Finished roots whose results were taken, and when, the first first."""
+        self.removals: dict[str, RemovalRecord] = {}
+        """Trees that are half removed, by root."""
+        self.removed: dict[str, int] = {}
+        """Procedures removed in batches that may not be stored yet: what the store has of them is void."""

@@ -1,0 +1,37 @@
+"""Where steps wait for their turn, and the workers that run them."""
+
+from __future__ import annotations
+
+from actorproc.core.concurrency import Slots
+from actorproc.core.lobby import Lobby
+from actorproc.core.ready import ReadyQueue
+from actorproc.core.shares import Shares
+from actorproc.core.staff import Roster, Staff, WaitingRoom
+from actorproc.model.ids import WorkerId
+from actorproc.model.policies import Scheduling
+
+__all__ = ["Workplace"]
+
+
+class Workplace:
+    """Part of the `Book`: queues and workers. Nothing here is stored, but for the marks in the heads."""
+
+    def __init__(self, scheduling: Scheduling) -> None:
+        self.scheduling = scheduling
+        self.ready = ReadyQueue(scheduling.priority_ageing)
+        self.lobby = Lobby(scheduling.max_running)
+        self.slots = Slots(scheduling.concurrency, scheduling.rate)
+        self.aside = WaitingRoom()
+        """Runnable procedures whose worker of their own is not there yet."""
+        self.ready.rooms += [self.lobby, self.slots, self.aside]
+        self.shares: Shares | None = None
+        if scheduling.shares or scheduling.reserved:
+            self.shares = Shares(scheduling.shares, scheduling.reserved)
+        self.staff = Staff()
+        self.roster = Roster(scheduling.workers)
+        self.hired: dict[str, WorkerId | None] = {}
+        """Procedures with a worker of their own; None: it was asked for."""
+        self.suspects: set[str] = set()
+        """Procedures one of which killed a worker that ran several: each runs alone until it was answered."""
+        self.warm: dict[str, WorkerId] = {}
+        """Which worker holds the live object of a procedure."""

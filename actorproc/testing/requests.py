@@ -1,0 +1,151 @@
+"""What callers and operators ask for in a history: calls made from actions, and the operator who draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from actorproc.model.events import (
+    AbortRequested,
+    Acknowledged,
+    BypassRequested,
+    DeleteRequested,
+    PauseRequested,
+    PoisonCleared,
+    ResumeRequested,
+    RetryRequested,
+    RollbackRequested,
+    Signalled,
+    Submitted,
+)
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.testing.scripts import ClientAction, Scenario
+
+__all__ = ["Call", "Operator", "call_of", "described"]
+
+Call = (
+    Submitted
+    | AbortRequested
+    | Acknowledged
+    | BypassRequested
+    | DeleteRequested
+    | PauseRequested
+    | PoisonCleared
+    | ResumeRequested
+    | RetryRequested
+    | RollbackRequested
+    | Signalled
+)
+"""What a caller waits for an answer to."""
+
+_WHY = "in a test"
+
+
+def call_of(action: ClientAction, reply: int) -> Call:
+    """The call of an action that is one; a pause or a resume without a target is of the whole manager."""
+    target, *options = action.targets or ("",)
+    match action.kind:
+        case "abort" | "force":
+            return AbortRequested(target, reply, force=action.kind == "force")
+        case "clear":
+            return PoisonCleared(target, reply)
+        case "retry":
+            return RetryRequested(target, reply, _WHY)
+        case "bypass":
+            children, ancestors, force = (name in options for name in ("children", "ancestors", "force"))
+            return BypassRequested(target, reply, children=children, ancestors=ancestors, force=force)
+        case "rollback":
+            return RollbackRequested(target, reply, _WHY)
+        case "pause":
+            return PauseRequested(target or None, reply, _WHY)
+        case "resume":
+            return ResumeRequested(target or None, reply, _WHY)
+        case "delete":
+            return DeleteRequested(target, reply, force="force" in options)
+        case "acknowledge":
+            return Acknowledged(target, reply)
+        case _:
+            dedup = options[0] if options else None
+            payload = b"signal %d" % reply if dedup is None else b"signal " + dedup.encode()
+            return Signalled(target, payload, reply, dedup)
+
+
+_KINDS: dict[type[Call], str] = {
+    AbortRequested: "abort",
+    Acknowledged: "acknowledge",
+    BypassRequested: "bypass",
+    DeleteRequested: "delete",
+    PauseRequested: "pause",
+    ResumeRequested: "resume",
+    RetryRequested: "retry",
+    RollbackRequested: "rollback",
+}
+
+
+def described(call: Call) -> tuple[str, str, bytes] | None:
+    """Kind, target and payload of a call for the journal; None for a submit, which is noted when it is made."""
+    match call:
+        case Submitted():
+            return None
+        case Signalled():
+            return "signal", call.target, call.payload
+        case PoisonCleared():
+            return "clear", call.path, b""
+        case _:
+            return _KINDS[type(call)], call.id or "", b""
+
+
+class Operator:
+    """Somebody who looks at what is stored and asks for things now and then. Has chance of its own."""
+
+    def __init__(self, seed: int, scenario: Scenario) -> None:
+        self.random: Callable[[], float] = Random(f"operator of {seed}").random  # noqa: S311 - chance that can be repeated
+        self._bystander = scenario.bystander
+        self._roots = [name for name in scenario.roots if name != scenario.bystander]
+        self._left = int(self.random() * 14)
+        """Requests still to come."""
+        self._last_dedup = 0
+
+    def wants(self) -> bool:
+        """Whether the next move is the operator's."""
+        return self._left > 0 and self.random() < 0.06
+
+    def below(self, bound: int) -> int:
+        """A number from 0 to below the bound."""
+        return int(self.random() * bound)
+
+    def action(self, heads: list[ProcedureRecord]) -> ClientAction | None:
+        """What is asked for, given all stored heads; None when there is nobody to ask about."""
+        heads = [head for head in heads if head.root != self._bystander]
+        if not heads:
+            return None
+        self._left -= 1
+        missing = [name for name in self._roots if all(head.id != name for head in heads)]
+        if missing and self.random() < 0.3:
+            return ClientAction("submit", (missing[self.below(len(missing))],))
+        failed = [head for head in heads if head.state is ProcedureState.FAILED and head.parent is None]
+        if failed and self.random() < 0.5:
+            kinds = ("retry", "retry", "retry", "bypass", "delete", "acknowledge")
+            return ClientAction(kinds[self.below(len(kinds))], (failed[self.below(len(failed))].id,))
+        live = [head for head in heads if head.state not in TERMINAL]
+        if live and self.random() < 0.85:
+            heads = live
+        return self._about(heads[self.below(len(heads))])
+
+    def _about(self, head: ProcedureRecord) -> ClientAction:
+        kinds = ("bypass", "bypass", "pause", "pause", "pause all", "resume", "resume all", "rollback", "force")
+        kind = (*kinds, "abort", "retry", "delete", "acknowledge", "signal", "signal")[self.below(15)]
+        if kind.endswith("all"):
+            return ClientAction(kind.split(" ")[0], ("",))
+        if kind == "bypass":
+            options = tuple(name for name in ("children", "ancestors", "force") if self.random() < 0.5)
+            return ClientAction(kind, (head.id, *options))
+        if kind == "delete":
+            return ClientAction(kind, (head.root, "force") if self.random() < 0.5 else (head.root,))
+        if kind == "signal":
+            if self.random() < 0.6:
+                self._last_dedup += 1
+            event = "event0" if self.random() < 0.5 else head.id
+            return ClientAction(kind, (event, f"id {event} {self._last_dedup}"))
+        return ClientAction(kind, (head.id if kind not in {"rollback", "acknowledge"} else head.root,))

@@ -1,0 +1,102 @@
+"""Promises about undo: strictly newest first, none skipped, none a second time after its record (11)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from actorproc.model.ids import Mode, StepToken
+from actorproc.model.outcomes import Finished
+from actorproc.model.records import ProcedureRecord, StepKind, StepRecord, UndoRecord
+from actorproc.model.states import ProcedureState
+from actorproc.testing.evidence import Facts, Judge, Violation
+
+__all__ = ["UndoRules"]
+
+
+class UndoRules(Judge):
+    """Judges each undo unit when it is given up."""
+
+    def __init__(self, facts: Facts, found: list[Violation]) -> None:
+        super().__init__(facts, found)
+        self.tops: dict[tuple[str, int], str | None] = {}
+        """Scope in which the undoing of a unit was begun."""
+        self.undone: set[tuple[str, str | None]] = set()
+        self.gone: set[tuple[str, str | None]] = set()
+        """Units whose removal is durable."""
+        self.skipped: list[tuple[str, str | None]] = []
+        """Units of this commit that a best-effort rollback left behind."""
+
+    def on_enter(self, token: StepToken, unit: str | None, *_: object) -> None:
+        if token.mode is Mode.ROLLBACK and (token.procedure, unit) in self.gone:
+            self.say(11, f"{token} undoes {unit!r} again after its record")
+
+    def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
+        if token.mode is Mode.ROLLBACK and isinstance(outcome, Finished):
+            self.undone.add((token.procedure, unit))
+
+    def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
+        if before is None and record.kind is StepKind.ROLLBACK and record.outcome == "skipped":
+            self.undone.add((record.procedure, record.label))
+            self.skipped.append((record.procedure, record.label))
+
+    def on_committed(self) -> None:
+        for id, label in self.skipped:  # noqa: A001 - the name in the vocabulary
+            for place in {id, self._top_of(id) or id} & self.facts.heads.keys():
+                listed = [(left.procedure, left.unit) for left in self.facts.heads[place].leftovers]
+                if (id, label) not in listed:
+                    self.say(11, f"the undo {label!r} of {id} was skipped and {place} does not list it")
+        self.skipped.clear()
+
+    def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
+        if record.undoing and (before is None or before.undoing != record.undoing):
+            self.tops[record.root, record.undoing] = self._top_of(record.id)
+
+    def on_unit(self, unit: UndoRecord) -> None:
+        self.undone.discard((unit.procedure, unit.label))
+        self.gone.discard((unit.procedure, unit.label))
+
+    def on_unit_gone(self, root: str, seq: int, unit: UndoRecord | None) -> None:
+        if unit is None:
+            self.say(11, f"undo unit {seq} of {root} was removed twice")
+            return
+        self.gone.add((unit.procedure, unit.label))
+        # An undo that ran when a wider failure began counts in its own scope: it ends like any running step.
+        top = self.tops.get((root, seq)) or self._top_of(unit.procedure)
+        if top is None:
+            return  # the tree ended well, or gave the unit up
+        if unit.procedure not in self.facts.heads or self._is_left_alone(self.facts.heads[unit.procedure]):
+            return
+        if (unit.procedure, unit.label) not in self.undone:
+            self.say(11, f"undo unit {unit.label!r} of {unit.procedure} was removed and never undone")
+        for later in self.facts.units.values():
+            # Those of a poisoned member stay, for a retry of its root.
+            is_newer = later.root == root and later.seq > seq and not self._is_poisoned(later.procedure)
+            if is_newer and top in self.facts.line(later.procedure):
+                self.say(11, f"unit {seq} of {root} was undone before unit {later.seq}")
+
+    def on_removed(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+        """Whoever is submitted under this id from now on is somebody else."""
+        for known in (self.undone, self.gone):
+            known -= {key for key in known if key[0] == id}
+        for key in [key for key in self.tops if key[0] == id]:
+            del self.tops[key]
+
+    def _top_of(self, id: str) -> str | None:  # noqa: A002 - the name in the vocabulary
+        """The top of the widest failure scope a procedure is in."""
+        return next((name for name in reversed(self.facts.line(id)) if self.facts.heads[name].failing), None)
+
+    def _is_poisoned(self, id: str) -> bool:  # noqa: A002
+        error = self.facts.heads[id].error
+        return error is not None and error.kind == "poisoned"
+
+    def _is_left_alone(self, head: ProcedureRecord) -> bool:
+        """Whether its units are given up unrun: it cannot be undone, is poisoned, or its parent compensates."""
+        if head.state is ProcedureState.FAILED or not head.rollback_supported:
+            return True
+        if head.bypassing or head.bypassed:
+            return True
+        if self._is_poisoned(head.id):
+            return True
+        line = [self.facts.heads[id] for id in self.facts.line(head.id)]  # noqa: A001
+        return any(inner.state is ProcedureState.SUCCESS and not outer.undo_children for inner, outer in pairwise(line))

@@ -1,0 +1,165 @@
+"""What random histories with operators and limits found, each as the shortest story that tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.errors import NotAllowed
+from actorproc.model.commands import Decision, Reply, RetireWorker, StartWorker, StopWorker
+from actorproc.model.events import (
+    BypassRequested,
+    CrashReport,
+    RetryRequested,
+    RollbackRequested,
+    Signalled,
+    Tick,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.ids import WorkerId
+from actorproc.model.outcomes import Advanced, Finished, Outcome, Slept, Suspended, Waited
+from actorproc.model.policies import LockKey, Scheduling
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import ProcedureState
+from tests.core.stage import Stage, boom
+
+DONE = Finished(state=b"")
+SUCCESS = ProcedureState.SUCCESS
+
+
+def _stage(count: int, handed_out: Iterable[WorkerReady] = (), **terms: object) -> Stage:
+    """A stage with these limits; `handed_out`: workers that lived on while memory was rebuilt."""
+    stage = Stage(0)
+    known = tuple((ready, ()) for ready in handed_out)
+    stage.core, _ = Coordinator.restore(
+        Snapshot(1, 1, 1, [], [], [], [], [], []),
+        0.0,
+        workers=known,
+        scheduling=Scheduling(**terms),  # type: ignore[arg-type]
+    )
+    stage.register("T")
+    for slot in range(count):
+        stage.handle(WorkerReady(WorkerId(slot, 1)))
+    return stage
+
+
+def _stopped(stage: Stage, worker: WorkerId) -> Decision:
+    return stage.handle(WorkerLost(worker, CrashReport(kind="stopped", message="stopped"), crashed=False))
+
+
+def test_a_worker_of_ones_own_is_asked_for_again_when_the_one_that_was_told_to_stop_is_gone() -> None:
+    stage = Stage(0, dedicated=True)
+    hired = WorkerId(100, 1)
+    # Given: it was started before memory was lost, so nobody has asked for it.
+    assert StopWorker(hired) in stage.handle(WorkerReady(hired, reserved="p")).commands
+
+    # When its procedure asks while it is still there, which starts no other.
+    stage.submit(stage.new("p"))
+    assert stage.commands.count(StartWorker("p")) == 1
+
+    # Then it is asked for again.
+    assert StartWorker("p") in _stopped(stage, hired).commands
+    stage.handle(WorkerReady(WorkerId(101, 1), reserved="p"))
+    assert stage.inbox["p"].token.worker == WorkerId(101, 1)
+
+
+def test_an_ancestor_is_bypassed_when_a_grandchild_that_outlived_its_parent_has_ended() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("a"))
+    stage.answer("a", Suspended(state=b"", children=(stage.new("b"), stage.new("other"))))
+    stage.answer(
+        "b", Suspended(state=b"", children=(stage.new("c"), stage.new("d")), wait="any", on_parent_end="leave")
+    )
+    stage.answer("c", DONE)
+    stage.answer("b", DONE)
+    stage.answer("other", Waited(state=b"", event="never"))
+
+    stage.handle(BypassRequested("other", 2, ancestors=True))
+    assert stage.state("a") is not SUCCESS
+    stage.answer("d", DONE)
+
+    assert stage.resolved() == dict.fromkeys(("a", "b", "c", "d", "other"), SUCCESS)
+
+
+def test_a_retried_root_does_not_wait_outside_with_locks_that_somebody_inside_needs() -> None:
+    key = (LockKey.write("k"),)
+    stage = _stage(2, max_running=1)
+    stage.submit(stage.new("failed", locks=key))
+    stage.answer("failed", boom())
+    assert stage.state("failed") is ProcedureState.FAILED
+    # Somebody else runs now, and wants the key in its next step.
+    stage.submit(stage.new("inside"))
+
+    stage.handle(RetryRequested("failed", 2))
+    stage.answer("inside", Advanced(state=b"", acquire=key))
+    stage.answer("failed", DONE)
+    stage.answer("inside", DONE)
+
+    assert stage.resolved()["failed"] is stage.resolved()["inside"] is SUCCESS
+
+
+@pytest.mark.parametrize("outcome", [Waited(state=b"", event="never"), Slept(state=b"", seconds=9.0)])
+def test_a_parent_that_begins_to_wait_lends_its_slot_to_a_child_that_waits_for_one(outcome: Outcome) -> None:
+    key = (LockKey.write("k"),)
+    stage = _stage(3, concurrency={"slot": 1})
+    stage.submit(stage.new("stranger", locks=key))
+    stage.submit(stage.new("p", limit_keys=("slot",)))
+    slow = stage.new("slow", limit_keys=("slot",), locks=key)
+    stage.answer("p", Suspended(state=b"", children=(stage.new("quick"), slow), wait="any"))
+    # Given: the parent has the slot again and runs, when its child has its lock and wants that slot.
+    stage.answer("quick", DONE)
+    stage.answer("stranger", DONE)
+    assert "p" in stage.inbox
+    assert "slow" not in stage.inbox
+
+    stage.answer("p", outcome)
+
+    assert "slow" in stage.inbox
+
+
+def test_the_last_worker_is_not_retired_for_a_slot_that_is_empty() -> None:
+    # Given: slot 0 was retired, then memory was rebuilt, which counts it again.
+    stage = _stage(0, [WorkerReady(WorkerId(1, 1))], workers=1, max_workers=2, extra_worker_idle=5.0)
+
+    stage.now = 100.0
+    stage.handle(Tick())
+
+    assert not any(isinstance(command, RetireWorker) for command in stage.commands)
+    assert stage.core.next_deadline() is None
+    stage.submit(stage.new("p"))
+    assert "p" in stage.inbox
+
+
+def test_a_root_that_is_being_bypassed_cannot_be_rolled_back() -> None:
+    stage = Stage(2, rollback_supported=True)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c"), stage.new("d"))))
+    stage.answer("c", Waited(state=b"", event="never"))
+    stage.handle(BypassRequested("c", 2, ancestors=True))
+
+    decision = stage.handle(RollbackRequested("p", 3))
+
+    reply = next(command for command in decision.commands if isinstance(command, Reply))
+    assert isinstance(reply.error, NotAllowed)
+    stage.answer("d", DONE)
+    assert stage.resolved()["p"] is SUCCESS
+
+
+def test_a_retry_goes_on_with_the_signal_that_a_stopped_child_had_taken() -> None:
+    stage = Stage(1)
+    stage.register("C", rollback_supported=True)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c", "C"), stage.new("d"))))
+    stage.answer("c", Waited(state=b"", event="e"))
+    # Given: it is woken, and stopped before it ran; it had nothing to undo, its root cannot be undone.
+    stage.handle(Signalled("e", b"hello", 2))
+    stage.answer("d", boom())
+    assert stage.state("c") is ProcedureState.ROLLEDBACK
+    assert stage.state("p") is ProcedureState.FAILED
+
+    stage.handle(RetryRequested("p", 3))
+
+    assert stage.inbox["c"].event == b"hello"
