@@ -185,9 +185,9 @@ class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A report that a supervisor of the host can act on; times in seconds.
 
-    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots are parked, or
-    damaged procedures stand still), "storage-trouble" (commits are refused
-    and retried), "failed" (no worker can be started any more), "broken" (a bug stopped the manager), "stopped".
+    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots
+    are parked, or damaged procedures stand still), "storage-trouble" (commits are refused and retried), "failed" (no
+    worker can be started any more), "broken" (a bug stopped the manager), "stopped".
     """
 
     status: str

@@ -53,10 +53,10 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     ``path`` is that directory. ``procedures`` are classes to register at once. ``workers`` is the number of worker
     processes, default `os.cpu_count()`; up to ``max_workers`` (default twice as many) while all are stuck in
     long steps and work waits (`Config.stuck_after`). ``store`` replaces the store on disk (then ``path`` and
-    ``durability`` are not used). ``environment`` is a factory called once in each worker; what it returns is ``ctx.env``. ``preload``
-    names modules each worker imports before its first step. ``on_fatal`` is called with the error when no worker
-    can be started any more or a bug stopped the engine. ``durability`` is "power" (a commit survives a power cut)
-    or "process" (it survives any kill, not a power cut). ``on_event`` is called with each `ProcedureEvent`, on the
+    ``durability`` are not used). ``environment`` is a factory called once in each worker; what it returns is
+    ``ctx.env``. ``preload`` names modules each worker imports before its first step. ``on_fatal`` is called with the
+    error when no worker can be started any more or a bug stopped the engine. ``durability`` is "power" (a commit
+    survives a power cut) or "process" (it survives any kill, not a power cut). ``on_event`` is called with each `ProcedureEvent`, on the
     manager's thread for callbacks; what it raises is logged, what it cannot take in time is dropped and counted.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
@@ -191,7 +191,10 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
 
     # ------------------------------------------------------------ types
     def register(self, procedure_class: _C) -> _C:
-        """Make a class or a `procedure` function known, before or after `start`; what was parked for it goes on. Usable as a decorator."""
+        """Make a class or a `procedure` function known, before or after `start`; what was parked for it goes on.
+
+        Usable as a decorator.
+        """
         self._types.register(procedure_class)
         return procedure_class
 

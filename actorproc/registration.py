@@ -63,7 +63,7 @@ class Registration:
         return runtime
 
     def decode_output(self, type_name: str, output: bytes) -> Any:
-        """An output as the value it was; plain data needs no class. Raises `UnknownType` when one must be registered."""
+        """An output as the value it was. Raises `UnknownType` when a class must be registered for it."""
         runtime = self._registry.get(type_name)
         if runtime is not None:
             return runtime.decode_output(output)

@@ -152,7 +152,7 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
 
 
 def _runs_a_step(book: Book, member: ProcedureRecord) -> bool:
-    """Whether a worker has a step of it. One that is only asked about its `abort` may be waiting for locks meanwhile."""
+    """Whether a worker has a step of it. One that is asked about its `abort` may be waiting for locks meanwhile."""
     worker = book.staff.in_hand.get(member.id)
     return worker is not None and worker.queue[member.id].token.mode is not Mode.ASK_ABORT
 
