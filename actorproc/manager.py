@@ -56,8 +56,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     ``durability`` are not used). ``environment`` is a factory called once in each worker; what it returns is
     ``ctx.env``. ``preload`` names modules each worker imports before its first step. ``on_fatal`` is called with the
     error when no worker can be started any more or a bug stopped the engine. ``durability`` is "power" (a commit
-    survives a power cut) or "process" (it survives any kill, not a power cut). ``on_event`` is called with each `ProcedureEvent`, on the
-    manager's thread for callbacks; what it raises is logged, what it cannot take in time is dropped and counted.
+    survives a power cut) or "process" (it survives any kill, not a power cut). ``on_event`` is called with each
+    `ProcedureEvent`, on the manager's thread for callbacks; what it raises is logged, what it cannot take in time is
+    dropped and counted.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
     """
