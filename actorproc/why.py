@@ -8,117 +8,21 @@ operator's pause, a failure. Each such end names the command that would repair i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import msgspec
 
-from actorproc.info import LockInfo, PoisonInfo, ProcedureInfo
-from actorproc.model.plain import plain_dict
+from actorproc.info import LockInfo, ProcedureInfo
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.why_words import command, span, word
+from actorproc.why_words import Cause, CauseKind, EngineFacts, Looks, RunningStep, command, span, word
 
 __all__ = ["Cause", "CauseKind", "EngineFacts", "Looks", "RunningStep", "explain"]
-
-CauseKind = Literal[
-    "lock",  # waits for a lock that somebody holds, or stands in line behind somebody
-    "child",  # suspended on children
-    "event",
-    "timer",
-    "running",
-    "retrying",
-    "stuck",
-    "rolling-back",
-    "paused",
-    "parked",
-    "worker",  # could run, and no worker is free
-    "manager",  # no manager runs, or it does not hand out steps
-    "failed",
-    "done",
-    "cycle",
-    "more",  # what is left out
-    "unknown",
-]
 
 _BRANCHES = 5
 _DEPTH = 40
 _NODES = 200
 _LATE = 1.0
 """Seconds after which something that is due and was not done is not just about to be done."""
-
-
-class RunningStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step in a worker's hands."""
-
-    slot: int
-    pid: int
-    age: float | None
-    """Seconds; None: not known."""
-    message: str | None = None
-    progress: float | None = None
-
-
-class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the manager."""
-
-    running: bool
-    """A manager has the store open."""
-    pid: int | None = None
-    paused: str | None = None
-    """Why an operator paused everything."""
-    trouble: str | None = None
-    """Why it hands out nothing: its gate is closed, commits are refused, no worker starts."""
-    steps: dict[str, RunningStep] | None = None
-    """Running steps by procedure; None: not known, because only the store is seen."""
-
-
-class Looks(Protocol):
-    """What `explain` asks."""
-
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - the same as the manager's
-        """One procedure; raises `UnknownProcedure`."""
-        ...
-
-    def unfinished(self, *, parent: str | None = None, root: str | None = None, limit: int) -> list[ProcedureInfo]:
-        """Procedures that have not ended, in submit order: the children of one, or all of a tree."""
-        ...
-
-    def locks(self) -> list[LockInfo]:
-        """The lock table."""
-        ...
-
-    def poisons(self) -> list[PoisonInfo]:
-        """The poisoned keys."""
-        ...
-
-    def facts(self) -> EngineFacts:
-        """What is known of the manager."""
-        ...
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One link of the chain. `causes` are what stands in the way of this one; none: this is a root cause."""
-
-    kind: CauseKind
-    procedure: str
-    """The procedure this is said of; "" for what concerns the manager."""
-    says: str
-    """A sentence that begins with the procedure."""
-    since: float | None = None
-    """Epoch seconds (UTC) since when it is so, as far as known."""
-    repairs: tuple[str, ...] = ()
-    """Commands that would repair it, the gentlest first."""
-    causes: tuple[Cause, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
-        return plain_dict(self)
-
-    def roots(self) -> Iterator[Cause]:
-        """The root causes, in order."""
-        if not self.causes:
-            yield self
-        for cause in self.causes:
-            yield from cause.roots()
 
 
 def explain(looks: Looks, id: str, now: float) -> Cause:  # noqa: A002 - public contract
@@ -151,7 +55,11 @@ class _Inquiry:
                 kind="more", procedure=name, says=f"{word(info)}: the chain goes on", repairs=(command("why", name),)
             )
         self._told.add(name)
-        return self._judged(info, (*chain, name))
+        cause = self._judged(info, (*chain, name))
+        if not cause.causes and cause.kind not in _FINAL and (holds := self._nobody_runs(info)) is not None:
+            # No verb reaches a stopped store, so this comes before any other repair.
+            return msgspec.structs.replace(cause, causes=(holds,))
+        return cause
 
     def _judged(self, info: ProcedureInfo, chain: tuple[str, ...]) -> Cause:
         match info.phase:
@@ -269,7 +177,7 @@ class _Inquiry:
             return self._cause(info, "lock", says, causes=(holds,) if holds else ())
         if against:
             asked, lock = against[0]
-            says = f"waits for {asked} held by {lock.holder} since {span(lock.age)}"
+            says = f"waits for {asked} held by {lock.holder} for {span(lock.age)}"
             more = len({lock.holder for _, lock in against}) - 1
             says += f" and {more} more" if more > 0 else ""
         else:
@@ -346,13 +254,8 @@ class _Inquiry:
     def _engine_holds(self, info: ProcedureInfo) -> Cause | None:
         """Why the manager hands out nothing; None when it does."""
         facts = self._facts
-        if not facts.running:
-            return Cause(
-                kind="manager",
-                procedure="",
-                says="no manager runs on this store",
-                repairs=(f"actorproc run {info.type_name.rpartition('.')[0].partition('.<')[0] or 'MODULE'}",),
-            )
+        if (nobody := self._nobody_runs(info)) is not None:
+            return nobody
         if facts.paused is not None:
             says = f"the whole manager was paused by an operator: {facts.paused or 'no reason given'}"
             return Cause(kind="paused", procedure="", says=says, repairs=("actorproc resume --manager",))
@@ -361,6 +264,14 @@ class _Inquiry:
                 kind="manager", procedure="", says=f"the manager {facts.trouble}", repairs=("actorproc status",)
             )
         return None
+
+    def _nobody_runs(self, info: ProcedureInfo) -> Cause | None:
+        if self._facts.running:
+            return None
+        module = info.type_name.rpartition(".")[0]
+        known = module if module and module != "__main__" and "<" not in module else "MODULE"
+        says = "no manager runs on this store"
+        return Cause(kind="manager", procedure="", says=says, repairs=(f"actorproc run {known}",))
 
     def _branches(self, names: list[str], chain: tuple[str, ...]) -> tuple[Cause, ...]:
         from actorproc.errors import UnknownProcedure  # noqa: PLC0415
@@ -415,6 +326,7 @@ class _Inquiry:
         )
 
 
+_FINAL = frozenset({"done", "failed", "cycle", "more", "unknown", "manager"})
 _ENDED = frozenset({"SUCCESS", "FAILED", "ROLLEDBACK"})
 _ORDER = {
     Phase.STUCK: 0,

@@ -1,12 +1,112 @@
-"""The words in which `actorproc.why` speaks: spans of time, procedures, commands to type."""
+"""The words in which `actorproc.why` is asked and speaks: facts, causes, spans of time, commands to type."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
 
-from actorproc.info import ProcedureInfo
+import msgspec
 
-__all__ = ["command", "span", "word"]
+from actorproc.info import LockInfo, PoisonInfo, ProcedureInfo
+from actorproc.model.plain import plain_dict
+
+__all__ = ["Cause", "CauseKind", "EngineFacts", "Looks", "RunningStep", "command", "span", "word"]
+
+CauseKind = Literal[
+    "lock",  # waits for a lock that somebody holds, or stands in line behind somebody
+    "child",  # suspended on children
+    "event",
+    "timer",
+    "running",
+    "retrying",
+    "stuck",
+    "rolling-back",
+    "paused",
+    "parked",
+    "worker",  # could run, and no worker is free
+    "manager",  # no manager runs, or it does not hand out steps
+    "failed",
+    "done",
+    "cycle",
+    "more",  # what is left out
+    "unknown",
+]
+
+
+class RunningStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in a worker's hands."""
+
+    slot: int
+    pid: int
+    age: float | None
+    """Seconds; None: not known."""
+    message: str | None = None
+    progress: float | None = None
+
+
+class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the manager."""
+
+    running: bool
+    """A manager has the store open."""
+    pid: int | None = None
+    paused: str | None = None
+    """Why an operator paused everything."""
+    trouble: str | None = None
+    """Why it hands out nothing: its gate is closed, commits are refused, no worker starts."""
+    steps: dict[str, RunningStep] | None = None
+    """Running steps by procedure; None: not known, because only the store is seen."""
+
+
+class Looks(Protocol):
+    """What `explain` asks."""
+
+    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - the same as the manager's
+        """One procedure; raises `UnknownProcedure`."""
+        ...
+
+    def unfinished(self, *, parent: str | None = None, root: str | None = None, limit: int) -> list[ProcedureInfo]:
+        """Procedures that have not ended, in submit order: the children of one, or all of a tree."""
+        ...
+
+    def locks(self) -> list[LockInfo]:
+        """The lock table."""
+        ...
+
+    def poisons(self) -> list[PoisonInfo]:
+        """The poisoned keys."""
+        ...
+
+    def facts(self) -> EngineFacts:
+        """What is known of the manager."""
+        ...
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of the chain. `causes` are what stands in the way of this one; none: this is a root cause."""
+
+    kind: CauseKind
+    procedure: str
+    """The procedure this is said of; "" for what concerns the manager."""
+    says: str
+    """A sentence that begins with the procedure."""
+    since: float | None = None
+    """Epoch seconds (UTC) since when it is so, as far as known."""
+    repairs: tuple[str, ...] = ()
+    """Commands that would repair it, the gentlest first."""
+    causes: tuple[Cause, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
+
+    def roots(self) -> Iterator[Cause]:
+        """The root causes, in order."""
+        if not self.causes:
+            yield self
+        for cause in self.causes:
+            yield from cause.roots()
 
 
 def span(seconds: float) -> str:

@@ -2,8 +2,9 @@
 
     python bench/recovery.py [--kills 100]
 
-The step writes the monotonic time at its start to a pipe-like file; the bench kills its worker with SIGKILL
-and takes the time from the kill to the start of the replay. Compared with the start of a bare interpreter.
+The step writes the monotonic time at its start to a file; the bench kills its worker with SIGKILL and takes the time
+from the kill to the start of the replay. Before each kill it waits until the next spare has prepared itself: what is
+measured is a death, not a storm of them. Compared with the start of a bare interpreter.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from common import fresh_directory, report, spread
 
 from actorproc import Limits, Procedure, ProcedureManager, Status
@@ -47,8 +49,29 @@ def wait_for_starts(journal: Path, count: int) -> list[tuple[int, int]]:
     while len(found := starts(journal)) < count:
         if time.monotonic() > deadline:
             raise SystemExit(f"the step did not start for the {count}th time within 30 s")
-        time.sleep(0.0005)
+        time.sleep(0.002)  # the times are taken by the step: to look more often would only take the processor from it
     return found
+
+
+def wait_for_spare(worker: int) -> None:
+    """Wait until a process beside this worker has prepared itself: all its threads sleep, and go on sleeping."""
+    deadline = time.monotonic() + 30
+    quiet = 0
+    while quiet < 5:
+        if time.monotonic() > deadline:
+            raise SystemExit("no spare worker was ready within 30 s")
+        spares = [child.pid for child in psutil.Process().children() if child.pid != worker]
+        quiet = quiet + 1 if spares and all(map(is_asleep, spares)) else 0
+        time.sleep(0.004)
+
+
+def is_asleep(pid: int) -> bool:
+    """The main thread and the reader of a worker wait for messages."""
+    try:
+        process = psutil.Process(pid)
+        return process.num_threads() >= 2 and process.status() == psutil.STATUS_SLEEPING
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _line(what: str, figures: dict[str, float]) -> str:
@@ -72,7 +95,7 @@ def main() -> None:
         handle = manager.submit(Hang(str(journal)))
         for kills in range(options.kills):
             pid, _ = wait_for_starts(journal, kills + 1)[-1]
-            time.sleep(0.15)  # let the next spare boot: what is measured is a death, not a storm of them
+            wait_for_spare(pid)
             killed_at = time.monotonic_ns()
             os.kill(pid, signal.SIGKILL)
             _, started_at = wait_for_starts(journal, kills + 2)[-1]

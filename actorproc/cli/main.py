@@ -3,33 +3,72 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any
 
-from actorproc.cli import demo
-from actorproc.cli.extras import MissingExtra, need
+__all__ = ["COMMANDS", "build_parser", "main"]
 
-__all__ = ["build_parser", "main"]
+COMMANDS: dict[str, tuple[str, str]] = {
+    "status": ("looking", "add_status"),
+    "list": ("looking", "add_list"),
+    "show": ("detail", "add_show"),
+    "tree": ("detail", "add_tree"),
+    "steps": ("detail", "add_steps"),
+    "why": ("detail", "add_why"),
+    "locks": ("looking", "add_locks"),
+    "poisons": ("looking", "add_poisons"),
+    "workers": ("live", "add_workers"),
+    "stack": ("live", "add_stack"),
+    "logs": ("live", "add_logs"),
+    "watch": ("live", "add_watch"),
+    "top": ("live", "add_top"),
+    "metrics": ("live", "add_metrics"),
+    "submit": ("submit", "add_submit"),
+    "abort": ("verbs", "add_abort"),
+    "retry": ("verbs", "add_retry"),
+    "rollback": ("verbs", "add_rollback"),
+    "bypass": ("verbs", "add_bypass"),
+    "pause": ("verbs", "add_pause"),
+    "resume": ("verbs", "add_resume"),
+    "signal": ("signals", "add_signal"),
+    "clear-poison": ("signals", "add_clear_poison"),
+    "ack": ("verbs", "add_ack"),
+    "delete": ("verbs", "add_delete"),
+    "gc": ("verbs", "add_gc"),
+    "backup": ("keeping", "add_backup"),
+    "compact": ("keeping", "add_compact"),
+    "export": ("exporting", "add_export"),
+    "import": ("exporting", "add_import"),
+    "doctor": ("doctor", "add_doctor"),
+    "run": ("run", "add_command"),
+    "demo": ("demo", "add_command"),
+    "schema": ("keeping", "add_schema"),
+    "completion": ("completion", "add_completion"),
+}
+"""Each command with its module and the function that adds it, in the order of the help."""
+
+_ALIASES = {"ls": "list"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0 well, 1 the command says no, 2 it could not be run, 130 interrupted, 141 nobody reads its output any more.
+    0 well, 1 a procedure failed or the command says no, 2 it was called wrongly, 3 nothing has this id, 4 no manager
+    answers, 5 the manager refuses, 124 the time was up, 130 interrupted, 141 nobody reads its output any more.
     """
-    parser = build_parser()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    named = _named(given)
+    parser = build_parser(named)
     try:
-        options = parser.parse_args(arguments)
+        options = parser.parse_args(given)
         if options.command is None:
             parser.print_help()
             return 2
         code: int = options.run(options)
-    except MissingExtra as missing:
-        print(missing, file=sys.stderr)
-        return 2
+        sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -37,16 +76,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except Exception as error:  # noqa: BLE001 - what is not for people is raised again
+        return _told(error, named)
     return code
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def _told(error: Exception, command: str | None) -> int:
+    """What went wrong, in one line, and its exit code; what nobody foresaw keeps its traceback."""
+    from actorproc.cli.common import USAGE, code_of
+    from actorproc.cli.extras import MissingExtra
+    from actorproc.cli.output import complain
+    from actorproc.errors import ActorprocError
+
+    if isinstance(error, MissingExtra):
+        complain(error)
+        return USAGE
+    if command in ("run", "demo"):  # what the user's module raises is for its author to see
+        raise error
+    if not isinstance(error, ActorprocError | TimeoutError | OSError | ValueError | TypeError):
+        raise error
+    if isinstance(error, ValueError | TypeError) and not isinstance(error, ActorprocError) and not _is_ours(error):
+        raise error
+    complain(f"actorproc: {error}")
+    return code_of(error)
+
+
+def _is_ours(error: Exception) -> bool:
+    """It was raised by a check of this package, with a message for the caller."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and str(last.tb_frame.f_globals.get("__name__", "")).startswith("actorproc.")
+
+
+def _named(arguments: Sequence[str]) -> str | None:
+    """The command in these arguments, when it can be told without parsing them."""
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument in ("--path", "-o", "--output"):
+            skip = True
+        elif not argument.startswith("-"):
+            name = _ALIASES.get(argument, argument)
+            return name if name in COMMANDS else None
+        elif argument in ("-h", "--help"):
+            return None
+    return None
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands, or for a quick start of one."""
+    from actorproc.cli.output import FORMATS
+
     parser = argparse.ArgumentParser(
         prog="actorproc",
         description="Procedures whose every step may be killed, and only that step is retried.",
+        epilog=(
+            "exit codes: 0 well; 1 a procedure failed; 2 called wrongly; 3 not found; 4 no manager answers; "
+            "5 refused; 124 time was up"
+        ),
     )
     parser.add_argument("--version", action=_Version, help="show the version and leave")
+    parser.add_argument(
+        "--path", metavar="DIR", default=None, help="directory of the store (default: $ACTORPROC_PATH, else ./state)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=FORMATS,
+        metavar="FORMAT",
+        default=None,
+        help="table, wide, json, jsonl or name (default: table on a terminal, else jsonl)",
+    )
     parser.add_argument(
         "--print-completion",
         action=_PrintCompletion,
@@ -54,7 +156,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="print the completion script of a shell (needs the extra 'cli') and leave",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    demo.add_command(commands)
+    for name, (module, function) in COMMANDS.items():
+        if only is None or name == only:
+            getattr(importlib.import_module(f"actorproc.cli.{module}"), function)(commands)
     return parser
 
 
@@ -65,6 +169,8 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
         print(f"actorproc {metadata.version('actorproc')}")
         parser.exit()
 
@@ -73,8 +179,10 @@ class _PrintCompletion(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, _namespace: object, values: object, _option: object = None
     ) -> None:
+        from actorproc.cli.extras import need
+
         shtab = need("shtab", extra="cli", purpose="shell completion")
-        print(shtab.complete(parser, values))
+        print(shtab.complete(build_parser(), values))
         parser.exit()
 
 

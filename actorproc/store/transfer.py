@@ -146,5 +146,3 @@ def _record(kind: type[msgspec.Struct], row: object) -> Any:
         return kind(**{name: msgspec.convert(value, hints[name]) for name, value in row.items() if name in hints})
     except (msgspec.ValidationError, TypeError) as error:
         raise UsageError(f"this is no export of actorproc: a {kind.__name__} cannot be read: {error}") from None
-
-

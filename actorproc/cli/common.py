@@ -1,0 +1,135 @@
+"""What all commands share: the directory, ids by their beginning, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from actorproc.errors import (
+    EngineError,
+    InternalError,
+    ManagerBusy,
+    ManagerStopped,
+    NotAllowed,
+    OutcomeUnknown,
+    ProcedureFailed,
+    StoreDamaged,
+    StoreInUse,
+    UnknownProcedure,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from actorproc.client import ProcedureClient
+    from actorproc.reader import StoreReader
+
+__all__ = [
+    "FAILED",
+    "NOT_FOUND",
+    "OK",
+    "REFUSED",
+    "TIMED_OUT",
+    "UNREACHABLE",
+    "USAGE",
+    "AmbiguousId",
+    "code_of",
+    "directory",
+    "full_id",
+    "globals_for",
+    "is_live",
+    "open_client",
+    "open_reader",
+]
+
+OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 124
+
+_CANDIDATES = 10
+
+
+class AmbiguousId(UsageError):
+    """Several procedures have ids that begin so."""
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for an error."""
+    if isinstance(error, TimeoutError):
+        return TIMED_OUT
+    if isinstance(error, ProcedureFailed):
+        return FAILED
+    if isinstance(error, UnknownProcedure):
+        return NOT_FOUND
+    if isinstance(error, NotAllowed | ManagerBusy | StoreInUse):
+        return REFUSED
+    if isinstance(error, StoreDamaged | InternalError):
+        return FAILED
+    if isinstance(error, ManagerStopped | OutcomeUnknown | EngineError):
+        return UNREACHABLE
+    return USAGE if isinstance(error, UsageError | ValueError | TypeError) else FAILED
+
+
+def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argparse.ArgumentParser:
+    """Let a command take the global options behind its name too."""
+    parser.add_argument("--path", metavar="DIR", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    if output:
+        from actorproc.cli.output import FORMATS
+
+        parser.add_argument(
+            "-o",
+            "--output",
+            choices=FORMATS,
+            metavar="FORMAT",
+            default=argparse.SUPPRESS,
+            help="table, wide, json, jsonl or name (default: table on a terminal, else jsonl)",
+        )
+    return parser
+
+
+def directory(options: argparse.Namespace) -> str:
+    """The store's directory: --path, else $ACTORPROC_PATH, else ./state."""
+    return getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH") or "state"
+
+
+def open_reader(options: argparse.Namespace) -> StoreReader:
+    """The store, to look into; needs no manager."""
+    from actorproc.reader import StoreReader
+
+    return StoreReader(directory(options))
+
+
+def is_live(reader: StoreReader) -> bool:
+    """A manager has the store open."""
+    return reader.owner() is not None
+
+
+def open_client(options: argparse.Namespace) -> ProcedureClient:
+    """The running manager. Raises `ManagerStopped` that says how to start one."""
+    import logging
+
+    from actorproc.client import ProcedureClient
+
+    # What the library logs of a verb is what we print of it, and its handler of last resort escapes nothing.
+    logging.getLogger("actorproc").addHandler(logging.NullHandler())
+    logging.getLogger("actorproc").propagate = False
+    path = directory(options)
+    with open_reader(options) as reader:
+        owner = reader.owner()
+    if owner is None:
+        msg = f"no manager runs on {path}: start one with `actorproc run MODULE --path {path}`"
+        raise ManagerStopped(msg)
+    return ProcedureClient(path, patience=getattr(options, "patience", 5.0))
+
+
+def full_id(source: StoreReader, start: str) -> str:
+    """The id that is this, or the only one that begins so. Raises `UnknownProcedure` and `AmbiguousId`."""
+    found = source.ids(start, limit=_CANDIDATES + 1)
+    if start in found:
+        return start
+    if not found:
+        msg = f"no procedure has the id {start!r}, or one that begins so, in {source.path}"
+        raise UnknownProcedure(msg)
+    if len(found) > 1:
+        more = ", …" if len(found) > _CANDIDATES else ""
+        msg = f"{start!r} is the beginning of several ids: {', '.join(found[:_CANDIDATES])}{more}"
+        raise AmbiguousId(msg)
+    return found[0]

@@ -1,0 +1,168 @@
+"""What ``doctor`` finds out: the store read in a process of its own, and what surrounds it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["diagnose"]
+
+_LONGEST = 3600.0
+_LISTED = 1000
+_SCARCE = 256 << 20
+_MAP_FULL = 0.9
+_FEW_FILES = 256
+
+
+def diagnose(path: str) -> dict[str, Any]:
+    """The facts and the findings; each finding has a severity (damage, warning, note), words and a next command."""
+    place = Path(path).absolute()
+    report: dict[str, Any] = {
+        "path": str(place),
+        "checked_at": None,
+        "facts": {},
+        "owner": None,
+        "damaged": [],
+        "findings": [],
+        "ok": True,
+    }
+    findings = report["findings"]
+    _surroundings(place, report)
+    if not (place / "data.mdb").exists():
+        _say(findings, "damage", f"there is no store at {place}", f"actorproc run MODULE --path {path}")
+    else:
+        _read_apart(place, report, path)
+        _judge(place, report, path)
+    report["ok"] = not any(finding["severity"] == "damage" for finding in findings)
+    return report
+
+
+def _say(findings: list[dict[str, Any]], severity: str, says: str, command: str | None = None) -> None:
+    findings.append({"severity": severity, "says": says, "command": command})
+
+
+def _read_apart(place: Path, report: dict[str, Any], path: str) -> None:
+    findings = report["findings"]
+    table = "the file"
+    finished = False
+    # A path of ours for the child's imports: it may have been started from anywhere.
+    process = subprocess.Popen(  # noqa: S603 - ourselves
+        [sys.executable, "-m", "actorproc.cli.examine", str(place)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        for line in process.stdout:
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                match found.pop("what"):
+                    case "facts":
+                        report["facts"] |= found
+                    case "table":
+                        table = f"the table {found['table']}"
+                    case "damaged":
+                        if len(report["damaged"]) < _LISTED:
+                            report["damaged"].append(found)
+                    case "error":
+                        _say(findings, "damage", found["error"], "restore a backup")
+                        finished = True
+                    case "done":
+                        finished = True
+    code = process.wait(_LONGEST)
+    if not finished:
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        _say(
+            findings,
+            "damage",
+            f"reading {table} killed the process that read it ({how}): pages of the file are missing or unreadable",
+            f"actorproc --path {path} doctor --export-good GOOD.json",
+        )
+
+
+def _judge(place: Path, report: dict[str, Any], path: str) -> None:
+    facts, findings = report["facts"], report["findings"]
+    for row in report["damaged"][:20]:
+        hangs = f"; on it hang {', '.join(row['hangs'])}" if row["hangs"] else ""
+        _say(findings, "damage", f"{row['table']} {row['key']}: {row['reason']}{hangs}")
+    if report["damaged"]:
+        _say(
+            findings,
+            "damage",
+            f"{len(report['damaged'])} records are damaged; the manager parks what they belong to and goes on",
+            f"actorproc --path {path} doctor --export-good GOOD.json",
+        )
+    if facts.get("map_size") and facts["file_bytes"] > facts["map_size"] * _MAP_FULL:
+        _say(findings, "note", "the map is nearly as large as the file; the manager grows it by itself")
+    if facts.get("file_bytes", 0) - facts.get("used_bytes", 0) > max(_SCARCE, facts.get("used_bytes", 0)):
+        _say(findings, "note", "most of the file is free space", f"actorproc --path {path} compact")
+    stale = facts.get("stale_readers", 0)
+    if stale:
+        _say(
+            findings,
+            "note",
+            f"readers that died with a snapshot open: {stale}; the next start of a manager clears them",
+        )
+    owner = _owner(place)
+    report["owner"] = owner
+    if owner is None:
+        _say(findings, "note", "no manager runs on this store", f"actorproc run MODULE --path {path}")
+
+
+def _owner(place: Path) -> dict[str, Any] | None:
+    from actorproc.errors import ActorprocError
+    from actorproc.store.owner import owner_of
+
+    try:
+        owner = owner_of(place / "owner.lock")
+    except (OSError, ActorprocError):
+        return None
+    return None if owner is None else {"pid": owner.pid, "host": owner.host}
+
+
+def _surroundings(place: Path, report: dict[str, Any]) -> None:
+    facts, findings = report["facts"], report["findings"]
+    now = time.time()
+    report["checked_at"] = now
+    with contextlib.suppress(OSError):
+        facts["free_bytes"] = shutil.disk_usage(place if place.exists() else place.parent).free
+        if facts["free_bytes"] < _SCARCE:
+            _say(findings, "warning", f"only {facts['free_bytes'] >> 20} MiB are free on the disk", "df -h")
+    for name in ("", "data.mdb", "lock.mdb", "owner.lock", "signing.key", "control.sock"):
+        file = place / name
+        with contextlib.suppress(OSError):
+            found = file.lstat()
+            mode = stat.S_IMODE(found.st_mode)
+            if found.st_uid != os.geteuid():
+                _say(findings, "warning", f"{file} belongs to user {found.st_uid}", f"sudo chown {os.geteuid()} {file}")
+            elif mode & 0o022:
+                _say(findings, "damage", f"{file} has mode {mode:04o}: others can write to it", f"chmod go-w {file}")
+            elif mode & 0o077:
+                _say(findings, "warning", f"{file} has mode {mode:04o}: others can read it", f"chmod go-rwx {file}")
+            if found.st_mtime > now + 60:
+                _say(findings, "warning", f"{file} was changed in the future: the clock was set back", "date -u")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    facts["open_files"] = soft
+    if soft < _FEW_FILES:
+        _say(
+            findings,
+            "warning",
+            f"at most {soft} files may be open",
+            f"ulimit -n {min(hard, 4096) if hard > 0 else 4096}",
+        )
+    size, _ = resource.getrlimit(resource.RLIMIT_AS)
+    facts["address_space"] = None if size == resource.RLIM_INFINITY else size
+    if facts["address_space"] is not None:
+        _say(findings, "note", "the address space is limited, so the map cannot grow much", "ulimit -v unlimited")

@@ -1,0 +1,165 @@
+"""``export`` and ``import``: procedure trees as JSON, for bug reports and for reproducing them elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from actorproc.cli.common import OK, directory, full_id, globals_for, open_reader
+from actorproc.cli.output import Output, complain
+from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure, UsageError
+
+__all__ = ["add_export", "add_import", "export_apart"]
+
+_Commands = Any
+FORMAT = "export"
+
+
+def add_export(commands: _Commands) -> None:
+    """Add ``export``."""
+    parser = commands.add_parser(
+        "export",
+        help="write procedure trees with all their records as JSON",
+        description="Whole trees: the id of a child takes its root along. States are in it as they were dumped.",
+    )
+    globals_for(parser, output=False)
+    parser.add_argument("ids", nargs="*", metavar="ID")
+    parser.add_argument("--all", action="store_true", help="every tree")
+    parser.add_argument("--out", metavar="FILE", help="a new file, for this user only (default: standard output)")
+    parser.add_argument("--skip-damaged", action="store_true", help="leave out trees that cannot be read whole")
+    parser.set_defaults(run=_export)
+
+
+def _export(options: argparse.Namespace) -> int:
+    if bool(options.ids) == options.all:
+        raise UsageError("give ids, or --all")
+    from actorproc.store.lmdb import LmdbReader
+
+    roots: list[str] = []
+    if options.ids:
+        with open_reader(options) as reader:
+            roots = list(dict.fromkeys(reader.info(full_id(reader, start)).root_id for start in options.ids))
+    with LmdbReader(directory(options)) as store:
+        if options.all:
+            roots = [head.id for head in store.scan(skip_damaged=True) if head.parent is None]
+        if options.out is None:
+            skipped = _written(sys.stdout, store, roots, skip=options.skip_damaged)
+        else:
+            with _new_file(options.out) as file:
+                skipped = _written(file, store, roots, skip=options.skip_damaged)
+    if options.out is not None or skipped:
+        complain(f"{len(roots) - len(skipped)} trees written" + (f", {len(skipped)} left out" if skipped else ""))
+    return OK
+
+
+def _new_file(name: str) -> IO[str]:
+    try:
+        return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")
+    except FileExistsError:
+        raise NotAllowed(f"there is something at {name} already; give a new file") from None
+
+
+def _written(file: IO[str], store: Any, roots: list[str], *, skip: bool) -> list[str]:
+    """Write the document tree by tree: a large store is not held in memory. The roots that were left out."""
+    from actorproc.schema.shape import VERSION, iso
+    from actorproc.store.transfer import take_out
+
+    head = {
+        "schema": VERSION,
+        "object": FORMAT,
+        "exported_at": iso(time.time()),
+        "store_id": store.store_id,
+    }
+    skipped = []
+    file.write(json.dumps(head)[:-1] + ', "trees": [')
+    between = "\n"
+    for root in roots:
+        try:
+            tree = take_out(store, root)
+        except (StoreDamaged, UnknownProcedure):
+            if not skip:
+                raise
+            skipped.append(root)
+            continue
+        file.write(between + json.dumps(tree))
+        between = ",\n"
+    file.write("\n]}\n")
+    file.flush()
+    return skipped
+
+
+def export_apart(path: str, out: str) -> dict[str, Any]:
+    """Export what can be read in another process, which may die of what it reads; raises `NotAllowed`."""
+    if os.path.lexists(out):
+        raise NotAllowed(f"there is something at {out} already; give a new file")
+    done = subprocess.run(  # noqa: S603 - ourselves
+        [sys.executable, "-m", "actorproc", "--path", path, "export", "--all", "--skip-damaged", "--out", out],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise UsageError(f"the export ended with code {done.returncode}: {done.stderr.strip()}")
+    with Path(out).open() as file:
+        trees = len(json.load(file)["trees"])
+    left = [word for word in done.stderr.split(",") if "left out" in word]
+    return {"file": out, "trees": trees, "skipped": int(left[0].split()[0]) if left else 0}
+
+
+def add_import(commands: _Commands) -> None:
+    """Add ``import``."""
+    parser = commands.add_parser(
+        "import",
+        help="put exported trees into a store that no manager runs on, made if it is missing",
+        description="Ids must be free and locks not taken there. A manager started on it finishes what had not ended.",
+    )
+    globals_for(parser).add_argument("file", metavar="FILE", help="what `actorproc export` wrote; - is standard input")
+    parser.add_argument("--dry-run", action="store_true", help="only look whether it would work")
+    parser.set_defaults(run=_import)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from actorproc.store.lmdb import LmdbStore
+    from actorproc.store.transfer import bring_in
+
+    output = Output(options)
+    trees = _read(options.file)
+    store = LmdbStore(directory(options))
+    try:
+        epoch = store.own()
+        roots = bring_in(store, epoch, trees, write=not options.dry_run)
+    finally:
+        store.close()
+    result = "would be imported (dry run)" if options.dry_run else "imported"
+    rows = [{"id": root, "verb": "import", "ok": True, "result": result, "error": None} for root in roots]
+    columns = [("ID", lambda row: row["id"]), ("RESULT", lambda row: row["result"])]
+    output.rows("outcome", [rows], columns, name=lambda row: row["id"], empty="there is no tree in it")
+    return OK
+
+
+def _read(name: str) -> list[dict[str, Any]]:
+    from actorproc.schema.shape import VERSION
+
+    try:
+        document = json.load(sys.stdin) if name == "-" else json.loads(Path(name).read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{name} is no JSON: {error}") from None
+    if (
+        not isinstance(document, dict)
+        or document.get("object") != FORMAT
+        or not isinstance(document.get("trees"), list)
+    ):
+        raise UsageError(f"{name} is no export of actorproc")
+    if document.get("schema") != VERSION:
+        raise UsageError(f"{name} has schema {document.get('schema')!r:.20}; this version reads {VERSION}")
+    trees: list[dict[str, Any]] = document["trees"]
+    return trees

@@ -1,0 +1,93 @@
+"""``backup``, ``compact``, ``schema``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from actorproc.cli.common import OK, directory, globals_for, open_client, open_reader
+from actorproc.cli.output import Output
+from actorproc.cli.text import duration, plain_line, size_of
+
+__all__ = ["add_backup", "add_compact", "add_schema"]
+
+_Commands = Any
+
+
+def add_backup(commands: _Commands) -> None:
+    """Add ``backup``."""
+    parser = commands.add_parser("backup", help="copy the store into a new directory, while everything runs")
+    globals_for(parser).add_argument("destination", metavar="DIR", help="must not exist")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.set_defaults(run=_backup)
+
+
+def _backup(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        is_owned = reader.owner() is not None
+        size = reader.stats().file_bytes
+        if options.dry_run:
+            says = f"would copy {directory(options)} ({size_of(size)}) to {options.destination}"
+            found: dict[str, Any] = {"id": None, "verb": "backup", "ok": True, "result": says, "error": None}
+            output.one("outcome", found, lambda: [plain_line(says)], name=options.destination)
+            return OK
+        if not is_owned:
+            report = reader.backup(options.destination)
+    if is_owned:
+        with open_client(options) as client:
+            report = client.backup(options.destination)
+    output.one(
+        "backup",
+        dataclasses.asdict(report),
+        lambda: [f"{plain_line(report.path)}  {size_of(report.size)} in {duration(report.seconds)}"],
+        name=report.path,
+    )
+    return OK
+
+
+def add_compact(commands: _Commands) -> None:
+    """Add ``compact``."""
+    parser = commands.add_parser("compact", help="give the space of removed procedures back, while everything runs")
+    globals_for(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say how much is used")
+    parser.set_defaults(run=_compact)
+
+
+def _compact(options: argparse.Namespace) -> int:
+    output = Output(options)
+    if options.dry_run:
+        with open_reader(options) as reader:
+            stats = reader.stats()
+        says = f"{size_of(stats.used_bytes)} of {size_of(stats.file_bytes)} are used"
+        found: dict[str, Any] = {"id": None, "verb": "compact", "ok": True, "result": says, "error": None}
+        output.one("outcome", found, lambda: [says], name=stats.path)
+        return OK
+    with open_client(options) as client:
+        report = client.compact()
+    output.one(
+        "compaction",
+        dataclasses.asdict(report) | {"freed": report.freed},
+        lambda: [f"{size_of(report.before)} → {size_of(report.after)}; commits waited {duration(report.seconds)}"],
+        name=str(report.freed),
+    )
+    return OK
+
+
+def add_schema(commands: _Commands) -> None:
+    """Add ``schema``."""
+    parser = commands.add_parser("schema", help="the JSON Schema of everything that -o json and jsonl print")
+    parser.add_argument("name", nargs="?", metavar="KIND", help="only this kind, with what it refers to")
+    parser.set_defaults(run=_schema)
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from actorproc.errors import UsageError
+    from actorproc.schema.document import KINDS, document
+
+    if options.name is not None and options.name not in KINDS:
+        raise UsageError(f"there is no kind {options.name!r}; kinds are {', '.join(KINDS)}")
+    print(json.dumps(document(options.name), indent=2))
+    return OK

@@ -1,0 +1,217 @@
+"""``status``, ``list``, ``locks``, ``poisons``: what is stored. They need no manager."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from actorproc.cli.common import OK, directory, globals_for, open_reader
+from actorproc.cli.filters import add_filters, filter_of
+from actorproc.cli.output import Column, Output
+from actorproc.cli.text import ago, clipped, duration, plain_line, size_of
+
+if TYPE_CHECKING:
+    from actorproc.info import ProcedureInfo
+    from actorproc.store.lmdb import LmdbReader
+
+__all__ = ["add_list", "add_locks", "add_poisons", "add_status"]
+
+_Commands = Any
+_CHUNK = 256
+
+
+def add_list(commands: _Commands) -> None:
+    """Add ``list``."""
+    parser = commands.add_parser("list", aliases=["ls"], help="list procedures, with filters")
+    globals_for(parser)
+    add_filters(parser)
+    parser.set_defaults(run=_list)
+
+
+def _list(options: argparse.Namespace) -> int:
+    output = Output(options)
+    from actorproc.store.lmdb import LmdbReader
+
+    wanted = filter_of(options)
+    with LmdbReader(directory(options)) as store:
+        output.rows(
+            "procedure",
+            _found(store, wanted),
+            _columns(wide=output.is_wide),
+            name=lambda info: info.id,
+            empty="no procedure matches",
+        )
+    return OK
+
+
+def _found(store: LmdbReader, wanted: Any) -> Iterator[Sequence[ProcedureInfo]]:
+    """What the store says, in chunks: the first rows are out before the last ones are read."""
+    from actorproc.core.phases import seen_in_store
+    from actorproc.info import info_of
+    from actorproc.listing import children_by_state
+
+    is_owned = store.owner() is not None
+    chunk: list[ProcedureInfo] = []
+    room = 32
+    left = wanted.limit
+    for head in wanted.heads(store):
+        if left == 0:
+            break
+        phase, reason = seen_in_store(head, is_owned=is_owned)
+        if wanted.phases is not None and phase not in wanted.phases:
+            continue
+        chunk.append(info_of(head, phase, reason, children_by_state(store, head)))
+        if left is not None:
+            left -= 1
+        if len(chunk) == room:
+            yield chunk
+            chunk, room = [], _CHUNK
+    yield chunk
+
+
+def _columns(*, wide: bool) -> list[Column]:
+    now = time.time()
+    columns: list[Column] = [
+        ("ID", lambda info: info.id),
+        ("TYPE", lambda info: info.type_name if wide else info.type_name.rpartition(".")[2]),
+        ("STATE", lambda info: info.state),
+        ("PHASE", lambda info: info.phase),
+        ("STEP", lambda info: info.step),
+        ("TRY", lambda info: info.attempt),
+        ("AGE", lambda info: ago(info.created_at, now)),
+        ("CHANGED", lambda info: ago(info.finished_at or info.updated_at, now)),
+    ]
+    if wide:
+        columns += [
+            ("PARENT", lambda info: info.parent_id or "-"),
+            ("ERRORS", lambda info: info.errors),
+            ("CRASHES", lambda info: info.crashes),
+            ("PRIO", lambda info: info.priority),
+            ("OWNER", lambda info: info.owner or "-"),
+            ("TAGS", lambda info: ",".join(info.tags) or "-"),
+            ("DUE", lambda info: ago(info.due_at, now)),
+        ]
+    columns.append(("WHY", lambda info: clipped(plain_line(what_of(info)), 10_000 if wide else 60)))
+    return columns
+
+
+def what_of(info: ProcedureInfo) -> str:
+    """The error or the reason, for one cell."""
+    if info.error is not None and (info.reason is None or info.reason == info.error.message):
+        return f"{info.error.type_name.rpartition('.')[2]}: {info.error.message}"
+    return info.reason or ""
+
+
+def add_locks(commands: _Commands) -> None:
+    """Add ``locks``."""
+    parser = commands.add_parser("locks", help="who holds which lock, and who waits for it in which order")
+    globals_for(parser)
+    parser.add_argument("key", nargs="?", metavar="KEY", help="only this key, and those above and below it")
+    parser.add_argument("--waited", action="store_true", help="only those that somebody waits for")
+    parser.set_defaults(run=_locks)
+
+
+def _locks(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        found = reader.locks()
+    key = options.key
+    if key is not None:
+        found = [
+            lock
+            for lock in found
+            if lock.path == key or lock.path.startswith(key + "/") or key.startswith(lock.path + "/")
+        ]
+    if options.waited:
+        found = [lock for lock in found if lock.waiters]
+    columns: list[Column] = [
+        ("KEY", lambda lock: lock.path),
+        ("MODE", lambda lock: lock.mode),
+        ("HOLDER", lambda lock: lock.holder),
+        ("HELD", lambda lock: duration(lock.age) if lock.since else "-"),
+        ("KIND", lambda lock: lock.kind),
+        ("WAITERS", lambda lock: _waiters(lock.waiters, None if output.is_wide else 5)),
+    ]
+    output.rows("lock", [found], columns, name=lambda lock: lock.path, empty="no lock is held")
+    return OK
+
+
+def _waiters(waiters: Sequence[Any], limit: int | None) -> str:
+    if not waiters:
+        return "-"
+    shown = [f"{waiter.procedure} ({waiter.mode})" for waiter in waiters[:limit]]
+    rest = len(waiters) - len(shown)
+    return ", ".join(shown) + (f", and {rest} more" if rest else "")
+
+
+def add_poisons(commands: _Commands) -> None:
+    """Add ``poisons``."""
+    parser = commands.add_parser("poisons", help="keys that failed procedures left poisoned")
+    globals_for(parser)
+    parser.set_defaults(run=_poisons)
+
+
+def _poisons(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        found = reader.poisons()
+    now = time.time()
+    columns: list[Column] = [
+        ("KEY", lambda poison: poison.path),
+        ("BY", lambda poison: ", ".join((poison.by, *poison.others))),
+        ("SINCE", lambda poison: ago(poison.at, now)),
+        ("REASON", lambda poison: clipped(plain_line(poison.reason), 10_000 if output.is_wide else 80)),
+    ]
+    output.rows("poison", [found], columns, name=lambda poison: poison.path, empty="no key is poisoned")
+    return OK
+
+
+def add_status(commands: _Commands) -> None:
+    """Add ``status``."""
+    parser = commands.add_parser("status", help="counts by state and type, the oldest, the manager's health, trouble")
+    globals_for(parser)
+    parser.set_defaults(run=_status)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from actorproc.cli.summary import status_of
+
+    output = Output(options)
+    status = status_of(options)
+    output.one("status", status, lambda: _status_lines(status), name=status["path"])
+    return OK
+
+
+def _status_lines(status: dict[str, Any]) -> Iterator[str]:
+    now = time.time()
+    owner, health = status["owner"], status["health"]
+    yield f"store     {plain_line(status['path'])}  ({size_of(status['used_bytes'])} used)"
+    if owner is None:
+        yield "manager   none runs here: actorproc run MODULE"
+    else:
+        how = health["status"] if health is not None else "does not answer"
+        yield f"manager   pid {owner['pid']}, {plain_line(how)}" + (
+            f", {health['busy']} of {len(health['slots'])} workers busy" if health is not None else ""
+        )
+    for problem in health["problems"] if health is not None else ():
+        yield f"problem   {plain_line(problem)}"
+    if status["paused"] is not None:
+        yield f"paused    {plain_line(status['paused'] or 'no reason given')}: actorproc resume --manager"
+    counts = ", ".join(f"{count} {state}" for state, count in status["states"].items()) or "none"
+    yield f"states    {counts}"
+    phases = ", ".join(f"{count} {phase}" for phase, count in status["phases"].items())
+    if phases:
+        yield f"phases    {phases}"
+    for name, count in sorted(status["types"].items(), key=lambda item: -item[1])[:8]:
+        yield f"type      {count} {plain_line(name)}"
+    if status["oldest"] is not None:
+        oldest = status["oldest"]
+        age = ago(oldest["created_at"], now)
+        yield f"oldest    {oldest['id']}, {oldest['phase']}, {age} old: actorproc why {oldest['id']}"
+    yield f"locks     {status['locks']} held, {status['lock_waiting']} waiting for one"
+    for path in status["poisons"]:
+        yield f"poisoned  {plain_line(path)}: actorproc poisons"
+    for name in status["stuck"]:
+        yield f"stuck     {name}: actorproc why {name}"

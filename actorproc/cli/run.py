@@ -1,0 +1,155 @@
+"""``actorproc run``: finds the manager of a module, and serves it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from actorproc.errors import ActorprocError
+
+if TYPE_CHECKING:
+    from actorproc.manager import ProcedureManager
+
+__all__ = ["CannotRun", "add_command", "find_manager", "found_in"]
+
+
+class CannotRun(ActorprocError):
+    """The module has nothing that can be run; the message is one line that says what is missing."""
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = commands.add_parser(
+        "run",
+        help="run the procedures of a module as a service",
+        description=(
+            "Runs a manager until SIGTERM or SIGINT, then waits for the running steps; a second signal ends it at "
+            "once. Tells systemd when it is ready, how it does and when it stops (sd_notify), and feeds its watchdog "
+            "while the manager answers."
+        ),
+        epilog=(
+            "exit codes: 0 stopped by a signal; 1 the engine could not start, or failed; 2 the module cannot be run; "
+            "130, 143 ended by a second signal (SIGINT, SIGTERM)"
+        ),
+    )
+    parser.add_argument(
+        "target",
+        metavar="MODULE[:ATTRIBUTE]",
+        help=(
+            "module to import, the current directory included. ATTRIBUTE is a ProcedureManager, a function that makes "
+            "one, a procedure class or a list of them; default: 'manager', else all procedures the module defines"
+        ),
+    )
+    parser.add_argument(
+        "--path",
+        default=argparse.SUPPRESS,
+        help="directory of the store, for procedures (default: $ACTORPROC_PATH, else state)",
+    )
+    parser.add_argument("--workers", type=_count, default=None, help="worker processes (default: one per core)")
+    parser.add_argument(
+        "--stop-timeout",
+        type=_seconds,
+        default=None,
+        metavar="SECONDS",
+        help="how long a stop waits for running steps (default: that of the manager's Config, 30)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from actorproc.cli.notify import Notifier
+    from actorproc.cli.service import serve
+
+    # A service of its own has a log, unless the module arranges that itself.
+    notifier = Notifier.from_environment(os.environ)
+    try:
+        manager = find_manager(options.target, path=options.path, workers=options.workers)
+    except CannotRun as error:
+        print(error, file=sys.stderr)
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    patience = options.stop_timeout if options.stop_timeout is not None else manager._config.stop_timeout
+    return serve(manager, notifier=notifier, stop_timeout=patience)
+
+
+def find_manager(target: str, *, path: str | None = None, workers: int | None = None) -> ProcedureManager:
+    """The manager of ``module:attribute``, not started. Raises `CannotRun`; what the module raises passes."""
+    from actorproc.manager import ProcedureManager
+
+    found, name = found_in(target)
+    if callable(found) and not isinstance(found, type) and not _procedure_classes([found]):
+        found = found()
+    if isinstance(found, ProcedureManager):
+        if path is not None or workers is not None:
+            msg = f"{name} is a manager with a directory and workers of its own; leave --path and --workers out"
+            raise CannotRun(msg)
+        return found
+    listed = list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
+    classes = _procedure_classes(listed)
+    if not classes or len(classes) < len(listed):
+        msg = f"{name} is neither a ProcedureManager, nor a function that makes one, nor procedures: {found!r:.80}"
+        raise CannotRun(msg)
+    directory = path or os.environ.get("ACTORPROC_PATH") or "state"
+    return ProcedureManager(directory, procedures=classes, workers=workers)
+
+
+def found_in(target: str) -> tuple[Any, str]:
+    """What ``module:attribute`` names, or what a module offers, and its name. Raises `CannotRun`."""
+    module_name, _, attribute = target.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 - entries of sys.path are strings
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        module = importlib.import_module(module_name)
+    except (ModuleNotFoundError, ValueError) as error:
+        missing = getattr(error, "name", None)
+        if missing is not None and missing != module_name and not module_name.startswith(f"{missing}."):
+            raise  # the module is there, but something that it imports is not: its traceback says what
+        msg = f"there is no module {module_name!r} here; give a module that can be imported from {os.getcwd()}"  # noqa: PTH109
+        raise CannotRun(msg) from None
+    if attribute:
+        found: Any = module
+        for part in attribute.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            msg = f"{module_name} has no {attribute!r}"
+            raise CannotRun(msg)
+        return found, target
+    if hasattr(module, "manager"):
+        return module.manager, f"{module_name}:manager"
+    defined = [value for value in vars(module).values() if getattr(value, "__module__", None) == module_name]
+    classes = _procedure_classes(defined)
+    if not classes:
+        msg = f"{module_name} has neither a 'manager' nor a procedure of its own; name one as {module_name}:NAME"
+        raise CannotRun(msg)
+    return classes, module_name
+
+
+def _procedure_classes(values: list[Any]) -> list[type]:
+    """The procedure classes among these, those of `@procedure` functions included."""
+    from actorproc.procedure.function import ProcedureFunction
+    from actorproc.procedure.procedure import Procedure
+
+    classes: dict[type, None] = {}
+    for value in values:
+        cls = value.procedure_class if isinstance(value, ProcedureFunction) else value
+        if isinstance(cls, type) and issubclass(cls, Procedure):
+            classes[cls] = None
+    return list(classes)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, at least 0, not {text}")
+    return value

@@ -1,0 +1,132 @@
+"""``submit MODULE:CLASS field=value …``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, open_client
+from actorproc.cli.filters import seconds
+from actorproc.cli.output import Output, complain
+from actorproc.cli.text import duration, plain_line
+from actorproc.errors import ProcedureFailed, UsageError
+
+__all__ = ["add_submit"]
+
+_Commands = Any
+
+
+def add_submit(commands: _Commands) -> None:
+    """Add ``submit``."""
+    parser = commands.add_parser(
+        "submit",
+        help="submit a procedure to the running manager",
+        description=(
+            "Imports the class, makes a procedure of the fields, and submits it. A value is JSON when it can be read "
+            "so, else text: count=3 name=book tags='[\"a\"]' code='\"007\"'. The class travels along: the manager "
+            "need not know it."
+        ),
+    )
+    globals_for(parser).add_argument("target", metavar="MODULE:CLASS", help="a procedure class or @procedure function")
+    parser.add_argument("fields", nargs="*", metavar="FIELD=VALUE")
+    parser.add_argument("--json", metavar="OBJECT", dest="json_fields", help="all fields as one JSON object")
+    parser.add_argument("--id", help="its id (default: a new one); the same submit again changes nothing")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--owner", metavar="TEXT")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
+    parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")
+    parser.add_argument("--wait", action="store_true", help="wait for the end and print the output")
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="with --wait: give up waiting (exit code 124)")
+    parser.add_argument("--dry-run", action="store_true", help="only make the procedure, and show its fields")
+    parser.set_defaults(run=_submit)
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from actorproc.cli.run import CannotRun, found_in
+
+    try:
+        made, name = found_in(options.target)
+    except CannotRun as error:
+        raise UsageError(str(error)) from None
+    if not callable(made):
+        raise UsageError(f"{name} is neither a procedure class nor a @procedure function")
+    fields = _fields(options)
+    try:
+        procedure = made(**fields)
+    except TypeError as error:
+        raise UsageError(f"{name} cannot be made of these fields: {error}") from None
+    output = Output(options)
+    if options.dry_run:
+        found = {
+            "id": options.id,
+            "verb": "submit",
+            "ok": True,
+            "result": f"would be submitted: {procedure!r}",
+            "error": None,
+        }
+        output.one("outcome", found, lambda: [plain_line(found["result"])], name=options.id or "")
+        return OK
+    with open_client(options) as client:
+        handle = client.submit(
+            procedure,
+            id=options.id,
+            owner=options.owner,
+            priority=options.priority,
+            delay=options.delay,
+            tags=options.tag,
+        )
+        if not options.wait:
+            found = {"id": handle.id, "verb": "submit", "ok": True, "result": "submitted", "error": None}
+            hint = f"{handle.id}  submitted: actorproc watch {handle.id}"
+            output.one("outcome", found, lambda: [hint], name=handle.id)
+            return OK
+        return _waited(handle, output, options)
+
+
+def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
+    found = {"id": handle.id, "verb": "submit", "ok": True, "result": None, "error": None}
+    try:
+        found["result"] = _plain(handle.result(options.timeout))
+    except ProcedureFailed as error:
+        words = str(error)
+        found |= {"ok": False, "error": words}
+        output.one("outcome", found, lambda: [f"{handle.id}  {plain_line(words)}"], name=handle.id)
+        complain(f"see it: actorproc --path {directory(options)} show {handle.id}")
+        return FAILED
+    except TimeoutError:
+        complain(
+            f"{handle.id} has not ended within {duration(options.timeout)}; it goes on: actorproc watch {handle.id}"
+        )
+        return TIMED_OUT
+    output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
+    return OK
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if options.json_fields is not None:
+        try:
+            fields = json.loads(options.json_fields)
+        except ValueError as error:
+            raise UsageError(f"--json is no JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise UsageError('--json is an object: {"field": value}')
+    for text in options.fields:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{text!r} is no FIELD=VALUE")
+        try:
+            fields[name] = json.loads(value)
+        except ValueError:
+            fields[name] = value
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """An output as JSON can hold it; what it cannot hold is shown as Python shows it."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value

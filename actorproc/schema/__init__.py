@@ -1,0 +1,1 @@
+"""The one JSON shape of everything that is shown: command line, clients and pages. See ``docs/json-schema.md``."""

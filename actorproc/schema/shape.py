@@ -1,0 +1,67 @@
+"""Structs as JSON: every object says of which version and kind it is; times are ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from actorproc.model.plain import plain_dict
+
+__all__ = ["TIMES", "VERSION", "enveloped", "iso", "shaped"]
+
+VERSION = 1
+"""Of the schema. Fields may be added within a version; renaming, removing or changing one makes a new version."""
+
+TIMES = frozenset(
+    {
+        "at",
+        "created_at",
+        "updated_at",
+        "finished_at",
+        "started_at",
+        "due_at",
+        "deadline",
+        "since",
+        "exported_at",
+        "checked_at",
+    }
+)
+"""Fields that hold moments: epoch seconds in Python, text in JSON."""
+
+
+def shaped(kind: str, value: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
+    """A struct as the JSON object of its kind: ``{"schema": 1, "object": "procedure", "id": …}``."""
+    fields = value if isinstance(value, dict) else plain_dict(value)
+    return {"schema": VERSION, "object": kind, **_timed(fields)}
+
+
+def enveloped(kind: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+    """A list of objects as one JSON object: ``{"schema": 1, "object": "list", "of": "procedure", "items": […]}``."""
+    return {"schema": VERSION, "object": "list", "of": kind, "items": items}
+
+
+def iso(at: float | None) -> str | None:
+    """Epoch seconds as "2026-11-21T12:00:00.000000Z"; None for no time, and for one no calendar holds."""
+    if not at or not math.isfinite(at):
+        return None
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _timed(value: Any) -> Any:
+    if isinstance(value, dict):
+        # What counts by user's names ({"at": 3}) counts in whole numbers; moments are fractions.
+        return {
+            name: iso(item) if name in TIMES and (item is None or isinstance(item, float)) else _timed(item)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_timed(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such number
+    return value

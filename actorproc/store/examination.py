@@ -1,0 +1,134 @@
+"""Walking every row of a store, to say what is damaged and what hangs on it. Reads only.
+
+What is found is told as it is found: a file that lost pages kills the process that reads it (SIGBUS), so whoever wants
+to live through that runs this in another process and listens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from actorproc.errors import StoreDamaged
+from actorproc.store import codec
+from actorproc.store.layout import head_key, number_key, prefix
+from actorproc.store.lmdb import LmdbReader
+from actorproc.store.tables import Rows, Table
+
+__all__ = ["examine"]
+
+_RECORDS = (
+    Table.PROCEDURES,
+    Table.STEPS,
+    Table.CHILDREN,
+    Table.UNDO,
+    Table.LOCKS,
+    Table.POISON,
+    Table.EVENTS,
+    Table.NOTES,
+    Table.STARTS,
+    Table.AUDIT,
+    Table.ACKNOWLEDGED,
+    Table.REMOVALS,
+)
+_INDEXES = (Table.MEMBERS, Table.ORDER, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG)
+_PROC = Path("/proc/self")
+_OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.AUDIT, Table.UNDO})
+"""Tables whose keys begin with the id of a procedure."""
+
+
+def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Facts, then each table as it is begun, each damaged row, and "done". Raises what opening the store raises."""
+    with LmdbReader(path, allow_any_filesystem=True) as store:
+        yield {"what": "facts"} | _facts(store)
+        yield {"what": "table", "table": "meta"}
+        for name in ("store_id", "epoch", "paused"):
+            try:
+                getattr(store, name)
+            except StoreDamaged as error:
+                yield _found(error)
+        with store._view() as rows:
+            for table in (*_RECORDS, *_INDEXES):
+                yield {"what": "table", "table": table.label, "rows": rows.count(table)}
+                yield from _records(rows, table) if table in _RECORDS else _index(rows, table)
+    yield {"what": "done"}
+
+
+def _facts(store: LmdbReader) -> dict[str, Any]:
+    env = store._opened()
+    info = env.info()
+    size = store.size()
+    # Lines of "pid thread transaction"; our own is none that counts.
+    words = [line.split() for line in env.readers().splitlines()]
+    readers = [word[0] for word in words if word and word[0].isdigit() and int(word[0]) != os.getpid()]
+    return {
+        "map_size": info["map_size"],
+        "readers": len(readers),
+        "max_readers": info["max_readers"],
+        "stale_readers": sum(not Path(f"/proc/{pid}").exists() for pid in readers) if _PROC.exists() else 0,
+        "file_bytes": size.file,
+        "used_bytes": size.used,
+        "procedures": size.procedures,
+        "steps": size.steps,
+    }
+
+
+def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
+    for key, value in rows.scan(table):
+        try:
+            codec.decode(table, key, value)
+        except StoreDamaged as error:
+            found = _found(error)
+            if table is Table.PROCEDURES:
+                name = key.decode("utf-8", "backslashreplace")
+                found |= {"procedure": name, "hangs": _hanging(rows, name)}
+            elif table in _OWNED:
+                name = key.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+                found |= {"procedure": name, "hangs": [f"procedure {name}"] if name else []}
+            elif table is Table.LOCKS:
+                name = key.rpartition(b"\0")[2].decode("utf-8", "backslashreplace")
+                found |= {"procedure": name, "hangs": [f"the lock of {name}"]}
+            yield found
+
+
+def _index(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
+    for key, value in rows.scan(table):
+        head = rows.get(Table.PROCEDURES, value)
+        try:
+            if head is None:
+                raise codec.damaged(table, key, "the row points to a procedure that does not exist")
+            if number_key(codec.decode(Table.PROCEDURES, value, head).seq) != key[-8:]:
+                raise codec.damaged(table, key, "the row points to another procedure")
+        except StoreDamaged as error:
+            if error.table == table.label:  # a damaged head was told of already
+                yield _found(error)
+
+
+def _hanging(rows: Rows, name: str) -> list[str]:
+    """What cannot be used without this head."""
+    found = []
+    for table, words in ((Table.STEPS, "records of its step log"), (Table.CHILDREN, "links to children")):
+        count = sum(1 for _ in rows.scan(table, prefix(name)))
+        if count:
+            found.append(f"{count} {words}")
+    members = sum(1 for _, id_ in rows.scan(Table.MEMBERS, prefix(name)) if id_ != head_key(name))
+    if members:
+        found.append(f"{members} descendants")
+    ends = b"\0" + name.encode()
+    locks = sum(1 for key, _ in rows.scan(Table.LOCKS) if key.endswith(ends))
+    if locks:
+        found.append(f"{locks} locks")
+    return found
+
+
+def _found(error: StoreDamaged) -> dict[str, Any]:
+    return {
+        "what": "damaged",
+        "table": error.table,
+        "key": error.key,
+        "reason": error.reason,
+        "procedure": None,
+        "hangs": [],
+    }

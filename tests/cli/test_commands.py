@@ -1,0 +1,163 @@
+"""Every command on a live service: formats, exit codes, ids by their beginning."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _some(place):
+    place("submit", "jobs:Waits", "event=never", "text=hello", "--id", "waits-a", "--tag", "red", "--owner", "me")
+    place("submit", "jobs:Waits", "event=never", "--id", "waits-b")
+    place("submit", "jobs:Fails", "message=as planned", "--id", "fails")
+    place("submit", "jobs:Parent", "--id", "parent")
+    place.until(lambda: place.phase("waits-a") == "waiting" and place.phase("parent") == "suspended")
+    place("watch", "fails", "--timeout", "50s")
+
+
+def test_off_a_terminal_a_list_is_json_lines_with_utc_times(place):
+    rows = place.rows("list", "--type", "jobs.Waits", "--roots")
+
+    assert [row["id"] for row in rows] == ["waits-a", "waits-b"]
+    assert {(row["schema"], row["object"]) for row in rows} == {(1, "procedure")}
+    assert rows[0]["created_at"].endswith("Z")
+    assert rows[0]["tags"] == ["red"]
+
+
+def test_each_format_of_a_list(place):
+    table = place("-o", "table", "list", "--tag", "red")[1].splitlines()
+    wide = place("list", "-o", "wide", "--tag", "red")[1].splitlines()
+    names = place("-o", "name", "list", "--prefix", "waits")[1].split()
+    whole = json.loads(place("-o", "json", "list", "--limit", "2")[1])
+
+    assert table[0].split()[:4] == ["ID", "TYPE", "STATE", "PHASE"]
+    assert table[1].split()[:4] == ["waits-a", "Waits", "WAITING", "waiting"]
+    assert "me" in wide[1]
+    assert names == ["waits-a", "waits-b"]
+    assert (whole["object"], whole["of"], len(whole["items"])) == ("list", "procedure", 2)
+
+
+def test_lists_are_filtered_and_paged(place):
+    def ids(*filters):
+        return [row["id"] for row in place.rows("list", *filters)]
+
+    assert ids("--state", "failed") == ["fails"]
+    assert ids("--parent", "parent") == ["parent.0", "parent.1"]
+    assert ids("--owner", "me") == ["waits-a"]
+    assert ids("--limit", "1", "--after", "waits-a") == ["waits-b"]
+    assert ids("--newest", "--limit", "1")[0].startswith("parent")
+    assert ids("--phase", "waiting", "--root", "parent") == ["parent.0", "parent.1"]
+    assert ids("--stuck") == []
+    assert ids("--retrying") == []
+    assert ids("--since", "2100-01-01") == []
+
+
+def test_show_tells_error_and_traceback(place):
+    shown = place("-o", "table", "show", "fails")[1]
+
+    assert "ValueError: as planned" in shown
+    assert "in execute" in shown
+    assert "last steps" in shown
+
+
+def test_trees_are_drawn_and_nested(place):
+    drawn = place("-o", "table", "tree", "parent")[1].splitlines()
+
+    assert [line[:11] for line in drawn] == ["parent  Par", "├─ parent.0", "└─ parent.1"]
+    assert len(place.rows("tree", "parent")[0]["children"]) == 2
+
+
+def test_steps_logs_workers_locks_and_metrics(place):
+    assert [row["outcome"] for row in place.rows("steps", "waits-a")] == ["submitted", "wait"]
+    assert place.rows("steps", "fails", "--failed")[-1]["error"]["message"] == "as planned"
+    assert "hello" in {row["text"] for row in place.rows("logs", "waits-a")}
+    assert len(place.rows("workers")) == 2
+    assert place.rows("locks") == []
+    assert "actorproc_workers 2" in place("metrics")[1]
+    assert place.rows("metrics", "-o", "jsonl")[0]["workers"] == 2
+    assert "workers busy" in place("top", "--count", "1")[1]
+
+
+def test_status_counts_and_finds_the_oldest(place):
+    status = place.rows("status")[0]
+
+    assert status["states"]["FAILED"] == 1
+    assert status["oldest"]["id"] == "waits-a"
+    assert status["health"]["status"] == "running"
+    assert "2 workers busy" in place("-o", "table", "status")[1]
+
+
+def test_any_beginning_that_only_one_id_has_is_an_id(place):
+    assert place.rows("show", "fai")[0]["id"] == "fails"
+    code, _, said = place("show", "waits")
+    assert code == 2
+    assert "waits-a, waits-b" in said
+    assert place.rows("show", "parent")[0]["id"] == "parent"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["show", "nobody"], 3),
+        (["watch", "nobody"], 3),
+        (["abort"], 2),
+        (["abort", "--all-matching"], 2),
+        (["nonsense"], 2),
+        (["list", "--state", "HAPPY"], 2),
+        (["delete", "waits-a"], 5),
+        (["retry", "waits-a"], 5),
+        (["watch", "waits-a", "--timeout", "50ms"], 124),
+        (["watch", "fails"], 1),
+        (["submit", "jobs:Nothing"], 2),
+        (["submit", "jobs:add", "a=1", "c=2"], 2),
+        (["submit", "jobs:Fails", "message=x", "--wait"], 1),
+        (["submit", "jobs:Waits", "event=never", "--wait", "--timeout", "50ms"], 124),
+        (["signal", "waits-a", "no json"], 2),
+        (["--path", "nowhere", "list"], 4),
+    ],
+)
+def test_exit_codes(place, arguments, code):
+    done = place.run(*arguments)
+
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_output_is_waited_for_and_printed(place):
+    assert place("-o", "table", "submit", "jobs:add", "a=1", "b=2", "--wait")[1] == "3\n"
+    assert place.rows("submit", "jobs:add", "--json", '{"a": "x", "b": "y"}', "--wait")[0]["result"] == "xy"
+
+
+def test_a_dry_run_submits_nothing(place):
+    assert place("submit", "jobs:add", "a=1", "b=2", "--id", "dry", "--dry-run")[0] == 0
+    assert place("show", "dry")[0] == 3
+
+
+def test_the_directory_comes_from_the_environment_too(place):
+    done = place.run("list", "--limit", "1", ACTORPROC_PATH=str(place.store))
+
+    assert done.returncode == 0
+    assert place.run("list", ACTORPROC_PATH="nowhere").returncode == 4
+
+
+def test_a_live_store_is_backed_up_compacted_and_found_sound(place):
+    copy = place.directory / "copy"
+
+    assert place("backup", str(copy))[0] == 0
+    assert place("backup", str(copy))[0] == 5
+    assert place("compact", "--dry-run")[0] == 0
+    assert place("compact")[0] == 0
+    assert place("doctor")[0] == 0
+    assert place.rows("--path", str(copy), "list") != []
+
+
+def test_a_list_imports_neither_actors_nor_psutil(place):
+    done = place.run("list", "--limit", "1", PYTHONPROFILEIMPORTTIME="1")
+
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "actorproc.store.lmdb" in imported
+    assert not imported & {"pykka", "psutil", "cloudpickle", "logging", "actorproc.actors", "actorproc.manager"}

@@ -1,0 +1,156 @@
+"""A store that no manager runs on: read, examined, taken out and brought in."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def stopped(quiet):
+    """A store whose service was killed with a lock in use and one in line for it."""
+    quiet.serve()
+    quiet("submit", "jobs:Table", "name=t1", "stuck=true", "--id", "holder")
+    quiet.until(lambda: quiet.phase("holder") == "running")
+    quiet("submit", "jobs:Table", "name=t1", "--id", "waiter")
+    quiet("submit", "jobs:Parent", "--id", "parent")
+    quiet.until(lambda: quiet.phase("waiter") == "locked-out" and quiet.phase("parent") == "suspended")
+    quiet.end()
+    return quiet
+
+
+def test_reading_needs_no_manager(stopped):
+    assert [row["id"] for row in stopped.rows("list", "--roots")] == ["holder", "waiter", "parent"]
+    assert stopped.rows("status")[0]["owner"] is None
+    assert [row["waiters"][0]["procedure"] for row in stopped.rows("locks", "--waited")] == ["waiter"]
+    for command in ("show", "tree", "steps", "why"):
+        assert stopped(command, "parent")[0] == 0
+    chain = stopped("-o", "table", "why", "waiter")[1]
+    assert "held by holder" in chain
+    assert chain.rstrip().endswith("no manager runs on this store  ⇒ actorproc run jobs")
+
+
+def test_verbs_say_how_to_start_a_manager(stopped):
+    for arguments in (
+        ["abort", "holder"],
+        ["submit", "jobs:add", "a=1", "b=2"],
+        ["signal", "never"],
+        ["workers"],
+        ["watch", "holder"],
+        ["compact"],
+    ):
+        code, _, said = stopped(*arguments)
+        assert code == 4
+        assert "actorproc run MODULE" in said
+    assert stopped("abort", "holder", "--dry-run")[0] == 0
+
+
+def test_a_tree_goes_into_another_store_and_runs_on_there(stopped):
+    file = stopped.directory / "bug.json"
+    assert stopped("export", "parent.0", "holder", "--out", str(file))[0] == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert stopped("export", "holder", "--out", str(file))[0] == 5
+    document = json.loads(file.read_text())
+    assert (document["object"], document["schema"]) == ("export", 1)
+    assert [tree["root"] for tree in document["trees"]] == ["parent", "holder"]
+
+    assert stopped("--path", "other", "import", str(file), "--dry-run")[0] == 0
+    assert stopped.rows("--path", "other", "list") == []
+    assert stopped("--path", "other", "import", str(file))[0] == 0
+    assert stopped("--path", "other", "import", str(file))[0] == 5
+
+    assert {row["id"] for row in stopped.rows("--path", "other", "list")} == {
+        "parent",
+        "parent.0",
+        "parent.1",
+        "holder",
+    }
+    assert [row["holder"] for row in stopped.rows("--path", "other", "locks")] == ["holder"]
+    assert stopped.rows("--path", "other", "steps", "parent.0") == stopped.rows("steps", "parent.0")
+    assert stopped("--path", "other", "doctor")[0] == 0
+    stopped.serve_on("other")
+    assert stopped("--path", "other", "signal", "parent.0", "1")[0] == 0
+    assert stopped("--path", "other", "signal", "parent.1", "2")[0] == 0
+    assert stopped("--path", "other", "watch", "parent", "--timeout", "50s")[0] == 0
+
+
+def test_what_goes_out_twice_is_the_same(stopped):
+    first = json.loads(stopped("export", "--all")[1])["trees"]
+    stopped.run("--path", "other", "import", "-", stdin=stopped("export", "--all")[1])
+    second = json.loads(stopped("--path", "other", "export", "--all")[1])["trees"]
+
+    assert [_without_places(tree) for tree in first] == [_without_places(tree) for tree in second]
+
+
+def _without_places(tree):
+    for head in tree["procedures"]:
+        for name in ("seq", "ticket", "epoch"):
+            del head[name]
+    return tree
+
+
+@pytest.mark.parametrize("text", ["no json", "{}", '{"object": "export", "schema": 9, "trees": []}',
+                                  '{"object": "export", "schema": 1, "trees": [{}]}',
+                                  '{"object": "export", "schema": 1, "trees": [{"procedures": [{"id": 3}]}]}'])  # fmt: skip
+def test_what_is_no_export_is_refused(quiet, text):
+    done = quiet.run("--path", "new", "import", "-", stdin=text)
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_manager_that_runs_keeps_its_store(quiet):
+    quiet.serve()
+
+    done = quiet.run("import", "-", stdin='{"object": "export", "schema": 1, "trees": []}')
+
+    assert done.returncode == 5
+    quiet.end(signal.SIGTERM)
+
+
+def test_a_damaged_record_is_found_with_what_hangs_on_it_and_the_rest_is_saved(stopped):
+    data = stopped.store / "data.mdb"
+    raw = data.read_bytes()
+    # The name of the type stands in the head and nowhere else but in its index: one letter of it changes.
+    place = raw.index(b"jobs.Parent", raw.index(b"parent"))
+    assert stopped("doctor")[0] == 0
+    changed = raw.replace(b"jobs.Parent", b"jobs.Varent")
+    assert len(changed) == len(raw)
+    assert place > 0
+    data.write_bytes(changed)
+
+    report = stopped.rows("doctor", "--export-good", "good.json")[0]
+
+    assert stopped("doctor")[0] == 1
+    assert not report["ok"]
+    damaged = {row["procedure"]: row for row in report["damaged"] if row["table"] == "procedures"}
+    assert "parent" in damaged
+    assert "2 links to children" in damaged["parent"]["hangs"]
+    assert any("--export-good" in (finding["command"] or "") for finding in report["findings"])
+    good = json.loads((stopped.directory / "good.json").read_text())
+    assert [tree["root"] for tree in good["trees"]] == ["holder", "waiter"]
+    assert [row["id"] for row in stopped.rows("list", "--roots")] == ["holder", "waiter"]
+
+
+def test_a_file_that_was_cut_short_kills_nobody(stopped):
+    data = stopped.store / "data.mdb"
+    raw = data.read_bytes()
+    data.write_bytes(raw[: len(raw) // 2])
+
+    code, out, _ = stopped("-o", "table", "doctor")
+
+    assert code == 1
+    assert "damage" in out
+
+
+def test_what_others_may_write_is_told_with_the_command_that_mends_it(stopped):
+    (stopped.store / "data.mdb").chmod(0o666)
+
+    code, out, _ = stopped("-o", "table", "doctor")
+
+    assert code == 1
+    assert "chmod go-w" in out
