@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
+import msgspec
 
 from actorproc.errors import UnknownType, UsageError
 from actorproc.model.definitions import Definition
@@ -147,11 +148,23 @@ def is_on_path(module: ModuleType) -> bool:
 def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
     classes = runtime.codec.classes if runtime.procedure_class is not None else ()
     family = subject.__mro__ if isinstance(subject, type) else (subject,)
+    for member in (*family, *classes):
+        _refuse_struct(member, runtime.type_name)
     modules = {getattr(member, "__module__", "") for member in (*family, *classes)}
     names = tuple(
         (getattr(member, "__module__", ""), getattr(member, "__qualname__", "")) for member in (subject, *classes)
     )
     return _pickled((subject, classes, names), modules, runtime.type_name)
+
+
+def _refuse_struct(member: Any, name: str) -> None:
+    """cloudpickle makes a Struct again without its fields, and the state would be refused in every worker."""
+    if isinstance(member, msgspec.StructMeta) and member.__struct_fields__ and not _is_importable(member):
+        msg = (
+            f"{name} cannot be sent to a worker: {member.__qualname__} is a msgspec.Struct of a script or a function, "
+            "and those cannot be sent by value; put it in a module, or make it a dataclass"
+        )
+        raise UsageError(msg)
 
 
 def _pickled(subject: Any, modules: set[str], name: str) -> bytes:

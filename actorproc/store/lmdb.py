@@ -50,6 +50,7 @@ from actorproc.store.environment import (
 )
 from actorproc.store.gate import Gate
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
+from actorproc.store.neighbours import Neighbours
 from actorproc.store.owner import Owner, OwnerLock, owner_of
 from actorproc.store.reading import RecordReader
 from actorproc.store.tables import Table
@@ -174,6 +175,8 @@ class LmdbStore(_OpenStore):
         make_directory(self.path, allow_any_filesystem=self._allow_any_filesystem)
         self._lock = OwnerLock.acquire(self.path / OWNER_FILE)
         try:
+            for reader in _here.move_in(self.path, self):
+                reader.step_aside(self)
             drop_leftovers(self.path)
             check_data_file(self.path)
             self._env = open_environment(self.path, map_size=self._map_size, create=True, sync=self._sync)
@@ -263,6 +266,7 @@ class LmdbStore(_OpenStore):
         """Give the store up. Idempotent; in a forked child it leaves the environment alone."""
         if os.getpid() == self._pid:
             self._close_environment()
+            _here.move_out(self.path, self)
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -334,22 +338,52 @@ class LmdbStore(_OpenStore):
 class LmdbReader(_OpenStore):
     """The reading methods of a store, for other processes than its owner's. A context manager.
 
-    Takes no owner lock. Raises `EngineError` when there is no store, and in a process that has it open already.
+    Takes no owner lock. In the owner's own process it looks through the owner's environment, and a second reader in a
+    process through the first one's. Raises `EngineError` when there is no store.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
         super().__init__(path)
         self._files: tuple[int, ...] = ()
         self._closed = False
+        self._first: LmdbReader | None = None
         check_directory(self.path, allow_any_filesystem=allow_any_filesystem)
         if not (self.path / DATA_FILE).exists():
             raise EngineError(f"there is no store at {self.path}: no {DATA_FILE} in it")
+        _here.add_reader(self)
         self._open()
 
     def _view(self) -> Snapshot:
+        other = self._other()
+        if other is not None:
+            try:
+                return other._view()
+            except EngineError:
+                if self._other() is other:
+                    raise
         if self._files != files_of(self.path) and not self._closed:
             self._open_again()
+            if self._env is None:  # another one here has opened it meanwhile
+                return self._view()
         return super()._view()
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        other = self._other()
+        return super().backup(path) if other is None else other.backup(path)
+
+    def _other(self) -> _OpenStore | None:
+        """Through whom this one reads: the owner in this process, or a reader that was here first."""
+        if self._closed:
+            return None
+        first = self._first
+        return _here.owner_of(self.path) or (first if first is not None and not first._closed else None)
+
+    def step_aside(self, owner: LmdbStore) -> None:
+        """Close what is open here, for an owner in the same process, if it is the same store."""
+        if _here.owner_of(self.path) is owner:
+            with self._copying:
+                self._close_environment()
+                self._files = ()
 
     def _open_again(self) -> None:
         """The owner has compacted the store: the files that are open here are no more."""
@@ -361,8 +395,14 @@ class LmdbReader(_OpenStore):
                 self._open()
 
     def _open(self) -> None:
-        self._env = None
-        self._files = ()
+        with _here.lock:
+            self._env = None
+            self._files = ()
+            self._first = _here.open_reader(self.path)
+            if self._first is None and _here.owner_of(self.path) is None:
+                self._open_own()
+
+    def _open_own(self) -> None:
         wait_for_a_swap(self.path)
         check_data_file(self.path)
         # Whoever owns the store has made the table of readers: without it nobody writes, and it is not ours to make.
@@ -381,6 +421,10 @@ class LmdbReader(_OpenStore):
         self._env = env
         self._files = files_of(self.path)
 
+    def is_open(self) -> bool:
+        """It has an environment of its own."""
+        return self._env is not None and not self._closed
+
     def __enter__(self) -> Self:
         return self
 
@@ -398,6 +442,9 @@ class LmdbReader(_OpenStore):
         self._closed = True
         if os.getpid() == self._pid:
             self._close_environment()
+
+
+_here: Neighbours[LmdbStore, LmdbReader] = Neighbours()
 
 
 def _check_format(env: lmdb.Environment, txn: _Txn, path: Path) -> None:

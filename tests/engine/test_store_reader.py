@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 
@@ -259,11 +260,12 @@ def stored(path):
     return path
 
 
-def test_in_the_process_of_the_manager_the_manager_is_to_be_asked(open_manager, tmp_path):
-    open_manager(workers=1)
+def test_in_the_process_of_the_manager_it_sees_what_the_manager_sees(open_manager, tmp_path):
+    manager = open_manager(workers=1)
 
-    with pytest.raises(EngineError, match="ask the manager"):
-        StoreReader(tmp_path / "state")
+    with StoreReader(tmp_path / "state") as reader:
+        assert reader.list() == manager.list() == []
+        assert reader.stats().owner.pid == os.getpid()
 
 
 def test_a_closed_reader_says_so_and_unknown_ids_are_unknown(tmp_path):

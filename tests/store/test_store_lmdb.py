@@ -367,15 +367,37 @@ def test_another_process_reads_while_the_owner_writes(lmdb_path, make):
     store.close()
 
 
-def test_a_reader_in_the_owners_process_is_refused_clearly(lmdb_path, make):
+def test_a_reader_in_the_owners_process_sees_every_commit_and_outlives_the_owner(lmdb_path, make):
     store = opened(lmdb_path)
+    with LmdbStore.reader(lmdb_path) as reader:
+        store.commit([make.new("a", 1)], 1)
+        assert reader.procedure("a").id == "a"
+        store.close()
+        assert reader.procedure("a").id == "a"
 
-    with pytest.raises(EngineError, match="already open"):
-        LmdbStore.reader(lmdb_path)
+        again = LmdbStore(lmdb_path)
+        again.commit([make.new("b", 2)], again.own())
+        assert reader.procedure("b").id == "b"
+        again.reopen()
+        assert reader.procedure("b").id == "b"
+        again.close()
+        assert reader.procedure("b").id == "b"
 
+
+def test_readers_of_one_process_share_an_environment_whichever_is_closed_first(lmdb_path, make):
+    store = opened(lmdb_path)
     store.commit([make.new("a", 1)], 1)
-    assert store.procedure("a").id == "a"
     store.close()
+
+    first, second = LmdbStore.reader(lmdb_path), LmdbStore.reader(lmdb_path)
+    assert second.procedure("a") == first.procedure("a")
+    first.close()
+    with LmdbStore.reader(lmdb_path) as third:
+        assert second.procedure("a").id == "a"
+        second.close()
+        assert third.procedure("a").id == "a"
+        with pytest.raises(EngineError, match="not open"):
+            second.procedure("a")
 
 
 # The map
