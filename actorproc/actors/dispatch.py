@@ -179,36 +179,39 @@ class Dispatcher:
 
     # ------------------------------------------------------------ parts of a step's frame
     def _post_run(self, line: Line, command: RunStep, state: StepRecord | None) -> None:
-        worker = command.token.worker
-        definition = self._types.get(command.type_name)
+        token, type_name = command.token, command.type_name
+        definition = self._types.get(type_name)
         if definition is None:
-            self._refuse(command.token, f"no class or loader is registered for {command.type_name!r}")
+            self._refuse(token, f"no class or loader is registered for {type_name!r}")
             return
-        if line.types.get(command.type_name) != definition.revision:
-            line.types[command.type_name] = definition.revision
-            self._put(worker, Define(definition))
+        if line.types.get(type_name) != definition.revision:
+            line.types[type_name] = definition.revision
+            self._put(token.worker, Define(definition))
+        payload, codec, version = None, "", 0
         if state is not None:
-            if self._bytes + len(state.state) > _BURST:
+            payload, codec, version = state.state, state.codec, state.version
+            if self._bytes + len(payload) > _BURST:
                 self._flush()
-            self._bytes += len(state.state)
+            self._bytes += len(payload)
+        limits = command.limits
         self._put(
-            worker,
+            token.worker,
             Run(
-                token=command.token,
-                type_name=command.type_name,
-                root=command.root,
-                parent=command.parent,
-                state=state.state if state is not None else None,
-                codec=state.codec if state is not None else "",
-                version=state.version if state is not None else 0,
-                replayed=command.replayed,
-                aborting=command.aborting,
-                deadline=command.deadline,
-                children_step=command.children_step,
-                unit=command.unit,
-                event=command.event,
-                recovered=command.recovered,
-                limits=command.limits if command.limits is not None and command.limits.concerns_worker else None,
+                token,
+                type_name,
+                command.root,
+                command.parent,
+                payload,
+                codec,
+                version,
+                command.replayed,
+                command.aborting,
+                command.deadline,
+                command.children_step,
+                command.unit,
+                command.event,
+                command.recovered,
+                limits if limits is not None and limits.concerns_worker else None,
             ),
         )
 

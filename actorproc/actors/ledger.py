@@ -94,16 +94,18 @@ class Ledger:
 
     def hand_out(self, command: RunStep, now: float) -> Line | None:
         """Note a step as sent; None when its worker is dead, then it must not be sent."""
-        line = self.lines.get(command.token.worker)
+        token = command.token
+        line = self.lines.get(token.worker)
         if line is None or line.dead:
             return None
         if not line.queue:
             line.since = now
-        line.queue[command.token] = command
-        line.held[command.token] = None
+        line.queue[token] = command
+        line.held[token] = None
         if command.wall_time is not None:
             self._limited += 1
-        self._sampled += _is_sampled(command)
+        if command.limits is not None:
+            self._sampled += _is_sampled(command)
         return line
 
     def answered(self, token: StepToken, now: float) -> RunStep | None:
@@ -114,9 +116,11 @@ class Ledger:
         command = line.queue.pop(token, None)
         if command is not None:
             line.since = now
-            line.said.pop(token, None)
-            line.begun.pop(token, None)
-            if not line.dead:
+            if line.said:
+                line.said.pop(token, None)
+            if line.begun:
+                line.begun.pop(token, None)
+            if command.limits is not None and not line.dead:
                 self._sampled -= _is_sampled(command)
             if command.wall_time is not None and not line.dead:
                 self._limited -= 1

@@ -95,8 +95,13 @@ class Ring:
         missing = core.missing(event, now)
         if missing:
             self._load(missing)
-        self._open.events.append(event)
-        self._take(core.handle(event, now))
+        batch = self._open
+        batch.events.append(event)
+        decision = core.handle(event, now)
+        batch.writes += decision.writes
+        batch.commands += decision.commands
+        if not batch.started:
+            self._begin(batch)
 
     def resize(self, event: Resized) -> None:
         """Another number of workers, also for a core that has to be made anew."""
@@ -110,9 +115,12 @@ class Ring:
         batch = self._open
         batch.add(decision)
         if not batch.started:
-            batch.started = True
-            if self._in_flight is None:
-                self._mark()
+            self._begin(batch)
+
+    def _begin(self, batch: Batch) -> None:
+        batch.started = True
+        if self._in_flight is None:
+            self._mark()
 
     def _load(self, ids: tuple[str, ...]) -> None:
         for id in ids:  # noqa: A001 - a procedure id

@@ -27,7 +27,7 @@ from actorproc.model.ids import StepToken
 from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
-from actorproc.model.writes import DeleteProcedure, PutPoison, PutProcedure
+from actorproc.model.writes import DeleteProcedure, PutPoison, PutProcedure, PutStep
 
 __all__ = ["Observer"]
 
@@ -243,6 +243,8 @@ class Observer:
     def _tell_troubles(self, batch: Batch) -> None:
         """Without comparing: only what logs tell by default, that is what somebody may have to look after."""
         for write in batch.writes:
+            if type(write) is PutStep:  # half of all writes
+                continue
             if isinstance(write, PutProcedure):
                 record, was = write.record, write.was
                 if record.finished_at is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from actorproc.model.policies import LockKey, LockMode
@@ -68,7 +67,7 @@ class Counts:
 
 
 class Node:
-    """Who holds which modes here, and who waits: privileged ones by ticket, ordinary ones in order of arrival."""
+    """Who holds which modes here, and who waits: privileged and ordinary ones, each by ticket."""
 
     __slots__ = ("held", "holders", "ordinary", "ordinary_waiting", "privileged", "privileged_waiting")
 
@@ -77,7 +76,7 @@ class Node:
         self.held = Counts()
         self.privileged: list[tuple[int, str]] = []
         self.privileged_waiting = Counts()
-        self.ordinary: OrderedDict[str, int] = OrderedDict()
+        self.ordinary: list[tuple[int, str]] = []
         self.ordinary_waiting = Counts()
 
     @property

@@ -6,7 +6,8 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
 * A request is granted when no *stranger* holds a conflicting mode on any node it needs. The requester's
   own ancestors are no strangers (Moss's nested transactions), and a finished child's locks move to its
   parent, so what a tree once took stays with the tree and is open to its relatives only.
-* A newcomer waits behind every earlier waiter it conflicts with, so writers do not starve. Two
+* A request waits behind every earlier waiter it conflicts with, so writers do not starve; tickets say who is earlier,
+  since after a restart the waiters ask again in the order in which their classes are registered. Two
   exceptions: keys an ancestor covers already are granted whoever waits, and *privileged* requests (their
   tree holds locks) go before the others, because making them wait for newcomers would only lengthen the queue.
 * Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
@@ -132,7 +133,7 @@ class LockTable:
     def look_again(self, procedure: str) -> None:
         """An ancestor of the waiter was granted something: perhaps it stands in nobody's way any more, nor in line."""
         request = self._waiting.get(procedure)
-        if request is not None and self._is_free(request) and not self._is_overtaking_elsewhere(request):
+        if request is not None and self._is_free(request) and not self._must_queue(request):
             self._dequeue(request)
             self._grant(request)
             self._granted.append(procedure)
@@ -204,13 +205,8 @@ class LockTable:
 
     def queue(self) -> list[LockWaiter]:
         """All queued requests in the order of the queue: those whose trees hold locks first, each kind by age."""
-        ordinary = [row for row in self._waiting.values() if not row.privileged]
-        privileged = [row for row in self._waiting.values() if row.privileged]
-        privileged.sort(key=lambda row: (row.ticket, row.procedure))
-        return [
-            LockWaiter(row.procedure, row.keys, row.needs, row.lineage, row.ticket, row.ahead)
-            for row in chain(privileged, ordinary)
-        ]
+        rows = sorted(self._waiting.values(), key=lambda row: (not row.privileged, row.ticket, row.procedure))
+        return [LockWaiter(row.procedure, row.keys, row.needs, row.lineage, row.ticket, row.ahead) for row in rows]
 
     def holders(self) -> dict[str, dict[str, LockMode]]:
         """All held keys by procedure."""
@@ -317,10 +313,24 @@ class LockTable:
             node = self._nodes.get(path)
             if node is None:
                 continue
-            ahead = node.privileged_waiting.mask
-            if not request.privileged:
-                ahead |= node.ordinary_waiting.mask
-            if ahead & CONFLICTS[mask] and not self._is_covered(request, path):
+            in_front = node.privileged_waiting.mask | (0 if request.privileged else node.ordinary_waiting.mask)
+            is_in_line = in_front & CONFLICTS[mask] and not self._is_covered(request, path)
+            if is_in_line and self._has_in_front(node, path, request):
+                return True
+        return False
+
+    def _has_in_front(self, node: Node, path: str, request: Request) -> bool:
+        """Whether somebody with a conflict stands before it here; an old ticket goes before a newer one."""
+        conflicts = CONFLICTS[request.needs[path]]
+        queue = node.privileged if request.privileged else node.ordinary
+        if not request.privileged and node.privileged_waiting.mask & conflicts:
+            return True
+        if queue[-1][0] < request.ticket:
+            return True  # the usual newcomer: whoever waits came before
+        for ticket, other in queue:
+            if ticket >= request.ticket:
+                break
+            if self._waiting[other].needs[path] & conflicts:
                 return True
         return False
 
@@ -379,7 +389,7 @@ class LockTable:
                 insort(node.privileged, (request.ticket, request.procedure))
                 node.privileged_waiting.add(mask)
             else:
-                node.ordinary[request.procedure] = request.ticket
+                insort(node.ordinary, (request.ticket, request.procedure))
                 node.ordinary_waiting.add(mask)
 
     def _dequeue(self, request: Request) -> None:
@@ -393,7 +403,7 @@ class LockTable:
                 del node.privileged[bisect_left(node.privileged, (request.ticket, request.procedure))]
                 node.privileged_waiting.remove(mask)
             else:
-                del node.ordinary[request.procedure]
+                del node.ordinary[bisect_left(node.ordinary, (request.ticket, request.procedure))]
                 node.ordinary_waiting.remove(mask)
             self._drop_if_empty(path, node)
 
@@ -432,7 +442,7 @@ class LockTable:
                 mask = request.needs[path]
                 goes_first = request.ahead or self._is_covered(request, path)
                 is_overtaking = passed & CONFLICTS[mask] and not goes_first
-                if not is_overtaking and self._is_free(request) and not self._is_overtaking_elsewhere(request):
+                if not is_overtaking and self._is_free(request) and not self._must_queue(request):
                     self._dequeue(request)
                     self._grant(request)
                     self._granted.append(procedure)
@@ -444,32 +454,8 @@ class LockTable:
     def _ordinary_head(self, path: str, node: Node) -> list[str]:
         """The oldest ordinary waiters, up to the first that excludes all behind it."""
         head = []
-        for procedure in node.ordinary:
+        for _, procedure in node.ordinary:
             head.append(procedure)
             if self._waiting[procedure].needs[path] & X:
                 break
         return head
-
-    def _is_overtaking_elsewhere(self, request: Request) -> bool:
-        """Whether an earlier waiter on any of its nodes conflicts with it."""
-        if request.ahead:
-            return False
-        for path, mask in request.needs.items():
-            conflicts = CONFLICTS[mask]
-            node = self._nodes[path]
-            ahead = node.privileged_waiting.mask | (0 if request.privileged else node.ordinary_waiting.mask)
-            if not ahead & conflicts or self._is_covered(request, path):
-                continue
-            for ticket, other in node.privileged:
-                if request.privileged and ticket >= request.ticket:
-                    break
-                if other != request.procedure and self._waiting[other].needs[path] & conflicts:
-                    return True
-            if request.privileged:
-                continue
-            for other in node.ordinary:
-                if other == request.procedure:
-                    break
-                if self._waiting[other].needs[path] & conflicts:
-                    return True
-        return False

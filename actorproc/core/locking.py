@@ -50,7 +50,8 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         parent=record.parent,
     )
     if book.locks.request(request):
-        _write_grant(book, record)
+        # Nobody stood in line behind it, whatever its ticket: all who wait for its keys wait for something new.
+        _write_grant(book, record, since=book.next_ticket)
         return True
     tree.waiting.add(record.id)
     _look_for_cycle(book, record)
@@ -167,7 +168,7 @@ def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
     return covers_poison(book, wanted, record.root)
 
 
-def _write_grant(book: Book, record: ProcedureRecord) -> None:
+def _write_grant(book: Book, record: ProcedureRecord, *, since: int | None = None) -> None:
     tree = book.tree_of(record)
     is_first = not tree.holders
     tree.holders.add(record.id)
@@ -189,7 +190,7 @@ def _write_grant(book: Book, record: ProcedureRecord) -> None:
         for name in sorted(below, key=lambda name: book.procs[name].ticket):
             book.locks.look_again(name)
     # Who came later waited for this one before; only who was overtaken waits for something new.
-    if is_first or book.locks.has_overtaken(keys, record.ticket):
+    if is_first or book.locks.has_overtaken(keys, record.ticket if since is None else since):
         look_for_cycles(book, tree)
 
 

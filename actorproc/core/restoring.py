@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from actorproc.core import locking
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.damage import exclude, exclude_damaged
-from actorproc.core.queueing import wake
+from actorproc.core.queueing import park, wake
 from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
@@ -103,6 +103,9 @@ def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: 
 
 def _rebuild_tree(book: Book, tree: Tree) -> None:
     for record in tree.members.values():
+        if record.parked is not None:
+            # Also one that nothing wakes now, as its tree fails: its class may come before its undo does.
+            park(book, record)
         if record.state in TERMINAL:
             continue
         if record.failing:

@@ -49,7 +49,7 @@ class ExecutionRules(Judge):
         head = self.facts.heads.get(token.procedure)
         if head is None or not head.rolling or token.mode is not Mode.EXECUTE:
             return
-        # Decided before the failure, in the same batch: then it runs to its end, as a running step does.
+        # Decided before the failure, in the same commit: then it runs to its end, as a running step does.
         if self.forward.get(head.id) != (token.step, token.attempt):
             self.say(7, f"{token} was sent forward although {head.id} is being undone")
 
@@ -129,8 +129,8 @@ class ExecutionRules(Judge):
         self.live.clear()
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
-        del before
-        if not record.rolling:
+        # A hand-out and the failure it sets off (by a key it poisons) may be one decision, so one head tells of both.
+        if not record.rolling or before is None or not before.rolling:
             self.forward[record.id] = (record.step, record.attempt)
 
     def on_removed(self, id: str) -> None:  # noqa: A002

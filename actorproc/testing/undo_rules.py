@@ -21,6 +21,8 @@ class UndoRules(Judge):
         super().__init__(facts, found)
         self.tops: dict[tuple[str, int], str | None] = {}
         """Scope in which the undoing of a unit was begun."""
+        self.unscoped: dict[tuple[str, int], str] = {}
+        """Units begun to be undone in this commit, and whose, before the head that begins their scope was read."""
         self.undone: set[tuple[str, str | None]] = set()
         self.gone: set[tuple[str, str | None]] = set()
         """Units whose removal is durable."""
@@ -47,10 +49,17 @@ class UndoRules(Judge):
                 if (id, label) not in listed:
                     self.say(11, f"the undo {label!r} of {id} was skipped and {place} does not list it")
         self.skipped.clear()
+        self.unscoped.clear()
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         if record.undoing and (before is None or before.undoing != record.undoing):
-            self.tops[record.root, record.undoing] = self._top_of(record.id)
+            self.tops.pop((record.root, record.undoing), None)
+            self.unscoped[record.root, record.undoing] = record.id
+        # A decision writes the member before the top of its scope; the next one of the commit may widen the scope.
+        for unit, id in list(self.unscoped.items()):  # noqa: A001 - the name in the vocabulary
+            if (top := self._top_of(id)) is not None:
+                self.tops[unit] = top
+                del self.unscoped[unit]
 
     def on_unit(self, unit: UndoRecord) -> None:
         self.undone.discard((unit.procedure, unit.label))

@@ -20,10 +20,11 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Outcome, Slept, Suspended, Waited
+from actorproc.model.outcomes import Advanced, Finished, Outcome, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
+from actorproc.testing.image import Image
 from tests.core.stage import Stage, boom
 
 DONE = Finished(state=b"")
@@ -44,6 +45,16 @@ def _stage(count: int, handed_out: Iterable[WorkerReady] = (), **terms: object) 
     for slot in range(count):
         stage.handle(WorkerReady(WorkerId(slot, 1)))
     return stage
+
+
+def _restarted(stage: Stage) -> Stage:
+    """A host that knows no class yet, with what is durable of this one and no workers."""
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    again = Stage(0)
+    again.core, _ = Coordinator.restore(image.snapshot(), 1.0)
+    again.now = 1.0
+    return again
 
 
 def _stopped(stage: Stage, worker: WorkerId) -> Decision:
@@ -163,3 +174,90 @@ def test_a_retry_goes_on_with_the_signal_that_a_stopped_child_had_taken() -> Non
     stage.handle(RetryRequested("p", 3))
 
     assert stage.inbox["c"].event == b"hello"
+
+
+def test_waiters_keep_their_order_whichever_class_is_registered_first_after_a_restart() -> None:
+    key = (LockKey.write("k"),)
+    stage = Stage(1)
+    stage.register("Reader")
+    stage.register("Writer")
+    stage.submit(stage.new("holder", locks=key))
+    stage.submit(stage.new("reader", "Reader", locks=(LockKey.read("k"),)))
+    stage.submit(stage.new("writer", "Writer", locks=key))
+
+    again = _restarted(stage)
+    for name in ("Writer", "Reader", "T"):
+        again.register(name)
+    assert [row.procedure for row in again.core.lock_waiters()] == ["reader", "writer"]
+    again.handle(WorkerReady(WorkerId(0, 1)))
+    again.answer("holder", DONE)
+
+    assert "reader" in again.inbox
+    assert "writer" not in again.inbox
+
+
+def test_a_waiter_whose_class_comes_late_does_not_queue_behind_younger_ones() -> None:
+    stage = Stage(2)
+    stage.register("Reader")
+    stage.submit(stage.new("holder", locks=(LockKey.write("k"),)))
+    stage.submit(stage.new("other", locks=(LockKey.write("l"),)))
+    stage.submit(stage.new("reader", "Reader", locks=(LockKey.read("k"),)))
+    stage.submit(stage.new("writer", locks=(LockKey.write("k"), LockKey.write("l"))))
+
+    # Given: only the writer stands in line when the key becomes free, and it needs another one too.
+    again = _restarted(stage)
+    again.register("T")
+    again.handle(WorkerReady(WorkerId(0, 1)))
+    again.handle(WorkerReady(WorkerId(1, 1)))
+    again.answer("holder", DONE)
+    assert "writer" not in again.inbox
+
+    again.register("Reader")
+
+    assert "reader" in again.inbox
+
+
+def test_a_grant_to_an_old_ticket_breaks_the_cycle_that_it_closes() -> None:
+    a, k, other = (LockKey.write(name) for name in ("a", "k", "other"))
+    stage = Stage(8)
+    stage.register("Late")
+    stage.submit(stage.new("holder", locks=(k,)))
+    stage.submit(stage.new("other", locks=(other,)))
+    stage.submit(stage.new("first"), stage.new("second", locks=(a,)))
+    # Given: a child of the first waits for the holder, and its class comes late; its sibling waits for the second.
+    stage.answer("first", Suspended(state=b"", children=(stage.new("old", "Late", locks=(k,)), stage.new("kin"))))
+    stage.answer("kin", Advanced(state=b"", acquire=(LockKey.write("x"),)))
+    stage.answer("kin", Advanced(state=b"", acquire=(a,)))
+
+    again = _restarted(stage)
+    again.register("T")
+    for slot in range(4):
+        again.handle(WorkerReady(WorkerId(slot, 1)))
+    again.answer("holder", DONE)
+    # The second may have the one key, and waits for the other.
+    again.answer("second", Advanced(state=b"", acquire=(k, other)))
+    again.register("Late")
+    assert "old" in again.inbox
+
+    # Then the younger tree gives way: each of the two waits for what the other holds.
+    assert again.resolved()["second"] is ProcedureState.FAILED
+    assert "kin" in again.inbox
+
+
+def test_a_parked_member_of_a_failing_tree_is_undone_when_its_class_was_registered_before_its_turn() -> None:
+    stage = Stage(3, rollback_supported=True)
+    stage.register("C", rollback_supported=True)
+    stage.submit(stage.new("p", unit="u"))
+    children = (stage.new("c", "C", unit="u"), stage.new("d", unit="u"), stage.new("e", unit="u"))
+    stage.answer("p", Suspended(state=b"", children=children))
+    # Given: one is parked, its tree fails, and the host dies while a step of the tree still runs.
+    stage.answer("c", Refused(reason="not today"))
+    stage.answer("d", boom())
+
+    again = _restarted(stage)
+    again.register("C", rollback_supported=True)
+    again.register("T", rollback_supported=True)
+    again.handle(WorkerReady(WorkerId(0, 1)))
+
+    assert again.undo_all() == ["e:u", "d:u", "c:u", "p:u"]
+    assert again.resolved()["p"] is ProcedureState.ROLLEDBACK

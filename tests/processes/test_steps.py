@@ -280,6 +280,19 @@ def test_what_a_step_did_to_the_process_is_undone_for_the_next(host: Listener, t
     assert host.finish(worker, Do("look_around")) == before
 
 
+@pytest.mark.parametrize("target", ["a file", "stderr"])
+def test_a_stdout_that_a_step_put_elsewhere_is_back_for_the_next_step(
+    host: Listener, tmp_path: Path, target: str
+) -> None:
+    worker = host.boot()
+    before = host.finish(worker, Do("where_streams_go"))
+
+    host.finish(worker, Do("redirect", str(tmp_path / "file") if target == "a file" else ""))
+
+    assert before[0] != before[1]
+    assert host.finish(worker, Do("where_streams_go")) == before
+
+
 def test_a_step_may_fork_without_disturbing_the_channel(host: Listener) -> None:
     worker = host.boot()
 

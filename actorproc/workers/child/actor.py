@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ __all__ = ["ProcedureActor"]
 
 _CHAIN_SECONDS = 0.05
 """How long steps that need no record may follow one another before the host hears of them."""
-_NO_LIMITS = contextlib.nullcontext()
 _set = msgspec.structs.force_setattr
 
 
@@ -57,7 +55,7 @@ class ProcedureActor(DispatchedActor):
             self._stop()
             return
         started = time.monotonic()
-        outcome, classes = self._step(run, runtime)
+        outcome, classes = self._step(run, runtime, started)
         _set(outcome, "elapsed", time.monotonic() - started)
         # The class may be replaced in the host while its step runs: the state is this one's.
         _set(outcome, "version", runtime.meta.version)
@@ -99,12 +97,11 @@ class ProcedureActor(DispatchedActor):
         self._runtime = runtime
         return True
 
-    def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
+    def _step(self, run: Run, runtime: TypeRuntime, began: float) -> tuple[Outcome, tuple[type, ...]]:
         """Run the step, and those after it that need no record of their own."""
         token = run.token
         outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
         steps = 1
-        began = time.monotonic()
         while self._may_chain(run, outcome) and time.monotonic() - began < _CHAIN_SECONDS:
             outcome, classes = self._run_once(run, runtime, token.step + steps, 0, None)
             if isinstance(outcome, Failed):
@@ -116,7 +113,7 @@ class ProcedureActor(DispatchedActor):
 
     def _may_chain(self, run: Run, outcome: Outcome) -> bool:
         return (
-            isinstance(outcome, Advanced)
+            type(outcome) is Advanced
             and not outcome.persist
             and run.token.mode is not Mode.ROLLBACK
             and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
@@ -149,25 +146,32 @@ class ProcedureActor(DispatchedActor):
         )
         ended = self._run_limited(run, runtime, context, event)
         outcome = ended[0]
-        desk.guard.leave_if_forked(outcome.error.traceback if isinstance(outcome, Failed) else None)
+        desk.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
         return ended
 
     def _run_limited(
         self, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
     ) -> tuple[Outcome, tuple[type, ...]]:
         """Run the user's code; inside, the step's limits hold and SIGTERM interrupts."""
-        desk, token = self._desk, run.token
         assert self._live is not None
-        limits = desk.limiter.around(run.limits) if desk.limiter is not None and run.limits is not None else _NO_LIMITS
+        limiter = self._desk.limiter
         try:
-            with limits:
-                desk.guard.allow_interrupt()
-                try:
-                    return runtime.run(self._live, context, token.mode, run.unit, event)
-                finally:
-                    desk.guard.forbid_interrupt()
+            if limiter is None or run.limits is None:
+                return self._run_code(self._live, run, runtime, context, event)
+            with limiter.around(run.limits):
+                return self._run_code(self._live, run, runtime, context, event)
         except (MemoryError, UsageError) as error:  # no memory even for words; or the system refuses a limit
-            return runtime.failed(error, context, token.mode, self._live), ()
+            return runtime.failed(error, context, run.token.mode, self._live), ()
+
+    def _run_code(
+        self, live: Procedure, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
+    ) -> tuple[Outcome, tuple[type, ...]]:
+        guard = self._desk.guard
+        guard.allow_interrupt()
+        try:
+            return runtime.run(live, context, run.token.mode, run.unit, event)
+        finally:
+            guard.forbid_interrupt()
 
     def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> None:
         # The actor changes before the answer leaves: with the answer the host may send the next step.
@@ -181,9 +185,8 @@ class ProcedureActor(DispatchedActor):
 
 
 def _goes_on(outcome: Outcome, mode: Mode) -> bool:
-    if isinstance(outcome, Advanced | Answered):
-        return True
-    return mode is Mode.ROLLBACK and isinstance(outcome, Finished)
+    kind = type(outcome)
+    return kind is Advanced or kind is Answered or (kind is Finished and mode is Mode.ROLLBACK)
 
 
 def _unanswerable(token: StepToken, error: Exception) -> Failed:

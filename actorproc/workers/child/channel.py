@@ -63,8 +63,7 @@ class Channel:
 
     def send(self, messages: Sequence[FromWorker]) -> None:
         """Write one frame, whole. Raises `FrameError` when it is too long; then nothing was written."""
-        frame = encode_frame(messages, self.max_frame)
-        self._guard.uninterrupted(lambda: self._write(frame))
+        self._guard.uninterrupted(self._write, encode_frame(messages, self.max_frame))
 
     def _write(self, frame: bytes) -> None:
         with self._lock:

@@ -118,14 +118,14 @@ class Guard:
         if threading.get_ident() == self._main:
             self._may_raise = False
 
-    def uninterrupted(self, call: Callable[[], None]) -> None:
+    def uninterrupted(self, call: Callable[[bytes], None], frame: bytes) -> None:
         """Do this as a whole, on whichever thread; a SIGTERM that came meanwhile raises after it."""
         if not self._may_raise or threading.get_ident() != self._main:
-            call()
+            call(frame)
             return
         self._may_raise = False
         try:
-            call()
+            call(frame)
         finally:
             self.allow_interrupt()
 

@@ -208,6 +208,17 @@ def do_look_around(_ctx: Context, _argument: str) -> list[object]:
     return [str(Path.cwd()), umask, signal.getsignal(signal.SIGTERM) is signal.SIG_IGN]
 
 
+def do_redirect(_ctx: Context, path: str) -> None:
+    """Puts another file, or the other stream, behind stdout; both are open and look well."""
+    source = os.open(path, os.O_WRONLY | os.O_CREAT) if path else os.dup(2)
+    os.dup2(source, 1)
+    os.close(source)
+
+
+def do_where_streams_go(_ctx: Context, _argument: str) -> list[list[int]]:
+    return [[status.st_dev, status.st_ino] for status in (os.fstat(1), os.fstat(2))]
+
+
 def do_modules(_ctx: Context, _argument: str) -> list[str]:
     return sorted(sys.modules)
 
