@@ -68,11 +68,12 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     locking.withdraw(book, record)
     if record.admitted:
         leave_limits(book, record)
-    _pass_on_locks(book, record)
+    # Its poison before its locks: who may not have a key any more must not be given it.
     if record.state is not ProcedureState.FAILED and not has_own(record):
         update_poisons(book, record, ())
         if record.run > 1:
             take_back_all(book, record)
+    _pass_on_locks(book, record)
     book.command(Resolve(record.id, record.state))
     if record.parent is not None and was_open:
         _tell_parent(book, record)

@@ -55,6 +55,9 @@ def request_retry(book: Book, event: RetryRequested) -> None:
     if book.acknowledged.pop(root.id, None) is not None:
         book.write(DeleteAcknowledgement(root.id))  # what was taken was the outcome of the last run
     run = root.run + 1
+    # First of all: nothing of the tree may ask for locks before it.
+    root.retaking = keys
+    tree.note_still(root)
     for member in members:
         _open_again(book, tree, member, run, rolling=stopped_at is not None)
     if stopped_at is not None:
@@ -63,8 +66,6 @@ def request_retry(book: Book, event: RetryRequested) -> None:
         root.reverted = False
         _take_up_forward(book, tree, members)
     book.audit(root, "retry", event.reason, "the rollback goes on" if stopped_at is not None else "the failed step")
-    root.retaking = keys
-    tree.note_still(root)
     if not keys:
         go_on(book, tree, root.id)
     elif locking.has_retaken(book, tree):

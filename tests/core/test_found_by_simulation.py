@@ -261,3 +261,21 @@ def test_a_parked_member_of_a_failing_tree_is_undone_when_its_class_was_register
 
     assert again.undo_all() == ["e:u", "d:u", "c:u", "p:u"]
     assert again.resolved()["p"] is ProcedureState.ROLLEDBACK
+
+
+def test_a_key_that_only_strangers_poison_any_more_is_not_given_to_the_sibling_that_waits_for_it() -> None:
+    key = (LockKey.write("k"),)
+    stage = Stage(3)
+    stage.submit(stage.new("p"))
+    first = stage.new("first", locks=key, poisons=("k",))
+    stage.answer("p", Suspended(state=b"", children=(first, stage.new("waiter", locks=key))))
+    stage.submit(stage.new("stranger", poisons=("k",)))
+    assert {"first", "stranger"} <= stage.inbox.keys()
+
+    stage.answer("first", DONE)
+
+    assert "waiter" not in stage.inbox
+    record = stage.core.view("waiter")
+    assert record is not None
+    assert record.error is not None
+    assert record.error.type_name == "KeyPoisoned"
