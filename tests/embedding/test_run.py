@@ -133,7 +133,17 @@ def test_a_second_signal_ends_it_at_once_and_the_step_runs_again_later(serve, sy
     assert service.wait(30) == 128 + signal.SIGTERM
     assert "second signal" in service.communicate()[1]
     again = serve("service_under_test:ready", NAP="60")
-    until(lambda: (tmp_path / "naps").read_text().count("begun") == 2)
+
+    def runs_again():
+        nonlocal again
+        if again.poll() is not None:
+            said = again.communicate()[1]
+            # As a service manager does: what the dead process had begun to start may hold the store for a moment.
+            assert "StoreInUse" in said or "in use" in said or "owned by" in said, said
+            again = serve("service_under_test:ready", NAP="60")
+        return (tmp_path / "naps").read_text().count("begun") >= 2
+
+    until(runs_again)
     again.kill()
 
 
