@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from actorproc.manager import ProcedureManager
-from tests.catalogue.kit import FAST, wait_until
+from tests.catalogue.kit import FAST
+from tests.kit.fixtures import nothing_is_left_behind, until
 
-
-@pytest.fixture
-def until() -> Callable[..., Any]:
-    return wait_until
+__all__ = ["folder", "nothing_is_left_behind", "open_manager", "until"]
 
 
 @pytest.fixture
@@ -42,27 +37,3 @@ def open_manager(tmp_path: Path) -> Iterator[Callable[..., ProcedureManager]]:
     yield start
     for manager in managers:
         manager.stop(drain=False, timeout=10)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    """No thread of the engine and no child process outlives a test."""
-    me = psutil.Process()
-    before = {child.pid for child in me.children(recursive=True)}
-    yield
-
-    def left() -> list[str]:
-        found = [thread.name for thread in threading.enumerate() if _is_ours(thread)]
-        for child in me.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if child.pid not in before and child.status() != psutil.STATUS_ZOMBIE:
-                    found.append(f"process {child.pid}")
-        return found
-
-    with contextlib.suppress(AssertionError):
-        wait_until(lambda: not left(), 10)
-    assert left() == []
-
-
-def _is_ours(thread: threading.Thread) -> bool:
-    return thread.name.lower().startswith(("actorproc", "manageractor", "supervisoractor"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,20 +18,9 @@ from actorproc.model.writes import PutProcedure, PutStep, Write
 from actorproc.procedure.procedure import Procedure
 from actorproc.store.memory import MemoryStore
 from actorproc.testing.fake_pool import FakePool
-
-BOUND = 20.0
-"""Seconds any awaited condition may take; only a failing test waits that long."""
+from tests.kit.waiting import BOUND, wait_until
 
 FAST = Config(spares=0, commit_backoff=0.005, commit_backoff_cap=0.02)
-
-
-def wait_until(condition: Callable[[], Any], bound: float = BOUND) -> Any:
-    """The first true value of `condition`; fails the test when it does not come."""
-    deadline = time.monotonic() + bound
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{condition} did not come true within {bound} s"
-        time.sleep(0.002)
-    return value
 
 
 # ---------------------------------------------------------------- called by steps

@@ -14,7 +14,6 @@ from actorproc.model.states import Phase, ProcedureState
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tables import Table
 from tests.catalogue.kit import (
-    BOUND,
     RecordingStore,
     crash_at_every_commit,
     ending_of,
@@ -25,9 +24,9 @@ from tests.catalogue.kit import (
     noted,
     on_threads,
     refused,
-    wait_until,
 )
 from tests.catalogue.test_recovery import damage
+from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -11,7 +11,6 @@ from actorproc import LockKey, Procedure, Saga, StateMachineProcedure, Status, s
 from actorproc.model.states import TERMINAL
 from actorproc.store.memory import MemoryStore
 from tests.catalogue.kit import (
-    BOUND,
     RecordingStore,
     crash_at_every_commit,
     die_once,
@@ -22,6 +21,7 @@ from tests.catalogue.kit import (
     noted,
     on_threads,
 )
+from tests.kit.waiting import BOUND
 
 pytestmark = pytest.mark.processes
 

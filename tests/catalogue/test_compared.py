@@ -10,7 +10,8 @@ import pytest
 from actorproc import LockKey, Procedure, ProcedureAborted, Saga, StateMachineProcedure, Status, step
 from actorproc.model.states import Phase
 from actorproc.store.memory import MemoryStore
-from tests.catalogue.kit import BOUND, crash_at_every_commit, ending_of, forget, note, noted, on_threads, wait_until
+from tests.catalogue.kit import crash_at_every_commit, ending_of, forget, note, noted, on_threads
+from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,8 @@ import pytest
 from actorproc import LockKey, Procedure, RetryPolicy, Saga, Status, step
 from actorproc.errors import RetryLater
 from actorproc.store.memory import MemoryStore
-from tests.catalogue.kit import BOUND, crash_at_every_commit, ending_of, live_through_crashes, note, noted, on_threads
+from tests.catalogue.kit import crash_at_every_commit, ending_of, live_through_crashes, note, noted, on_threads
+from tests.kit.waiting import BOUND
 
 pytestmark = pytest.mark.processes
 

@@ -13,17 +13,8 @@ from actorproc import LockKey, Procedure, RetryPolicy, Status
 from actorproc.errors import KeyPoisoned, RetryLater
 from actorproc.model.states import Phase
 from actorproc.store.memory import MemoryStore
-from tests.catalogue.kit import (
-    BOUND,
-    RecordingStore,
-    crash_at_every_commit,
-    ending_of,
-    note,
-    noted,
-    on_threads,
-    refused,
-    wait_until,
-)
+from tests.catalogue.kit import RecordingStore, crash_at_every_commit, ending_of, note, noted, on_threads, refused
+from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -8,7 +8,8 @@ import pytest
 
 from actorproc import LockKey, Phase, Procedure, RetryPolicy, Status
 from actorproc.store.memory import MemoryStore
-from tests.catalogue.kit import crash_at_every_commit, ending_of, on_threads, wait_until
+from tests.catalogue.kit import crash_at_every_commit, ending_of, on_threads
+from tests.kit.waiting import wait_until
 
 
 @dataclass

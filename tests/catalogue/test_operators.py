@@ -23,7 +23,6 @@ from actorproc import (
 )
 from actorproc.store.memory import MemoryStore
 from tests.catalogue.kit import (
-    BOUND,
     RecordingStore,
     crash_at_every_commit,
     ending_of,
@@ -32,8 +31,8 @@ from tests.catalogue.kit import (
     noted,
     on_threads,
     refused,
-    wait_until,
 )
+from tests.kit.waiting import BOUND, wait_until
 
 ONCE = RetryPolicy(max_attempts=1)
 

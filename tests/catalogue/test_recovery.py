@@ -22,7 +22,6 @@ from actorproc.store.layout import head_key
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tables import Table
 from tests.catalogue.kit import (
-    BOUND,
     RecordingStore,
     crash_at_every_commit,
     ending_of,
@@ -31,8 +30,8 @@ from tests.catalogue.kit import (
     noted,
     on_threads,
     refused,
-    wait_until,
 )
+from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 

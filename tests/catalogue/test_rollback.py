@@ -10,7 +10,6 @@ import pytest
 from actorproc import LockKey, Procedure, RetryPolicy, Saga, StateMachineProcedure, Status, step
 from actorproc.errors import KeyPoisoned, RetryLater
 from tests.catalogue.kit import (
-    BOUND,
     RecordingStore,
     crash_at_every_commit,
     die_once,
@@ -22,6 +21,7 @@ from tests.catalogue.kit import (
     on_threads,
     refused,
 )
+from tests.kit.waiting import BOUND
 
 pytestmark = pytest.mark.processes
 

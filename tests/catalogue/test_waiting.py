@@ -11,16 +11,8 @@ from actorproc import Procedure, RetryPolicy, Saga, StateMachineProcedure, Statu
 from actorproc.errors import ProcedureAborted, RetryLater, UnknownProcedure
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.store.memory import MemoryStore
-from tests.catalogue.kit import (
-    BOUND,
-    crash_at_every_commit,
-    ending_of,
-    note,
-    noted,
-    on_threads,
-    refused,
-    wait_until,
-)
+from tests.catalogue.kit import crash_at_every_commit, ending_of, note, noted, on_threads, refused
+from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.kit.waiting import wait_until
 
 BOUND = 60.0
 
@@ -162,11 +163,7 @@ class Place:
         return str(self.rows("show", name)[0]["state"])
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + BOUND
-        while not (value := condition()):
-            assert time.monotonic() < deadline, "it did not come true in time"
-            time.sleep(0.02)
-        return value
+        return wait_until(condition, BOUND)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-BOUND = 30.0
+from tests.kit.waiting import BOUND
 
 SERVICE = """
 import sys

@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +35,7 @@ from actorproc.errors import (
     UnknownProcedure,
     UsageError,
 )
-
-BOUND = 30.0
+from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -71,14 +69,6 @@ class Add(Procedure):
 class Breaks(Procedure):
     def execute(self, ctx):
         raise ValueError("as planned")
-
-
-def until(condition):
-    deadline = time.monotonic() + BOUND
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return value
 
 
 # ---------------------------------------------------------------- as in one process
@@ -119,7 +109,7 @@ with ProcedureClient(sys.argv[1]) as client:
 """
     with ProcedureManager(tmp_path / "state", workers=1) as manager:
         manager.submit(Order("book"), "o")
-        until(lambda: manager.info("o").phase == "waiting" and manager.logs("o"))
+        wait_until(lambda: manager.info("o").phase == "waiting" and manager.logs("o"))
         said = subprocess.run(
             [sys.executable, "-c", script, tmp_path / "state"], stdout=subprocess.PIPE, timeout=60, check=True
         ).stdout
@@ -156,7 +146,7 @@ def test_errors_arrive_as_what_they_are(serve):
 def test_verbs_workers_metrics_backup_and_compaction(serve, tmp_path):
     with ProcedureClient(serve().path) as client:
         handle = client.submit(Order("a"), "o")
-        until(lambda: handle.info().phase == "waiting")
+        wait_until(lambda: handle.info().phase == "waiting")
         assert [worker.state for worker in client.workers()] == ["idle", "idle"]
         assert client.metrics().steps
         assert client.compact().before > 0
@@ -171,7 +161,7 @@ def test_verbs_workers_metrics_backup_and_compaction(serve, tmp_path):
 def test_a_watch_tells_every_state_once_and_ends_with_the_procedure(serve):
     with ProcedureClient(serve().path) as client:
         handle = client.submit(Order("a"), "o")
-        until(lambda: handle.info().phase == "waiting")
+        wait_until(lambda: handle.info().phase == "waiting")
         with client.watch("o") as watch:
             client.signal("o")
             changes = list(watch)
@@ -196,7 +186,7 @@ def test_after_a_kill_of_the_manager_a_client_goes_on_and_loses_nothing(serve):
         ended = []
         for order in orders:
             order.add_done_callback(lambda handle: ended.append(handle.id))
-        until(lambda: all(order.info().phase == "waiting" for order in orders))
+        wait_until(lambda: all(order.info().phase == "waiting" for order in orders))
         watch = client.watch("o0")
         service.kill()
         threading.Timer(0.2, service.start).start()
@@ -204,7 +194,7 @@ def test_after_a_kill_of_the_manager_a_client_goes_on_and_loses_nothing(serve):
             assert client.signal(order.id, "late") is True
         assert [order.result(BOUND) for order in orders] == [(str(n), "late") for n in range(10)]
         assert client.run(Add(1, 2)) == 3
-        until(lambda: len(ended) == 10)
+        wait_until(lambda: len(ended) == 10)
         assert sorted(ended) == sorted(order.id for order in orders)
         states = [change.state for change in watch if isinstance(change, Change)]
         assert states[-1] == "SUCCESS"
@@ -229,11 +219,11 @@ def test_clients_under_load_while_the_manager_is_killed_again_and_again(serve):
         loops = [pool.submit(client_loop, name) for name in ("a", "b")]
         for _ in range(3):
             before = len(delivered)
-            until(lambda before=before: len(delivered) > before + 20 or any(loop.done() for loop in loops))
+            wait_until(lambda before=before: len(delivered) > before + 20 or any(loop.done() for loop in loops))
             service.kill()
             service.start()
         before = len(delivered)
-        until(lambda: len(delivered) > before + 20 or any(loop.done() for loop in loops))
+        wait_until(lambda: len(delivered) > before + 20 or any(loop.done() for loop in loops))
         stop.set()
         for loop in loops:
             loop.result(BOUND)
@@ -249,7 +239,7 @@ def test_a_verb_that_must_not_be_repeated_is_unknown_when_its_manager_dies_with_
         os.kill(service.process.pid, signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(client.retry, "broken")
-            until(lambda: any(pending.sent for pending in client._engine._channel._pending.values()))
+            wait_until(lambda: any(pending.sent for pending in client._engine._channel._pending.values()))
             service.kill()
             with pytest.raises(OutcomeUnknown, match="ask again"):
                 asked.result(BOUND)
@@ -391,7 +381,7 @@ def test_a_client_that_does_not_read_loses_its_connection_and_holds_up_nobody(ma
         except OSError:
             break
     else:
-        until(lambda: all(thread.name != "actorproc-control-write" for thread in threading.enumerate()))
+        wait_until(lambda: all(thread.name != "actorproc-control-write" for thread in threading.enumerate()))
     assert manager.run(Add(1, 1)) == 2
 
 

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from actorproc.manager import ProcedureManager
+from tests.kit.fixtures import nothing_is_left_behind, until
+from tests.kit.waiting import wait_until
 
-BOUND = 30.0
-"""Seconds any awaited condition may take; only a failing test waits that long."""
-
-
-def wait_until(condition: Callable[[], Any], bound: float = BOUND) -> Any:
-    """The first true value of `condition`; fails the test when it does not come."""
-    deadline = time.monotonic() + bound
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{condition} did not come true within {bound} s"
-        time.sleep(0.005)
-    return value
-
-
-@pytest.fixture
-def until() -> Callable[..., Any]:
-    return wait_until
+__all__ = ["Gate", "gate", "kill", "nothing_is_left_behind", "open_manager", "until"]
 
 
 @pytest.fixture
@@ -46,36 +29,6 @@ def open_manager(tmp_path: Path) -> Iterator[Callable[..., ProcedureManager]]:
     yield start
     for manager in managers:
         manager.stop(drain=False, timeout=10)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    """No thread of ours and no child process outlives a test."""
-    me = psutil.Process()
-    before = {child.pid for child in me.children(recursive=True)}
-    yield
-
-    def ours() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if _is_ours(thread)]
-
-    def children() -> list[psutil.Process]:
-        found = []
-        for child in me.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if child.pid not in before and child.status() != psutil.STATUS_ZOMBIE:
-                    found.append(child)
-        return found
-
-    deadline = time.monotonic() + 10
-    while (ours() or children()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert ours() == []
-    assert children() == []
-
-
-def _is_ours(thread: threading.Thread) -> bool:
-    name = thread.name.lower()
-    return name.startswith(("actorproc", "manageractor", "supervisoractor"))
 
 
 @pytest.fixture

@@ -34,10 +34,9 @@ from actorproc.errors import (
     WorkerCrashed,
 )
 from actorproc.manager import ProcedureManager
+from tests.kit.waiting import BOUND
 
 pytestmark = pytest.mark.processes
-
-BOUND = 30.0
 
 
 @dataclass

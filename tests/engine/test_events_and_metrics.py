@@ -20,7 +20,8 @@ from actorproc.changes import ProcedureEvent
 from actorproc.metrics import Histogram
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.store.memory import MemoryStore
-from tests.catalogue.kit import on_threads, wait_until
+from tests.catalogue.kit import on_threads
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -11,10 +11,10 @@ import pytest
 
 from actorproc import LockKey, Phase, Procedure, ProcedureManager, ProcedureState, RetryPolicy, Saga, Status, step
 from actorproc.errors import KeyPoisoned, NotAllowed, ProcedureAborted, ProcedureFailed, UnknownProcedure
+from tests.kit.waiting import BOUND
 
 pytestmark = pytest.mark.processes
 
-BOUND = 30.0
 ONCE = RetryPolicy(max_attempts=1)
 
 

@@ -30,7 +30,8 @@ from actorproc.model.states import Phase, ProcedureState
 from actorproc.model.writes import PutProcedure
 from actorproc.store.memory import MemoryStore
 from actorproc.watch import Watch
-from tests.catalogue.kit import on_threads, wait_until
+from tests.catalogue.kit import on_threads
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,9 @@ MODULES = str(Path(__file__).parent / "modules")
 if MODULES not in sys.path:
     sys.path.append(MODULES)
 
-from pool_listener import Listener, is_gone, wait_until  # noqa: E402 - found by the line above
+from pool_listener import Listener, is_gone  # noqa: E402 - found by the line above
+
+from tests.kit.waiting import wait_until  # noqa: E402 - as above
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pool_listener import Listener, is_gone, open_files, wait_until
+from pool_listener import Listener, is_gone, open_files
 from steps_under_test import Count, Do
 
 from actorproc.errors import UsageError
@@ -19,6 +19,7 @@ from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Failed
 from actorproc.workers.base import WorkerBooted
 from actorproc.workers.frames import Ended
+from tests.kit.waiting import wait_until
 
 DEATHS = [
     (Do("kill", "9"), "signal", "killed by signal 9 (SIGKILL)"),

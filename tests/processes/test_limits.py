@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pool_listener import Listener, wait_until
+from pool_listener import Listener
 from steps_under_test import Count, Do
 
 from actorproc.model.outcomes import Failed, Finished
@@ -17,6 +17,7 @@ from actorproc.model.policies import StepLimits
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.workers.base import WorkerDied
 from actorproc.workers.frames import Answer, Ask, Began, Ended, Leaving, Returned, Stop
+from tests.kit.waiting import wait_until
 
 MIB = 1024 * 1024
 

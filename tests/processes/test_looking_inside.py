@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from pool_listener import Listener, wait_until
+from pool_listener import Listener
 from steps_under_test import Count, Do
 
 from actorproc.workers.frames import Ended
 from actorproc.workers.logbook import LogBook
 from actorproc.workers.markers import MarkReader, mark
+from tests.kit.waiting import wait_until
 
 
 @pytest.mark.parametrize("how", ["busy_python", "busy_c", "swallow"])

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from pool_listener import is_gone, wait_until
+from pool_listener import is_gone
+
+from tests.kit.waiting import wait_until
 
 SCRIPT = Path(__file__).parent / "modules" / "doomed_host.py"
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import cloudpickle
 import msgspec
 import pytest
-from pool_listener import Listener, is_gone, wait_until
+from pool_listener import Listener, is_gone
 from steps_under_test import Count, Do, Parent
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
@@ -33,6 +33,7 @@ from actorproc.workers.frames import (
     Run,
     TakeBackSteps,
 )
+from tests.kit.waiting import wait_until
 
 
 def warm(run: Run, number: int) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,13 +86,6 @@ class Listener:
 
     def log_line(self, worker: WorkerId) -> LogLine:
         return self.next_message(LogLine, worker)
-
-
-def wait_until(condition: Callable[[], object], bound: float = BOUND) -> None:
-    deadline = time.monotonic() + bound
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.005)
 
 
 def is_gone(pid: int) -> bool:
