@@ -51,38 +51,15 @@ class RemoteStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
 
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
         """Have the owner copy the store."""
         full = os.path.abspath(path)  # noqa: PTH100 - without following links: the owner checks what is there
         report: BackupReport = _ask(self._channel, "backup", full)
         return report
-
-
-class _Readers:
-    """LMDB lets a process open a store once, so all clients of a store share one reader."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[Path, tuple[LmdbReader, int]] = {}
-
-    def take(self, directory: Path) -> LmdbReader:
-        """The reader of a store, opened for the first who asks. Raises `EngineError`."""
-        with self._lock:
-            reader, users = self._open.get(directory) or (LmdbReader(directory), 0)
-            self._open[directory] = (reader, users + 1)
-            return reader
-
-    def give_back(self, directory: Path) -> None:
-        """One user less; the last one closes it."""
-        with self._lock:
-            reader, users = self._open.pop(directory)
-            if users > 1:
-                self._open[directory] = (reader, users - 1)
-            else:
-                reader.close()
-
-
-_readers = _Readers()
 
 
 class RemotePool:
@@ -120,7 +97,6 @@ class RemoteEngine:
         self._courier = Courier()
         self._opening = threading.Lock()
         self._store: RemoteStore | None = None
-        self._place: Path | None = None
         self._watching = threading.Lock()
         self._watched: dict[str, Future[Ending]] = {}
         self.pool = RemotePool(self._channel)
@@ -134,9 +110,7 @@ class RemoteEngine:
             if self.closed:
                 raise ManagerStopped("this client was closed")
             if self._store is None:
-                place = Path(self._directory).resolve()
-                self._store = RemoteStore(_readers.take(place), self._channel)
-                self._place = place
+                self._store = RemoteStore(LmdbReader(Path(self._directory).resolve()), self._channel)
             return cast("ProcedureStore", self._store)
 
     def open(self) -> None:
@@ -147,12 +121,11 @@ class RemoteEngine:
         """Leave the manager and the store alone. Idempotent."""
         with self._opening:
             self.closed = True
-            self._store = None
-            place, self._place = self._place, None
+            store, self._store = self._store, None
         self._channel.close()
         self._courier.close(timeout=1.0)
-        if place is not None:
-            _readers.give_back(place)
+        if store is not None:
+            store.close()
 
     # ------------------------------------------------------------ requests
     def request(self, make: Callable[[int], Event]) -> Any:
