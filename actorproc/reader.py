@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,19 +16,19 @@ from actorproc.actors.messages import Described
 from actorproc.core.lock_nodes import needs_of
 from actorproc.core.lock_table import LockWaiter
 from actorproc.core.phases import is_waiting_for_locks, seen_in_store
-from actorproc.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree
+from actorproc.facade.reading import Reading
+from actorproc.info import ProcedureInfo
 from actorproc.listing import ListFilter
 from actorproc.model.plain import plain_dict
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.reports import BackupReport
-from actorproc.model.states import Phase, ProcedureState
+from actorproc.model.states import ProcedureState
 from actorproc.queries import StoredQueries
-from actorproc.step_log import StepInfo
 from actorproc.store.base import RecordStore
 from actorproc.store.lmdb import LmdbReader
 
 if TYPE_CHECKING:
-    from actorproc.why import Cause
+    from actorproc.why import EngineFacts
 
 __all__ = ["OwnerInfo", "StoreReader", "StoreStats"]
 
@@ -73,7 +72,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
         return plain_dict(self)
 
 
-class StoreReader:
+class StoreReader(Reading):
     """The looking methods of a `ProcedureManager` without a manager, read from its directory. A context manager.
 
     Needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A
@@ -100,57 +99,9 @@ class StoreReader:
         found = self._store.owner()
         return OwnerInfo(pid=found.pid, host=found.host) if found is not None else None
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - the same as the manager's
-        """One procedure as it is stored; raises `UnknownProcedure`."""
-        with self._queries() as queries:
-            return queries.info(id)
-
-    def list(
-        self,
-        state: ProcedureState | str | Iterable[ProcedureState | str] | None = None,
-        type_name: str | None = None,
-        root: str | None = None,
-        tag: str | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-        owner: str | None = None,
-        *,
-        phase: Phase | str | Iterable[Phase | str] | None = None,
-        parent: str | None = None,
-        id_prefix: str | None = None,
-        roots_only: bool = False,
-        troubled: bool = False,
-        created_since: datetime | float | None = None,
-        created_until: datetime | float | None = None,
-        updated_since: datetime | float | None = None,
-        updated_until: datetime | float | None = None,
-        newest_first: bool = False,
-    ) -> _List[ProcedureInfo]:
-        """Procedures that match all filters; see `ProcedureManager.list`."""
-        wanted = ListFilter.of(
-            state=state,
-            phase=phase,
-            type_name=type_name,
-            root=root,
-            parent=parent,
-            tag=tag,
-            owner=owner,
-            id_prefix=id_prefix,
-            roots_only=roots_only,
-            troubled=troubled,
-            created_since=created_since,
-            created_until=created_until,
-            updated_since=updated_since,
-            updated_until=updated_until,
-            newest_first=newest_first,
-            limit=limit,
-            after=after,
-        )
-        return self.matching(wanted)
-
     def matching(self, wanted: ListFilter) -> _List[ProcedureInfo]:
         """Procedures that a checked filter matches; `list` with the filter made beforehand."""
-        with self._queries() as queries:
+        with self._asking() as queries:
             return queries.listed(wanted)
 
     def finished_roots(self, before: float) -> _List[tuple[str, ProcedureState]]:
@@ -163,47 +114,10 @@ class StoreReader:
                     found.append((name, head.state))
             return found
 
-    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:  # noqa: A002
-        """A procedure and what it started; see `ProcedureManager.tree`."""
-        with self._queries() as queries:
-            return queries.tree(id, limit)
-
-    def steps(self, id: str) -> _List[StepInfo]:  # noqa: A002
-        """The step log of a procedure in order; raises `UnknownProcedure`."""
-        with self._queries() as queries:
-            return queries.steps(id)
-
-    def locks(self) -> _List[LockInfo]:
-        """Every granted lock with its holder, its age, and who waits for it in which order."""
-        with self._queries() as queries:
-            return queries.locks(time.time())
-
-    def poisons(self) -> _List[PoisonInfo]:
-        """The poisoned keys: who poisoned them, when and why."""
-        with self._queries() as queries:
-            return queries.poisons()
-
     def ids(self, start: str = "", *, limit: int | None = None) -> _List[str]:
         """Ids that begin with this text, in order of ids, at most ``limit``."""
         with self._lock:
             return self._store.ids(start)[:limit]
-
-    def why(self, id: str) -> Cause:  # noqa: A002 - public contract
-        """Why a procedure does not go on, as far as the store says; see `ProcedureManager.why`."""
-        from actorproc.looks import QueryLooks  # noqa: PLC0415 - a list need not wait for it
-        from actorproc.why import EngineFacts, explain  # noqa: PLC0415
-
-        now = time.time()
-        owner = self.owner()
-        with self._queries() as queries:
-            pid = owner.pid if owner is not None else None
-            facts = EngineFacts(running=owner is not None, pid=pid, paused=self._store.paused)
-            return explain(QueryLooks(queries, facts, now), id, now)
-
-    def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
-        """What operators asked for, in order: of a procedure, or without an id of the manager itself."""
-        with self._queries() as queries:
-            return queries.audit(id)
 
     def stats(self) -> StoreStats:
         """What is in the store, and whose it is."""
@@ -243,10 +157,21 @@ class StoreReader:
         self.close()
 
     @contextmanager
-    def _queries(self) -> Iterator[StoredQueries]:
+    def _asking(self) -> Iterator[StoredQueries]:
         # One call at a time: the store is opened again when its owner compacts it.
         with self._lock:
             yield StoredQueries(_StoredSource(self._store, is_owned=self._store.owner() is not None))
+
+    def _now(self) -> float:
+        return time.time()
+
+    def _engine_facts(self) -> EngineFacts:
+        from actorproc.why import EngineFacts  # noqa: PLC0415 - a list need not wait for it
+
+        owner = self.owner()
+        with self._lock:
+            paused = self._store.paused
+        return EngineFacts(running=owner is not None, pid=owner.pid if owner is not None else None, paused=paused)
 
 
 class _StoredSource:

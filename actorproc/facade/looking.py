@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from actorproc.actors.messages import Ending
 from actorproc.actors.subscription import Subscription
 from actorproc.facade.base import Facade
+from actorproc.facade.reading import Reading
 from actorproc.handle import ProcedureHandle
-from actorproc.info import LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree
-from actorproc.listing import ListFilter
-from actorproc.looks import QueryLooks, facts_of
+from actorproc.info import LockInfo
+from actorproc.looks import facts_of
 from actorproc.metrics import Metrics
 from actorproc.model.ids import check_id
-from actorproc.model.states import TERMINAL, Phase, ProcedureState
-from actorproc.queries import Queries
-from actorproc.step_log import StepInfo
+from actorproc.model.states import TERMINAL
+from actorproc.queries import Queries, StoredQueries
 from actorproc.watch import Watch
-from actorproc.why import Cause, explain
+from actorproc.why import EngineFacts
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.logbook import LogEntry
 
@@ -30,77 +29,22 @@ _List = list
 """`list` hides the builtin inside the class."""
 
 
-class Looking(Facade):
+class Looking(Facade, Reading):
     """What is, was, and happens, for people and programs; and what handles need (`HandleSource`)."""
+
+    def _asking(self) -> AbstractContextManager[StoredQueries]:
+        return nullcontext(Queries(self._running()))
+
+    def _now(self) -> float:
+        return self._clock.wall()
+
+    def _engine_facts(self) -> EngineFacts:
+        return facts_of(Queries(self._running()))
 
     def get(self, id: str) -> ProcedureHandle:  # noqa: A002 - public contract
         """A handle of an existing procedure, finished ones included; raises `UnknownProcedure`."""
         Queries(self._running()).head(id)
         return ProcedureHandle(id, self)
-
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - public contract
-        """One procedure as it is now; raises `UnknownProcedure`."""
-        return Queries(self._running()).info(id)
-
-    def list(
-        self,
-        state: ProcedureState | str | Iterable[ProcedureState | str] | None = None,
-        type_name: str | None = None,
-        root: str | None = None,
-        tag: str | None = None,
-        limit: int | None = None,
-        after: str | None = None,
-        owner: str | None = None,
-        *,
-        phase: Phase | str | Iterable[Phase | str] | None = None,
-        parent: str | None = None,
-        id_prefix: str | None = None,
-        roots_only: bool = False,
-        troubled: bool = False,
-        created_since: datetime | float | None = None,
-        created_until: datetime | float | None = None,
-        updated_since: datetime | float | None = None,
-        updated_until: datetime | float | None = None,
-        newest_first: bool = False,
-    ) -> _List[ProcedureInfo]:
-        """Procedures in submit order, or ``newest_first``, that match all given filters.
-
-        ``state`` and ``phase`` take one or several. ``troubled``: only those whose present step has failed or crashed
-        before, also while it runs again. ``parent``: children of that one; ``root``: all of a tree; ``id_prefix``: ids
-        that begin so. Times are datetimes or epoch seconds; "until" leaves the moment itself out. At most ``limit``
-        are returned; the id of the last one is ``after`` of the next page.
-        """
-        wanted = ListFilter.of(
-            state=state,
-            phase=phase,
-            type_name=type_name,
-            root=root,
-            parent=parent,
-            tag=tag,
-            owner=owner,
-            id_prefix=id_prefix,
-            roots_only=roots_only,
-            troubled=troubled,
-            created_since=created_since,
-            created_until=created_until,
-            updated_since=updated_since,
-            updated_until=updated_until,
-            newest_first=newest_first,
-            limit=limit,
-            after=after,
-        )
-        return Queries(self._running()).listed(wanted)
-
-    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:  # noqa: A002 - public contract
-        """A procedure and what it started, nested, down to ``limit`` procedures in all; raises `UnknownProcedure`.
-
-        The upper levels come first; each node says in ``omitted`` how many of its children are left out.
-        """
-        return Queries(self._running()).tree(id, limit)
-
-    def steps(self, id: str) -> _List[StepInfo]:  # noqa: A002 - public contract
-        """The step log of a procedure in order; raises `UnknownProcedure`."""
-        return Queries(self._running()).steps(id)
 
     def watch(
         self,
@@ -130,11 +74,7 @@ class Looking(Facade):
 
     def metrics(self) -> Metrics:
         """Counters and histograms since the start, in one snapshot; ``metrics().prometheus()`` is their text."""
-        return Queries(self._running()).metrics(self._clock.wall())
-
-    def locks(self) -> _List[LockInfo]:
-        """The lock table: every granted lock with its holder, its age, and who waits for it in which order."""
-        return Queries(self._running()).locks(self._clock.wall())
+        return Queries(self._running()).metrics(self._now())
 
     def dangling_locks(self) -> _List[LockInfo]:
         """Locks whose holder does not exist or has ended, or of which the store and the running engine disagree.
@@ -142,24 +82,11 @@ class Looking(Facade):
         Normally empty: a row here, with its ``reason``, is a bug or a store changed from outside (the idea is
         that of Accumulo's FATE administration). Raises `StorageUnavailable` while the store is in trouble.
         """
-        return Queries(self._running()).dangling_locks(self._clock.wall())
-
-    def poisons(self) -> _List[PoisonInfo]:
-        """The poisoned keys: who poisoned them, when and why. `clear_poison` gives one back."""
-        return Queries(self._running()).poisons()
+        return Queries(self._running()).dangling_locks(self._now())
 
     def workers(self) -> _List[WorkerInfo]:
         """Every worker process: pid, the step in it, age, CPU seconds, memory."""
         return Queries(self._running()).workers()
-
-    def why(self, id: str) -> Cause:  # noqa: A002 - public contract
-        """Why a procedure does not go on: the chain of what it waits for, down to its root causes.
-
-        Each end of the chain names the commands that would repair it. Raises `UnknownProcedure`.
-        """
-        queries = Queries(self._running())
-        now = self._clock.wall()
-        return explain(QueryLooks(queries, facts_of(queries), now), id, now)
 
     def stack(self, id: str) -> str:  # noqa: A002 - public contract
         """The Python stack of a procedure's running step, most recent call last; "" when it does not run now.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from actorproc.arguments import checked_text
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
-from actorproc.info import AuditInfo
 from actorproc.model.events import (
     BypassRequested,
     PauseRequested,
@@ -14,13 +13,10 @@ from actorproc.model.events import (
     RollbackRequested,
 )
 from actorproc.model.ids import check_id
-from actorproc.queries import Queries
 
 __all__ = ["Repairing", "checked_reason"]
 
 _LONGEST_REASON = 1024
-_List = list
-"""`list` hides the builtin inside the class."""
 
 
 def checked_reason(reason: str | None) -> str | None:
@@ -29,7 +25,7 @@ def checked_reason(reason: str | None) -> str | None:
 
 
 class Repairing(Looking):
-    """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`, `audit`.
+    """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
 
     Each is durable when it returns, is taken up again after a crash, and is kept with its reason: see `audit`.
     All raise `UnknownProcedure` for an id that nobody has, and `NotAllowed` with what to do instead.
@@ -111,11 +107,3 @@ class Repairing(Looking):
     def open(self) -> None:
         """Let the steps run after ``start(gated=True)``; without effect when the gate is open."""
         self._running().open_gate()
-
-    def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
-        """What operators asked for, in order: of a procedure, or without an id of the manager itself.
-
-        The manager's own are pauses of everything, poison keys that were cleared and procedures that were deleted;
-        those of a procedure go with it.
-        """
-        return Queries(self._running()).audit(id)

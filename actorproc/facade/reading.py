@@ -1,0 +1,139 @@
+"""What can be asked of any store, whether its engine runs here, elsewhere, or not at all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from actorproc.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree
+from actorproc.listing import ListFilter
+from actorproc.model.states import Phase, ProcedureState
+from actorproc.queries import StoredQueries
+from actorproc.step_log import StepInfo
+
+if TYPE_CHECKING:
+    from actorproc.why import Cause, EngineFacts
+
+__all__ = ["Reading"]
+
+_List = list
+"""`list` hides the builtin inside the class."""
+
+
+class Reading(ABC):
+    """The looking methods that a manager, a client and a reader of a store share."""
+
+    @abstractmethod
+    def _asking(self) -> AbstractContextManager[StoredQueries]:
+        """What answers, for one call."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """The present moment, in epoch seconds."""
+
+    @abstractmethod
+    def _engine_facts(self) -> EngineFacts:
+        """What is known of the engine itself. Called while nothing is asked."""
+
+    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - public contract
+        """One procedure as it is now; raises `UnknownProcedure`."""
+        with self._asking() as queries:
+            return queries.info(id)
+
+    def list(
+        self,
+        state: ProcedureState | str | Iterable[ProcedureState | str] | None = None,
+        type_name: str | None = None,
+        root: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        owner: str | None = None,
+        *,
+        phase: Phase | str | Iterable[Phase | str] | None = None,
+        parent: str | None = None,
+        id_prefix: str | None = None,
+        roots_only: bool = False,
+        troubled: bool = False,
+        created_since: datetime | float | None = None,
+        created_until: datetime | float | None = None,
+        updated_since: datetime | float | None = None,
+        updated_until: datetime | float | None = None,
+        newest_first: bool = False,
+    ) -> _List[ProcedureInfo]:
+        """Procedures in submit order, or ``newest_first``, that match all given filters.
+
+        ``state`` and ``phase`` take one or several. ``troubled``: only those whose present step has failed or crashed
+        before, also while it runs again. ``parent``: children of that one; ``root``: all of a tree; ``id_prefix``: ids
+        that begin so. Times are datetimes or epoch seconds; "until" leaves the moment itself out. At most ``limit``
+        are returned; the id of the last one is ``after`` of the next page.
+        """
+        wanted = ListFilter.of(
+            state=state,
+            phase=phase,
+            type_name=type_name,
+            root=root,
+            parent=parent,
+            tag=tag,
+            owner=owner,
+            id_prefix=id_prefix,
+            roots_only=roots_only,
+            troubled=troubled,
+            created_since=created_since,
+            created_until=created_until,
+            updated_since=updated_since,
+            updated_until=updated_until,
+            newest_first=newest_first,
+            limit=limit,
+            after=after,
+        )
+        with self._asking() as queries:
+            return queries.listed(wanted)
+
+    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:  # noqa: A002 - public contract
+        """A procedure and what it started, nested, down to ``limit`` procedures in all; raises `UnknownProcedure`.
+
+        The upper levels come first; each node says in ``omitted`` how many of its children are left out.
+        """
+        with self._asking() as queries:
+            return queries.tree(id, limit)
+
+    def steps(self, id: str) -> _List[StepInfo]:  # noqa: A002 - public contract
+        """The step log of a procedure in order; raises `UnknownProcedure`."""
+        with self._asking() as queries:
+            return queries.steps(id)
+
+    def locks(self) -> _List[LockInfo]:
+        """The lock table: every granted lock with its holder, its age, and who waits for it in which order."""
+        with self._asking() as queries:
+            return queries.locks(self._now())
+
+    def poisons(self) -> _List[PoisonInfo]:
+        """The poisoned keys: who poisoned them, when and why. A manager's `clear_poison` gives one back."""
+        with self._asking() as queries:
+            return queries.poisons()
+
+    def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
+        """What operators asked for, in order: of a procedure, or without an id of the manager itself.
+
+        The manager's own are pauses of everything, poison keys that were cleared and procedures that were deleted;
+        those of a procedure go with it.
+        """
+        with self._asking() as queries:
+            return queries.audit(id)
+
+    def why(self, id: str) -> Cause:  # noqa: A002 - public contract
+        """Why a procedure does not go on: the chain of what it waits for, down to its root causes.
+
+        Each end of the chain names the commands that would repair it. Raises `UnknownProcedure`.
+        """
+        from actorproc.looks import QueryLooks  # noqa: PLC0415 - a list need not wait for it
+        from actorproc.why import explain  # noqa: PLC0415
+
+        now = self._now()
+        facts = self._engine_facts()
+        with self._asking() as queries:
+            return explain(QueryLooks(queries, facts, now), id, now)
