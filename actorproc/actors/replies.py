@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from actorproc.actors.messages import Ending
 from actorproc.errors import ActorprocError
 
-__all__ = ["ReplyTable", "Waiters", "fail_future", "settle_future"]
+__all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future"]
 
 
 def settle_future(future: Future[Any], value: object) -> None:
@@ -26,6 +27,15 @@ def fail_future(future: Future[Any], error: BaseException) -> None:
     """Set an exception, as `settle_future`."""
     with contextlib.suppress(InvalidStateError):
         future.set_exception(error)
+
+
+def pass_on(wanted: Future[Any], found: Future[Any]) -> None:
+    """Settle a caller's future as another one ended; one that a stop has failed meanwhile stays as it is."""
+    error = found.exception()
+    if error is not None:
+        fail_future(wanted, error)
+    else:
+        settle_future(wanted, found.result())
 
 
 class ReplyTable:
@@ -80,6 +90,23 @@ class ReplyTable:
             self._waiting.clear()
         for future in waiting:
             fail_future(future, error)
+
+
+class SharedEnds:
+    """Futures of ends that have not come: one for all who wait for a procedure at the same time. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Future[Ending]] = {}
+
+    def of(self, id: str, ask: Callable[[], Future[Ending]]) -> Future[Ending]:  # noqa: A002 - a procedure id
+        """The future of a procedure's end; `ask` makes it for the first who waits."""
+        with self._lock:
+            future = self._waiting.get(id)
+            if future is None:
+                future = self._waiting[id] = ask()
+                future.add_done_callback(lambda _: self._waiting.pop(id, None))
+            return future
 
 
 class Waiters:

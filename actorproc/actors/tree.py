@@ -15,7 +15,8 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pykka
 
@@ -53,7 +54,7 @@ from actorproc.actors.messages import (
 )
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
-from actorproc.actors.replies import ReplyTable, fail_future, settle_future
+from actorproc.actors.replies import ReplyTable, SharedEnds, pass_on, settle_future
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.changes import ProcedureEvent
@@ -68,6 +69,9 @@ from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
 
 __all__ = ["EngineTree"]
+
+_T = TypeVar("_T")
+_M = TypeVar("_M")
 
 logger = logging.getLogger("actorproc")
 
@@ -114,9 +118,7 @@ class EngineTree:
         self._persister = Persister(store, config, self._to_manager)
         self._manager: pykka.ActorRef[ManagerActor] | None = None
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
-        self._watching = threading.Lock()
-        self._watched: dict[str, Future[Ending]] = {}
-        """Futures of ends that have not come, by procedure."""
+        self._ends = SharedEnds()
         self._stopping = threading.Lock()
         self._closed = threading.Event()
         self.at_close: list[Callable[[], object]] = []
@@ -178,11 +180,8 @@ class EngineTree:
                 on_broken=self._broken,
             )
         )
-        booted: Future[None] = Future()
-        self._replies.add(booted)
-        self._to_supervisor(LaunchAll(booted))
         try:
-            booted.result(self._config.boot_timeout)
+            self._asked(self._to_supervisor, LaunchAll).result(self._config.boot_timeout)
         except TimeoutError:
             msg = f"no answer from the worker processes within {self._config.boot_timeout:g} s (Config.boot_timeout)"
             raise WorkerBootFailed(msg) from None
@@ -201,27 +200,25 @@ class EngineTree:
             deadline = self._clock.monotonic() + patience
             idle = False
             if drain and self.failure is None:
-                idle = self._ask_end(Drain(Future()), None if timeout is None else max(0.0, timeout * 0.8))
+                idle = self._ask_end(Drain, None if timeout is None else max(0.0, timeout * 0.8))
                 if not idle:
                     logger.warning("running steps did not end in time; they are killed and run again at the next start")
             if drain and timeout is None:
                 deadline = self._clock.monotonic() + patience
             self._to_supervisor(StandDown())
-            self._ask_end(Halt(Future()), self._left(deadline))
+            self._ask_end(Halt, self._left(deadline))
             self._close(ManagerStopped("the manager was stopped"), self._left(deadline) if idle else _NOW)
             for actor in (self._supervisor, self._manager):
                 if actor is not None:
                     with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
                         actor.stop(timeout=self._left(deadline, 1.0))
 
-    def _ask_end(self, message: Drain | Halt, timeout: float | None) -> bool:
+    def _ask_end(self, message: type[Drain | Halt], timeout: float | None) -> bool:
         """Tell the manager to drain or to halt, and wait for it; one that is not there needs neither."""
         if self._manager is None or not self._manager.is_alive():
             return True
         try:
-            self._replies.add(message.future)
-            self._to_manager(message)
-            message.future.result(timeout)
+            self._asked(self._to_manager, message).result(timeout)
         except (TimeoutError, ActorprocError):
             return False
         return True
@@ -293,6 +290,13 @@ class EngineTree:
             with contextlib.suppress(pykka.ActorDeadError):
                 actor.tell(message)
 
+    def _asked(self, tell: Callable[[_M], None], make: Callable[[Future[_T]], _M]) -> Future[_T]:
+        """Send a message with a future in it; the future of the answer, which a stop fails."""
+        future: Future[_T] = Future()
+        self._replies.add(future)
+        tell(make(future))
+        return future
+
     # ------------------------------------------------------------ verbs, any thread
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
@@ -312,19 +316,7 @@ class EngineTree:
 
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
         """A future of the procedure's end, shared by all who wait for it at the same time."""
-        with self._watching:
-            future = self._watched.get(id)
-            if future is not None:
-                return future
-            future = self._watched[id] = Future()
-        future.add_done_callback(lambda _: self._watched.pop(id, None))
-        try:
-            self._replies.add(future)
-        except ActorprocError as error:
-            fail_future(future, error)
-            raise
-        self._to_manager(Watch(id, future))
-        return future
+        return self._ends.of(id, lambda: self._asked(self._to_manager, lambda future: Watch(id, future)))
 
     def register(self, definition: Definition) -> None:
         """Make a type known, before whatever the same thread says next."""
@@ -332,10 +324,7 @@ class EngineTree:
 
     def open_gate(self) -> None:
         """Hand out steps, after a start with the gate closed; returns when that is so."""
-        future: Future[None] = Future()
-        self._replies.add(future)
-        self._to_manager(OpenGate(future))
-        future.result()
+        self._asked(self._to_manager, OpenGate).result()
 
     def learn(self, definition: Definition) -> None:
         """Make a client's class known, before whatever the same thread says next; this program's own classes stay."""
@@ -343,10 +332,7 @@ class EngineTree:
 
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
         """The live view of these heads."""
-        future: Future[tuple[Described, ...]] = Future()
-        self._replies.add(future)
-        self._to_manager(Describe(records, future))
-        return future.result()
+        return self._asked(self._to_manager, lambda future: Describe(records, future)).result()
 
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
         """Tell a subscription what changes from now on; returns the call that ends that, for any thread.
@@ -363,11 +349,8 @@ class EngineTree:
 
         self._replies.add(open_)
         open_.add_done_callback(over)
-        begun: Future[None] = Future()
-        self._replies.add(begun)
-        self._to_manager(Subscribe(subscription, since, begun))
         try:
-            begun.result()
+            self._asked(self._to_manager, lambda begun: Subscribe(subscription, since, begun)).result()
         except BaseException:
             settle_future(open_, None)
             raise
@@ -375,30 +358,21 @@ class EngineTree:
 
     def metrics(self) -> ManagerMetrics:
         """The manager's counters."""
-        future: Future[ManagerMetrics] = Future()
-        self._replies.add(future)
-        self._to_manager(TakeMetrics(future))
-        return future.result()
+        return self._asked(self._to_manager, TakeMetrics).result()
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue."""
-        future: Future[list[LockWaiter]] = Future()
-        self._replies.add(future)
-        self._to_manager(ListWaiters(future))
-        return future.result()
+        return self._asked(self._to_manager, ListWaiters).result()
 
     def dangling_locks(self) -> list[tuple[LockRecord, str]]:
         """Stored locks that nobody will give up or that memory does not know so, with the reason."""
-        future: Future[list[tuple[LockRecord, str]]] = Future()
-        self._replies.add(future)
-        self._to_manager(FindDangling(future))
-        return future.result()
+        return self._asked(self._to_manager, FindDangling).result()
 
     def compact(self) -> CompactionReport:
         """Compact the store between two commits, and wait for it."""
         answer: Future[CompactionReport] = Future()
         self._replies.add(answer)
-        self._persister.compact().add_done_callback(lambda done: _pass_on(done, answer))
+        self._persister.compact().add_done_callback(partial(pass_on, answer))
         return answer.result()
 
     def manager_status(self) -> ManagerStatus | None:
@@ -411,11 +385,8 @@ class EngineTree:
         return self._report(self._to_supervisor) or ()
 
     def _report(self, tell: Callable[[Report], None]) -> Any:
-        future: Future[Any] = Future()
         try:
-            self._replies.add(future)
-            tell(Report(future))
-            return future.result(_ANSWER)
+            return self._asked(tell, Report).result(_ANSWER)
         except (TimeoutError, ActorprocError):
             return None
 
@@ -427,12 +398,3 @@ class EngineTree:
     def closed(self) -> bool:
         """It has been stopped, by us or by the host."""
         return self._closed.is_set()
-
-
-def _pass_on(done: Future[Any], answer: Future[Any]) -> None:
-    """Settle the caller's future, which a stop may have failed meanwhile."""
-    error = done.exception()
-    if error is not None:
-        fail_future(answer, error)
-    else:
-        settle_future(answer, done.result())

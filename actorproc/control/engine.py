@@ -18,6 +18,7 @@ import msgspec
 
 from actorproc.actors.courier import Courier
 from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
+from actorproc.actors.replies import SharedEnds, pass_on
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
 from actorproc.control.channel import Channel
@@ -97,8 +98,7 @@ class RemoteEngine:
         self._courier = Courier()
         self._opening = threading.Lock()
         self._store: RemoteStore | None = None
-        self._watching = threading.Lock()
-        self._watched: dict[str, Future[Ending]] = {}
+        self._ends = SharedEnds()
         self.pool = RemotePool(self._channel)
         self.failure: ActorprocError | None = None
         self.closed = False
@@ -152,17 +152,12 @@ class RemoteEngine:
     # ------------------------------------------------------------ ends
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
         """A future of the procedure's end, over restarts of the manager."""
-        with self._watching:
-            future = self._watched.get(id)
-            if future is None:
-                future = self._watched[id] = self._channel.call("end_of", id, encode(id), Ending).future
-                future.add_done_callback(lambda _: self._watched.pop(id, None))
-            return future
+        return self._ends.of(id, lambda: self._channel.call("end_of", id, encode(id), Ending).future)
 
     def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
         """Have each of these futures told the end of its procedure."""
         for id_, future in ends:
-            self.watch(id_).add_done_callback(partial(_pass_on, future))
+            self.watch(id_).add_done_callback(partial(pass_on, future))
 
     # ------------------------------------------------------------ streams
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
@@ -251,13 +246,3 @@ class RemoteEngine:
 def _ask(channel: Channel, name: str, *arguments: object) -> Any:
     method = METHODS[name]
     return channel.call("call", name, encode(arguments), method.gives, repeatable=method.repeatable).future.result()
-
-
-def _pass_on(wanted: Future[Ending], found: Future[Ending]) -> None:
-    if wanted.done():
-        return
-    error = found.exception()
-    if error is not None:
-        wanted.set_exception(error)
-    else:
-        wanted.set_result(found.result())
