@@ -78,8 +78,7 @@ class EngineActor(pykka.ThreadingActor):
             self.manager = ProcedureManager(manager, **options)
         self._supervisor = supervisor
         self._stop_timeout = stop_timeout if stop_timeout is not None else self.manager._config.stop_timeout
-        self._hosts_on_fatal = self.manager._on_fatal
-        self.manager._on_fatal = self._on_fatal
+        self.manager._at_failure(self._on_fatal)
 
     # ------------------------------------------------------------ what a proxy offers
     def submit(self, procedure: Procedure, *args: Any, **options: Any) -> ProcedureHandle:
@@ -145,8 +144,6 @@ class EngineActor(pykka.ThreadingActor):
     def _on_fatal(self, error: ActorprocError) -> None:
         with contextlib.suppress(pykka.ActorDeadError):
             self.actor_ref.tell(_Fatal(error))
-        if self._hosts_on_fatal is not None:
-            self._hosts_on_fatal(error)
 
     def _tell_supervisor(self, error: BaseException) -> None:
         supervisor = self._supervisor

@@ -91,7 +91,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._config = config if config is not None else Config()
         self._environment = environment
         self._preload = tuple(preload)
-        self._on_fatal = on_fatal
+        self._on_fatal = [on_fatal] if on_fatal is not None else []
         self._on_event = on_event
         self._durability = durability
         self._clock = clock if clock is not None else SystemClock()
@@ -124,7 +124,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
                 max_slots=self._max_slots,
                 config=self._config,
                 clock=self._clock,
-                on_fatal=self._on_fatal,
+                on_fatal=self._tell_failure,
                 on_event=self._on_event,
                 gated=gated,
             )
@@ -146,6 +146,17 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise
         tree.at_close.append(server.close)
+
+    def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
+        """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""
+        self._on_fatal.insert(0, listener)
+
+    def _tell_failure(self, error: ActorprocError) -> None:
+        for listener in tuple(self._on_fatal):
+            try:
+                listener(error)
+            except Exception:
+                logger.exception("on_fatal raised")
 
     def _make_pool(self, epoch: int) -> WorkerPool:
         environment = self._environment

@@ -97,7 +97,7 @@ class EngineTree:
         max_slots: int,
         config: Config,
         clock: Clock,
-        on_fatal: Callable[[ActorprocError], None] | None = None,
+        on_fatal: Callable[[ActorprocError], None],
         on_event: Callable[[ProcedureEvent], object] | None = None,
         gated: bool = False,
     ) -> None:
@@ -263,11 +263,7 @@ class EngineTree:
             if close:
                 self._to_supervisor(StandDown())
                 self.pool.close(_NOW)
-            if self._on_fatal is not None:
-                try:
-                    self._on_fatal(error)
-                except Exception:
-                    logger.exception("on_fatal raised")
+            self._on_fatal(error)
 
         threading.Thread(target=tell, name="actorproc-fatal", daemon=True).start()
 

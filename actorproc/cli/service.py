@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from actorproc.cli.notify import Notifier
-from actorproc.errors import ActorprocError, EngineError
+from actorproc.errors import EngineError
 from actorproc.info import Health
 from actorproc.manager import ProcedureManager
 
@@ -55,16 +55,9 @@ def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float)
 
 def _watch(manager: ProcedureManager, notifier: Notifier, asked: queue.SimpleQueue[int | None]) -> str | None:
     """Wait for a signal; or why the engine is beyond help."""
-    hosts_on_fatal = manager._on_fatal
+    manager._at_failure(lambda _: asked.put(None))
     tree = manager._tree
     assert tree is not None
-
-    def on_fatal(error: ActorprocError) -> None:
-        asked.put(None)
-        if hosts_on_fatal is not None:
-            hosts_on_fatal(error)
-
-    tree._on_fatal = on_fatal
     beat = notifier.watchdog_seconds
     # Twice as often as it must be, as systemd recommends.
     pause = min(_LOOK_EVERY, beat / 2) if beat is not None else _LOOK_EVERY
