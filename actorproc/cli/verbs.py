@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from actorproc.cli.common import REFUSED, globals_for, open_client, open_reader
 from actorproc.cli.filters import seconds
@@ -31,115 +33,107 @@ __all__ = [
 ]
 
 _Commands = Any
+_Act: TypeAlias = "Callable[[argparse.Namespace, ProcedureClient, str], str]"
+"""Does it to one procedure, and says in words what came of it."""
+
+
+def _add(
+    commands: _Commands,
+    verb: str,
+    act: _Act,
+    *,
+    roots: bool = False,
+    whole: bool = False,
+    reason: bool = True,
+    **says: str,
+) -> argparse.ArgumentParser:
+    """Add a verb that is done to the selected procedures, one by one; with `whole` to the whole manager too."""
+    parser: argparse.ArgumentParser = commands.add_parser(verb, **says)
+    add_selection(parser, reason=reason)
+    if whole:
+        parser.add_argument("--manager", action="store_true", help="the whole manager, in place of ids")
+
+    def run(options: argparse.Namespace) -> int:
+        if whole and options.manager:
+            return _whole(options, verb)
+        return apply(options, verb, partial(act, options), roots=roots)
+
+    parser.set_defaults(run=run)
+    return parser
 
 
 def add_abort(commands: _Commands) -> None:
     """Add ``abort``."""
-    parser = commands.add_parser("abort", help="ask procedures to abort and roll back")
-    add_selection(parser)
+    parser = _add(commands, "abort", _abort, help="ask procedures to abort and roll back")
     parser.add_argument("--force", action="store_true", help="ask nobody, and kill the running step")
-    parser.set_defaults(run=_abort)
 
 
-def _abort(options: argparse.Namespace) -> int:
-    def act(client: ProcedureClient, name: str) -> str:
-        asked = client.abort(name, force=options.force, reason=options.reason)
-        return "asked to abort" if asked else "has ended already"
-
-    return apply(options, "abort", act)
+def _abort(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    asked = client.abort(name, force=options.force, reason=options.reason)
+    return "asked to abort" if asked else "has ended already"
 
 
 def add_retry(commands: _Commands) -> None:
     """Add ``retry``."""
-    parser = commands.add_parser("retry", help="open a new run of roots that ended FAILED")
-    add_selection(parser)
-    parser.set_defaults(run=_retry)
+    _add(commands, "retry", _retry, roots=True, help="open a new run of roots that ended FAILED")
 
 
-def _retry(options: argparse.Namespace) -> int:
-    def act(client: ProcedureClient, name: str) -> str:
-        client.retry(name, reason=options.reason)
-        return "runs again"
-
-    return apply(options, "retry", act, roots=True)
+def _retry(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    client.retry(name, reason=options.reason)
+    return "runs again"
 
 
 def add_rollback(commands: _Commands) -> None:
     """Add ``rollback``."""
-    parser = commands.add_parser("rollback", help="undo unfinished roots, as if they had failed")
-    add_selection(parser)
-    parser.set_defaults(run=_rollback)
+    _add(commands, "rollback", _rollback, roots=True, help="undo unfinished roots, as if they had failed")
 
 
-def _rollback(options: argparse.Namespace) -> int:
-    def act(client: ProcedureClient, name: str) -> str:
-        return "is rolled back" if client.rollback(name, reason=options.reason) else "was undone already"
-
-    return apply(options, "rollback", act, roots=True)
+def _rollback(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    return "is rolled back" if client.rollback(name, reason=options.reason) else "was undone already"
 
 
 def add_bypass(commands: _Commands) -> None:
     """Add ``bypass``."""
-    parser = commands.add_parser(
+    parser = _add(
+        commands,
         "bypass",
+        _bypass,
         help="end procedures as if they had succeeded (the last resort)",
         description="What they left half done stays half done: somebody has to see to it.",
     )
-    add_selection(parser)
     parser.add_argument("--children", action="store_true", help="all their descendants too")
     parser.add_argument("--ancestors", action="store_true", help="their ancestors too")
     parser.add_argument("--force", action="store_true", help="kill the running step")
-    parser.set_defaults(run=_bypass)
 
 
-def _bypass(options: argparse.Namespace) -> int:
-    def act(client: ProcedureClient, name: str) -> str:
-        done = client.bypass(
-            name,
-            children=options.children,
-            ancestors=options.ancestors,
-            force=options.force,
-            reason=options.reason,
-        )
-        return "bypassed" if done else "has ended already"
-
-    return apply(options, "bypass", act)
+def _bypass(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    done = client.bypass(
+        name,
+        children=options.children,
+        ancestors=options.ancestors,
+        force=options.force,
+        reason=options.reason,
+    )
+    return "bypassed" if done else "has ended already"
 
 
 def add_pause(commands: _Commands) -> None:
     """Add ``pause``."""
-    parser = commands.add_parser("pause", help="hand out no more steps of procedures, or of any (--manager)")
-    add_selection(parser)
-    parser.add_argument("--manager", action="store_true", help="the whole manager, in place of ids")
-    parser.set_defaults(run=_pause)
+    _add(commands, "pause", _pause, whole=True, help="hand out no more steps of procedures, or of any (--manager)")
 
 
-def _pause(options: argparse.Namespace) -> int:
-    if options.manager:
-        return _whole(options, "pause")
-
-    def act(client: ProcedureClient, name: str) -> str:
-        return "paused" if client.pause(name, reason=options.reason) else "has ended already"
-
-    return apply(options, "pause", act)
+def _pause(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    return "paused" if client.pause(name, reason=options.reason) else "has ended already"
 
 
 def add_resume(commands: _Commands) -> None:
     """Add ``resume``."""
-    parser = commands.add_parser("resume", help="lift the pause of procedures, or of the whole manager (--manager)")
-    add_selection(parser)
-    parser.add_argument("--manager", action="store_true", help="the whole manager, in place of ids")
-    parser.set_defaults(run=_resume)
+    says = "lift the pause of procedures, or of the whole manager (--manager)"
+    _add(commands, "resume", _resume, whole=True, help=says)
 
 
-def _resume(options: argparse.Namespace) -> int:
-    if options.manager:
-        return _whole(options, "resume")
-
-    def act(client: ProcedureClient, name: str) -> str:
-        return "goes on" if client.resume(name, reason=options.reason) else "was not paused itself"
-
-    return apply(options, "resume", act)
+def _resume(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    return "goes on" if client.resume(name, reason=options.reason) else "was not paused itself"
 
 
 def _whole(options: argparse.Namespace, verb: str) -> int:
@@ -158,36 +152,24 @@ def _whole(options: argparse.Namespace, verb: str) -> int:
 
 def add_ack(commands: _Commands) -> None:
     """Add ``ack``."""
-    parser = commands.add_parser("ack", help="say that the results of finished procedures were taken")
-    add_selection(parser, reason=False)
-    parser.set_defaults(run=_ack)
+    says = "say that the results of finished procedures were taken"
+    _add(commands, "ack", _ack, roots=True, reason=False, help=says)
 
 
-def _ack(options: argparse.Namespace) -> int:
-    def act(client: ProcedureClient, name: str) -> str:
-        return "acknowledged" if client.acknowledge(name) else "is not kept any more"
-
-    return apply(options, "ack", act, roots=True)
+def _ack(_: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    return "acknowledged" if client.acknowledge(name) else "is not kept any more"
 
 
 def add_delete(commands: _Commands) -> None:
     """Add ``delete``."""
-    parser = commands.add_parser("delete", help="remove finished roots and all that ran below them, now")
-    add_selection(parser)
+    says = "remove finished roots and all that ran below them, now"
+    parser = _add(commands, "delete", _delete, roots=True, help=says)
     parser.add_argument("--force", action="store_true", help="also those whose keys are poisoned; the keys stay so")
-    parser.set_defaults(run=_delete)
 
 
-def _delete(options: argparse.Namespace) -> int:
-    return apply(options, "delete", _deleting(options), roots=True)
-
-
-def _deleting(options: argparse.Namespace) -> Any:
-    def act(client: ProcedureClient, name: str) -> str:
-        gone = client.delete(name, options.reason, force=options.force)
-        return "deleted" if gone else "is not kept any more"
-
-    return act
+def _delete(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
+    gone = client.delete(name, options.reason, force=options.force)
+    return "deleted" if gone else "is not kept any more"
 
 
 def add_gc(commands: _Commands) -> None:
@@ -212,4 +194,4 @@ def _gc(options: argparse.Namespace) -> int:
         names = [name for name, state in reader.finished_roots(before) if state != "FAILED" or options.failed]
     if not options.dry_run and not confirmed(options, "delete", names):
         return REFUSED
-    return carry_out(options, "delete", names, _deleting(options))
+    return carry_out(options, "delete", names, partial(_delete, options))
