@@ -1,0 +1,85 @@
+"""What rows are made of besides numbers and text. As in rows, new fields go to the end, with a default."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Literal
+
+import msgspec
+
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.policies import LockKey
+from actorproc.model.states import ProcedureState
+
+__all__ = ["Admitted", "ErrorInfo", "ErrorKind", "Interrupted", "Leftover", "Wait"]
+
+ErrorKind = Literal[
+    "error",  # an exception of user code
+    "invalid-status",
+    "crash",
+    "timeout",
+    "wait-timeout",
+    "deadline",
+    "deadlock",
+    "aborted",
+    "child",  # a child failed and took its parent along
+    "cancelled",  # stopped because its tree failed
+    "poisoned",
+    "usage",  # the engine refused what the step asked for
+]
+Wait = Literal["all", "any", "each"]
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A failure as text: nothing here needs a class of the user to be shown."""
+
+    kind: ErrorKind
+    type_name: str
+    """Qualified name of the exception's class."""
+    message: str
+    traceback: str = ""
+    procedure: str = ""
+    """The procedure in which it happened."""
+    step: int = 0
+    pickled: bytes = b""
+    """The exception itself, signed, for classes that ask for it; never decoded by the engine."""
+    crash: CrashReport | None = None
+    """How the worker ended, when the step took it along or was killed for a limit."""
+
+
+class Admitted(IntFlag):
+    """What a procedure was let through."""
+
+    RUNNING = 1
+    """A root that counts as running (`Scheduling.max_running`)."""
+    SLOT = 2
+    """It holds a slot of each of its limit keys."""
+    STARTED = 4
+    """Its start was counted by the rates of its limit keys."""
+
+
+class Leftover(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something a rollback did not undo. ``str`` of it is a sentence."""
+
+    procedure: str
+    unit: str
+    """The Saga step or the state whose undo gave up; "": the whole procedure."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.procedure} {self.unit} ({self.reason})" if self.unit else f"{self.procedure} ({self.reason})"
+
+
+class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a procedure was about to do when its tree began to fail; a retry that goes forward takes it up again."""
+
+    state: ProcedureState
+    """`WAITING` or `WAITING_TIMEOUT`: it waited; `SUCCESS`: its last step ended when the tree failed already;
+    `RUNNABLE`: it waited for locks."""
+    event: str | None = None
+    due_at: float | None = None
+    step: int = 0
+    """With `SUCCESS`: the step to run again, from the record below; 0: it waited for its children to end."""
+    record: int = 0
+    keys: tuple[LockKey, ...] = ()
+    """Locks it was still waiting for, with those it held; empty: those it has are all."""
