@@ -43,6 +43,7 @@ from actorproc.actors.messages import (
     WatchEach,
 )
 from actorproc.actors.meters import Meters
+from actorproc.actors.outage import Outage
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
@@ -52,14 +53,9 @@ from actorproc.actors.timekeeper import Timekeeper
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
 from actorproc.errors import (
-    EngineError,
     InternalError,
     ManagerStopped,
     OutcomeUnknown,
-    StorageUnavailable,
-    StoreDamaged,
-    StoreFormat,
-    StoreInUse,
 )
 from actorproc.model.events import (
     AbortRequested,
@@ -99,6 +95,7 @@ class ManagerActor(QuickActor):
         self._pool = parts.pool
         self._replies = parts.replies
         self._waiters = Waiters()
+        self._outage = Outage(parts.clock)
         self._ledger = Ledger()
         self._types = TypeTable()
         self._meters = Meters()
@@ -190,7 +187,7 @@ class ManagerActor(QuickActor):
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
-            Wake: lambda _: self._time.wake(in_trouble=self._trouble is not None),
+            Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
             Watch: self._watch,
             WatchEach: self._watch_each,
             Subscribe: self._subscribe,
@@ -206,17 +203,13 @@ class ManagerActor(QuickActor):
             CommitFailed: self._commit_failed,
             Reopened: self._reopened,
             ReopenFailed: self._reopen_failed,
-            StorageTrouble: self._storage_trouble,
+            StorageTrouble: self._outage.go_on,
             OpenGate: self._open_gate,
             Report: self._report,
             WorkerLost: self._worker_lost,
             Drain: self._drain,
             Halt: self._halt,
         }
-        self._deferred: list[Watch | WorkerMessages | WorkerLost] = []
-        """What reads the store and came while it was in trouble."""
-        self._trouble: BaseException | None = None
-        self._trouble_since = 0.0
         self._draining: Future[None] | None = None
         self._halting: Future[None] | None = None
         self._over = False
@@ -231,7 +224,7 @@ class ManagerActor(QuickActor):
             self._routes[type(message)](message)
             if self._draining is not None or self._halting is not None:
                 self._check_end()
-            self._time.arm(in_trouble=self._trouble is not None)
+            self._time.arm(in_trouble=self._outage.lasts)
         except BaseException as error:  # noqa: BLE001 - Pykka would stop every actor of the host for some of these
             self._break(error)
 
@@ -254,27 +247,23 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ callers
     def _submitted(self, event: Submitted) -> None:
-        if self._trouble is not None:
-            self._replies.fail(event.reply, self._unavailable())
+        if self._outage.lasts:
+            self._replies.fail(event.reply, self._outage.refusal())
         else:
             self._ring.handle(event)
 
     def _keep(self, event: Acknowledged | DeleteRequested) -> None:
-        if self._trouble is not None:
-            self._replies.fail(event.reply, self._unavailable())
+        if self._outage.lasts:
+            self._replies.fail(event.reply, self._outage.refusal())
         else:
             self._sweeper.ask(event)
-
-    def _unavailable(self) -> StorageUnavailable:
-        msg = f"the store refuses writes at the moment and is retried: {self._trouble}; nothing acknowledged is lost"
-        return StorageUnavailable(msg)
 
     def _resized(self, event: Resized) -> None:
         self._ring.resize(event)
 
     def _watch(self, message: Watch) -> None:
-        if self._trouble is not None:
-            self._deferred.append(message)
+        if self._outage.lasts:
+            self._outage.defer(message)
         else:
             self._desk.watch(message)
 
@@ -300,13 +289,13 @@ class ManagerActor(QuickActor):
         settle_future(message.future, self._ring.core.lock_waiters())
 
     def _find_dangling(self, message: FindDangling) -> None:
-        if self._trouble is not None:
-            fail_future(message.future, self._unavailable())
+        if self._outage.lasts:
+            fail_future(message.future, self._outage.refusal())
         else:
             self._desk.find_dangling(message)
 
     def _report(self, message: Report) -> None:
-        settle_future(message.future, self._desk.status(self._trouble, self._trouble_since))
+        settle_future(message.future, self._desk.status(self._outage.error, self._outage.since))
 
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)
@@ -318,13 +307,13 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ workers
     def _worker_messages(self, message: WorkerMessages) -> None:
-        if self._trouble is None:
+        if not self._outage.lasts:
             for one in message.messages:
                 self._floor.hear(message.worker, one)
             return
         for one in message.messages:
             self._floor.heard_in_trouble(one)
-        self._deferred.append(message)
+        self._outage.defer(message)
 
     def _worker_died(self, message: WorkerDied) -> None:
         lost = self._floor.died(message)
@@ -333,8 +322,8 @@ class ManagerActor(QuickActor):
 
     def _worker_lost(self, event: WorkerLost) -> None:
         """Handle a death after everything its worker answered, also when those answers had to be deferred."""
-        if self._trouble is not None:
-            self._deferred.append(event)
+        if self._outage.lasts:
+            self._outage.defer(event)
         else:
             self._ring.handle(event)
 
@@ -347,25 +336,16 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ storage trouble
     def _commit_failed(self, message: CommitFailed) -> None:
-        _raise_if_final(message.error)
-        logger.error("a commit failed; actorproc hands out no steps and retries: %s", message.error)
-        self._trouble = message.error
-        self._trouble_since = self._clock.monotonic()
+        self._outage.begin(message)
         self._ring.failed(message.batch)
-
-    def _storage_trouble(self, message: StorageTrouble) -> None:
-        logger.warning("the store is still not available: %s", message.error)
-        self._trouble = message.error
 
     def _reopen_failed(self, message: ReopenFailed) -> None:
         if not isinstance(message.error, ManagerStopped):
             raise message.error
 
     def _reopened(self, message: Reopened) -> None:
-        logger.warning("the store works again after %.1f s", self._clock.monotonic() - self._trouble_since)
-        self._trouble = None
+        deferred = self._outage.end()
         self._ring.reopened(message.snapshot)
-        deferred, self._deferred = self._deferred, []
         for late in deferred:
             self._routes[type(late)](late)
 
@@ -387,22 +367,16 @@ class ManagerActor(QuickActor):
         if self._draining is not None and self._ring.idle and not self._ledger.busy():
             settle_future(self._draining, None)
             self._draining = None
-        if self._halting is None or not (self._ring.idle or self._trouble is not None):
+        if self._halting is None or not (self._ring.idle or self._outage.lasts):
             return
         unsure, later = self._ring.unanswered()
         for reply in unsure:
             msg = "the manager stopped while the store refused writes; ask again by id whether it was submitted"
             self._replies.fail(reply, OutcomeUnknown(msg))
         for reply in later:
-            self._replies.fail(reply, self._unavailable())
+            self._replies.fail(reply, self._outage.refusal())
         self._over = True
         settle_future(self._halting, None)
-
-
-def _raise_if_final(error: Exception) -> None:
-    """Another owner, a replaced or damaged store, or a bug: retrying cannot help."""
-    if not isinstance(error, EngineError) or isinstance(error, StoreInUse | StoreFormat | StoreDamaged):
-        raise error
 
 
 def _tell(actor: pykka.ActorRef[Any], message: object) -> None:

@@ -1,0 +1,65 @@
+"""The time in which the store refuses writes: why, since when, and what has to wait for its end."""
+
+from __future__ import annotations
+
+import logging
+
+from actorproc.actors.clock import Clock
+from actorproc.actors.messages import CommitFailed, StorageTrouble, Watch
+from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
+from actorproc.model.events import WorkerLost
+from actorproc.workers.base import WorkerMessages
+
+__all__ = ["Outage"]
+
+logger = logging.getLogger("actorproc")
+
+
+class Outage:
+    """Begins with a failed commit, and ends when the store was opened again. Used by the manager's thread only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deferred: list[Watch | WorkerMessages | WorkerLost] = []
+        self.lasts = False
+        self.error: Exception | None = None
+        """What the store said last."""
+        self.since = 0.0
+        """Monotonic seconds."""
+
+    def begin(self, message: CommitFailed) -> None:
+        """A commit failed. Raises its error when retrying cannot help."""
+        _raise_if_final(message.error)
+        logger.error("a commit failed; actorproc hands out no steps and retries: %s", message.error)
+        self.lasts = True
+        self.error = message.error
+        self.since = self._clock.monotonic()
+
+    def go_on(self, message: StorageTrouble) -> None:
+        """The store could not be opened again yet."""
+        logger.warning("the store is still not available: %s", message.error)
+        self.lasts = True
+        self.error = message.error
+
+    def end(self) -> list[Watch | WorkerMessages | WorkerLost]:
+        """The store works again; what waited for that, in order."""
+        logger.warning("the store works again after %.1f s", self._clock.monotonic() - self.since)
+        self.lasts = False
+        self.error = None
+        deferred, self._deferred = self._deferred, []
+        return deferred
+
+    def defer(self, message: Watch | WorkerMessages | WorkerLost) -> None:
+        """Keep what reads the store until it can be read."""
+        self._deferred.append(message)
+
+    def refusal(self) -> StorageUnavailable:
+        """What a caller is told meanwhile."""
+        msg = f"the store refuses writes at the moment and is retried: {self.error}; nothing acknowledged is lost"
+        return StorageUnavailable(msg)
+
+
+def _raise_if_final(error: Exception) -> None:
+    """Another owner, a replaced or damaged store, or a bug: retrying cannot help."""
+    if not isinstance(error, EngineError) or isinstance(error, StoreInUse | StoreFormat | StoreDamaged):
+        raise error
