@@ -6,21 +6,17 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Literal, Self, TypeVar
 
 import lmdb
 
 from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
 from actorproc.model.ids import new_id
-from actorproc.model.reports import BackupReport, CompactionReport, StoreSize
+from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.writes import Write
 from actorproc.store import codec
-from actorproc.store.backup import back_up
 from actorproc.store.compaction import (
     WORTH_WHILE,
     Stopwatch,
@@ -41,99 +37,27 @@ from actorproc.store.directory import (
     sync_names,
 )
 from actorproc.store.environment import (
-    Databases,
     Snapshot,
     open_databases,
     open_environment,
     refuse_fork,
     translated,
 )
-from actorproc.store.gate import Gate
-from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, rows_of
 from actorproc.store.neighbours import Neighbours
+from actorproc.store.open_store import OpenStore
 from actorproc.store.owner import Owner, OwnerLock, owner_of
-from actorproc.store.reading import RecordReader
 from actorproc.store.tables import Table
+from actorproc.store.transaction import Txn, apply_rows, check_format, read_meta
 
 __all__ = ["Durability", "LmdbReader", "LmdbStore"]
 
 Durability = Literal["power", "process"]
 
 _T = TypeVar("_T")
-_Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
 
-class _OpenStore(RecordReader):
-    """What the owner and a mere reader have in common: snapshots of an open environment."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
-        self._gate = Gate()
-        self._pid = os.getpid()
-        self._env: lmdb.Environment | None = None
-        self._databases: Databases = {}
-        self._copying = threading.Lock()
-        """Held while the data file is copied, for a backup or to be compacted."""
-
-    def _view(self) -> Snapshot:
-        refuse_fork(self.path, self._pid)
-        while True:
-            self._gate.enter()
-            try:
-                env = self._opened()
-                return Snapshot(env.begin(), self._databases, self._gate.leave, self.path)
-            except lmdb.MapResizedError:
-                self._gate.leave()
-                with self._gate.alone():
-                    env.set_mapsize(0)  # adopt the size to which the owner has grown it
-            except lmdb.Error as error:
-                self._gate.leave()
-                raise translated(error, f"reading the store {self.path}") from error
-            except BaseException:
-                self._gate.leave()
-                raise
-
-    def size(self) -> StoreSize:
-        """How large the file is, and how much of it is used."""
-        with self._view() as rows:
-            counted = StoreSize(0, rows.used_bytes(), rows.count(Table.PROCEDURES), rows.count(Table.STEPS))
-        try:
-            return replace(counted, file=(self.path / DATA_FILE).stat().st_size)
-        except OSError as error:
-            raise StorageUnavailable(f"cannot look at {self.path / DATA_FILE}: {error.strerror}") from error
-
-    def _opened(self) -> lmdb.Environment:
-        if self._env is None:
-            raise self._not_open()
-        return self._env
-
-    def _not_open(self) -> EngineError:
-        return EngineError(f"the store {self.path} is not open")
-
-    def _close_environment(self) -> None:
-        if self._env is not None:
-            with self._gate.alone():
-                self._env.close()
-                self._env = None
-
-    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Copy the last commit into a new directory, a store of its own. See `ProcedureStore.backup`.
-
-        One copy is made at a time. Only a map that must grow, and a commit that fails, wait for the copy.
-        """
-        refuse_fork(self.path, self._pid)
-        with self._copying:
-            self._gate.enter()
-            try:
-                return back_up(self._opened(), self.path, Path(path).absolute(), source_id=self._source_id)
-            finally:
-                self._gate.leave()
-
-    def _source_id(self, databases: Databases, txn: _Txn) -> str:
-        return str(_meta(txn, databases, STORE_ID))
-
-
-class LmdbStore(_OpenStore):
+class LmdbStore(OpenStore):
     """`ProcedureStore` in a directory of the local file system.
 
     `durability` "power": every commit is on the disk before it returns. "process": it survives any kill of
@@ -195,10 +119,10 @@ class LmdbStore(_OpenStore):
         databases = self._databases
         expected = codec.encode(Table.META, EPOCH, epoch)
 
-        def work(txn: _Txn) -> None:
+        def work(txn: Txn) -> None:
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
                 raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
-            _apply(txn, databases, rows)
+            apply_rows(txn, databases, rows)
 
         self._transact(work)
 
@@ -276,36 +200,36 @@ class LmdbStore(_OpenStore):
             return EngineError(f"the store {self.path} is not open: own() it first")
         return StorageUnavailable(f"the store {self.path} is being opened again after a failed commit; try again")
 
-    def _claim(self, txn: _Txn) -> tuple[int, str]:
+    def _claim(self, txn: Txn) -> tuple[int, str]:
         """Check that this is our store and of our format, or make it; return the new epoch and the store's id."""
         env = self._opened()
         names = txn.stat()["entries"]
         if names:
-            _check_format(env, txn, self.path)
+            check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
         if not names:
             for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)
-        epoch = int(_meta(txn, databases, EPOCH)) + 1
+        epoch = int(read_meta(txn, databases, EPOCH)) + 1
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=meta)
         txn.put(BATCH, codec.encode(Table.META, BATCH, 0), db=meta)
-        return epoch, str(_meta(txn, databases, STORE_ID))
+        return epoch, str(read_meta(txn, databases, STORE_ID))
 
-    def _reclaim(self, txn: _Txn) -> None:
+    def _reclaim(self, txn: Txn) -> None:
         """Check that it is the same store, still ours, and write something, so that the commit is a real one."""
         env = self._opened()
-        _check_format(env, txn, self.path)
+        check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=False)
-        found = str(_meta(txn, databases, STORE_ID))
+        found = str(read_meta(txn, databases, STORE_ID))
         if found != self._id:
             raise StoreFormat(f"the store {self.path} was replaced by another one while it was open (id {found})")
-        epoch = int(_meta(txn, databases, EPOCH))
+        epoch = int(read_meta(txn, databases, EPOCH))
         if epoch != self._epoch:
             raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
-    def _transact(self, work: Callable[[_Txn], _T]) -> _T:
+    def _transact(self, work: Callable[[Txn], _T]) -> _T:
         """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full."""
         refuse_fork(self.path, self._pid)
         while True:
@@ -335,7 +259,7 @@ class LmdbStore(_OpenStore):
             raise translated(error, f"growing the map of {self.path} to {self._map_size} bytes") from error
 
 
-class LmdbReader(_OpenStore):
+class LmdbReader(OpenStore):
     """The reading methods of a store, for other processes than its owner's. A context manager.
 
     Takes no owner lock. In the owner's own process it looks through the owner's environment, and a second reader in a
@@ -371,7 +295,7 @@ class LmdbReader(_OpenStore):
         other = self._other()
         return super().backup(path) if other is None else other.backup(path)
 
-    def _other(self) -> _OpenStore | None:
+    def _other(self) -> OpenStore | None:
         """Through whom this one reads: the owner in this process, or a reader that was here first."""
         if self._closed:
             return None
@@ -410,7 +334,7 @@ class LmdbReader(_OpenStore):
         env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
         try:
             with env.begin() as txn:
-                _check_format(env, txn, self.path)
+                check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
         except lmdb.Error as error:
             env.close()
@@ -445,52 +369,3 @@ class LmdbReader(_OpenStore):
 
 
 _here: Neighbours[LmdbStore, LmdbReader] = Neighbours()
-
-
-def _check_format(env: lmdb.Environment, txn: _Txn, path: Path) -> None:
-    """Raise `StoreFormat` unless this environment is a store of the format known here."""
-    try:
-        meta = env.open_db(Table.META.label.encode(), txn=txn, create=False)
-        value = txn.get(FORMAT_KEY, db=meta)
-    except (lmdb.NotFoundError, lmdb.IncompatibleError):
-        value = None
-    if value is None:
-        raise StoreFormat(
-            f"{path / DATA_FILE} is an LMDB file, but no actorproc store; it was not changed. Give another directory"
-        )
-    found = codec.decode(Table.META, FORMAT_KEY, value)
-    if found != FORMAT:
-        raise StoreFormat(
-            f"the store {path} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
-            "Open it with the actorproc that wrote it, or a later one"
-        )
-
-
-def _meta(txn: _Txn, databases: Databases, key: bytes) -> int | str:
-    value = txn.get(key, db=databases[Table.META])
-    if value is None:
-        raise codec.damaged(Table.META, key, "the row is missing")
-    found: int | str = codec.decode(Table.META, key, value)
-    return found
-
-
-def _apply(txn: _Txn, databases: Databases, rows: Sequence[Row]) -> None:
-    for table, key, value in rows:
-        db = databases[table]
-        if type(value) is bytes:
-            txn.put(key, value, db=db)
-        elif value is None:
-            txn.delete(key, db=db)
-        elif isinstance(value, int):
-            raised = codec.raised(table, key, txn.get(key, db=db), value)
-            if raised is not None:
-                txn.put(key, raised, db=db)
-        else:
-            _sweep(txn, db, key)
-
-
-def _sweep(txn: _Txn, db: lmdb._Database, prefix: bytes) -> None:
-    with txn.cursor(db) as cursor:
-        found = cursor.set_range(prefix)
-        while found and cursor.key().startswith(prefix):
-            found = cursor.delete()

@@ -1,0 +1,93 @@
+"""What the owner of a store and a mere reader have in common: snapshots of an open environment."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import lmdb
+
+from actorproc.errors import EngineError, StorageUnavailable
+from actorproc.model.reports import BackupReport, StoreSize
+from actorproc.store.backup import back_up
+from actorproc.store.directory import DATA_FILE
+from actorproc.store.environment import Databases, Snapshot, refuse_fork, translated
+from actorproc.store.gate import Gate
+from actorproc.store.layout import STORE_ID
+from actorproc.store.reading import RecordReader
+from actorproc.store.tables import Table
+from actorproc.store.transaction import Txn, read_meta
+
+__all__ = ["OpenStore"]
+
+
+class OpenStore(RecordReader):
+    """What the owner and a mere reader have in common: snapshots of an open environment."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._gate = Gate()
+        self._pid = os.getpid()
+        self._env: lmdb.Environment | None = None
+        self._databases: Databases = {}
+        self._copying = threading.Lock()
+        """Held while the data file is copied, for a backup or to be compacted."""
+
+    def _view(self) -> Snapshot:
+        refuse_fork(self.path, self._pid)
+        while True:
+            self._gate.enter()
+            try:
+                env = self._opened()
+                return Snapshot(env.begin(), self._databases, self._gate.leave, self.path)
+            except lmdb.MapResizedError:
+                self._gate.leave()
+                with self._gate.alone():
+                    env.set_mapsize(0)  # adopt the size to which the owner has grown it
+            except lmdb.Error as error:
+                self._gate.leave()
+                raise translated(error, f"reading the store {self.path}") from error
+            except BaseException:
+                self._gate.leave()
+                raise
+
+    def size(self) -> StoreSize:
+        """How large the file is, and how much of it is used."""
+        with self._view() as rows:
+            counted = StoreSize(0, rows.used_bytes(), rows.count(Table.PROCEDURES), rows.count(Table.STEPS))
+        try:
+            return replace(counted, file=(self.path / DATA_FILE).stat().st_size)
+        except OSError as error:
+            raise StorageUnavailable(f"cannot look at {self.path / DATA_FILE}: {error.strerror}") from error
+
+    def _opened(self) -> lmdb.Environment:
+        if self._env is None:
+            raise self._not_open()
+        return self._env
+
+    def _not_open(self) -> EngineError:
+        return EngineError(f"the store {self.path} is not open")
+
+    def _close_environment(self) -> None:
+        if self._env is not None:
+            with self._gate.alone():
+                self._env.close()
+                self._env = None
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the last commit into a new directory, a store of its own. See `ProcedureStore.backup`.
+
+        One copy is made at a time. Only a map that must grow, and a commit that fails, wait for the copy.
+        """
+        refuse_fork(self.path, self._pid)
+        with self._copying:
+            self._gate.enter()
+            try:
+                return back_up(self._opened(), self.path, Path(path).absolute(), source_id=self._source_id)
+            finally:
+                self._gate.leave()
+
+    def _source_id(self, databases: Databases, txn: Txn) -> str:
+        return str(read_meta(txn, databases, STORE_ID))

@@ -1,0 +1,71 @@
+"""What is done to rows inside one LMDB transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import lmdb
+
+from actorproc.errors import StoreFormat
+from actorproc.store import codec
+from actorproc.store.directory import DATA_FILE
+from actorproc.store.environment import Databases
+from actorproc.store.layout import FORMAT, FORMAT_KEY, Row
+from actorproc.store.tables import Table
+
+__all__ = ["Txn", "apply_rows", "check_format", "read_meta"]
+
+Txn: TypeAlias = "lmdb.Transaction[bytes]"
+
+
+def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:
+    """Raise `StoreFormat` unless this environment is a store of the format known here."""
+    try:
+        meta = env.open_db(Table.META.label.encode(), txn=txn, create=False)
+        value = txn.get(FORMAT_KEY, db=meta)
+    except (lmdb.NotFoundError, lmdb.IncompatibleError):
+        value = None
+    if value is None:
+        raise StoreFormat(
+            f"{path / DATA_FILE} is an LMDB file, but no actorproc store; it was not changed. Give another directory"
+        )
+    found = codec.decode(Table.META, FORMAT_KEY, value)
+    if found != FORMAT:
+        raise StoreFormat(
+            f"the store {path} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
+            "Open it with the actorproc that wrote it, or a later one"
+        )
+
+
+def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:
+    """One row about the store itself; raises `StoreDamaged` when it is missing."""
+    value = txn.get(key, db=databases[Table.META])
+    if value is None:
+        raise codec.damaged(Table.META, key, "the row is missing")
+    found: int | str = codec.decode(Table.META, key, value)
+    return found
+
+
+def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
+    """Change rows in the order given: bytes are put, None deletes, a number raises, `SWEEP` clears below a key."""
+    for table, key, value in rows:
+        db = databases[table]
+        if type(value) is bytes:
+            txn.put(key, value, db=db)
+        elif value is None:
+            txn.delete(key, db=db)
+        elif isinstance(value, int):
+            raised = codec.raised(table, key, txn.get(key, db=db), value)
+            if raised is not None:
+                txn.put(key, raised, db=db)
+        else:
+            _sweep(txn, db, key)
+
+
+def _sweep(txn: Txn, db: lmdb._Database, prefix: bytes) -> None:
+    with txn.cursor(db) as cursor:
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            found = cursor.delete()
