@@ -5,29 +5,15 @@ from __future__ import annotations
 import os
 import queue
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import pykka
 import pytest
 
-from actorproc import Config, ManagerStopped, Procedure, ProcedureAborted, ProcedureManager, Status, StoreInUse
+from actorproc import Config, ManagerStopped, ProcedureAborted, ProcedureManager, StoreInUse
 from actorproc.embedding import EngineActor, EngineFailed
+from tests.kit.procedures import Nap, Waits
 
 pytestmark = pytest.mark.processes
-
-
-@dataclass
-class Nap(Procedure):
-    seconds: float = 0.0
-    marker: str = ""
-
-    def execute(self, ctx):
-        if self.marker:
-            with Path(self.marker).open("a") as file:
-                file.write(f"{os.getpid()}\n")
-        time.sleep(self.seconds)
-        return Status.done("rested")
 
 
 class Supervisor(pykka.ThreadingActor):
@@ -152,17 +138,6 @@ def test_stop_all_of_the_host_closes_the_engine_and_its_actor(tmp_path, until):
 def test_a_ready_manager_takes_no_options(tmp_path):
     with pytest.raises(TypeError, match="workers"):
         EngineActor.start(ProcedureManager(tmp_path / "state"), workers=2)
-
-
-@dataclass
-class Waits(Procedure):
-    heard: bool = False
-
-    def execute(self, ctx):
-        if self.heard:
-            return Status.done(ctx.event)
-        self.heard = True
-        return Status.wait("word")
 
 
 def test_the_other_verbs_of_a_proxy_reach_the_engine_too(tmp_path):

@@ -20,21 +20,9 @@ from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
 from actorproc.manager import ProcedureManager
 from actorproc.store.memory import MemoryStore
+from tests.kit.procedures import Nap
 
 pytestmark = pytest.mark.processes
-
-
-@dataclass
-class Nap(Procedure):
-    seconds: float = 0.0
-    marker: str = ""
-
-    def execute(self, ctx):
-        if self.marker:
-            with Path(self.marker).open("a") as file:
-                file.write(f"{os.getpid()}\n")
-        time.sleep(self.seconds)
-        return Status.done("rested")
 
 
 @dataclass

@@ -11,19 +11,9 @@ import pytest
 
 from actorproc import LockKey, Phase, Procedure, RetryLater, RetryPolicy, Status, UnknownProcedure
 from actorproc.manager import ProcedureManager
+from tests.kit.procedures import Waits
 
 pytestmark = pytest.mark.processes
-
-
-@dataclass
-class Waits(Procedure):
-    asked: bool = False
-
-    def execute(self, ctx):
-        if not self.asked:
-            self.asked = True
-            return Status.wait("word")
-        return Status.done(ctx.event)
 
 
 @dataclass

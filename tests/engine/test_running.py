@@ -22,6 +22,7 @@ from actorproc.errors import (
 )
 from actorproc.manager import ProcedureManager
 from actorproc.model.states import Phase, ProcedureState
+from tests.kit.procedures import Waits
 
 pytestmark = pytest.mark.processes
 
@@ -78,17 +79,6 @@ class Breaks(Procedure):
 
     def rollback(self, ctx):
         return None
-
-
-@dataclass
-class WaitsForWord(Procedure):
-    asked: bool = False
-
-    def execute(self, ctx):
-        if not self.asked:
-            self.asked = True
-            return Status.wait("word")
-        return Status.done(ctx.event)
 
 
 @procedure
@@ -181,7 +171,7 @@ def test_info_says_who_submitted_what(open_manager):
 
 def test_a_time_limit_raises_the_builtin_timeout_and_leaves_the_procedure_alone(open_manager):
     manager = open_manager()
-    handle = manager.submit(WaitsForWord())
+    handle = manager.submit(Waits())
 
     with pytest.raises(TimeoutError):
         handle.result(0.05)
@@ -196,7 +186,7 @@ def test_a_time_limit_raises_the_builtin_timeout_and_leaves_the_procedure_alone(
 
 def test_a_signal_by_event_name_wakes_whoever_waits(open_manager, until):
     manager = open_manager()
-    handle = manager.submit(WaitsForWord())
+    handle = manager.submit(Waits())
     until(lambda: handle.info().phase is Phase.WAITING)
 
     manager.signal("word", "hello")
@@ -206,7 +196,7 @@ def test_a_signal_by_event_name_wakes_whoever_waits(open_manager, until):
 
 def test_an_aborted_procedure_raises_procedure_aborted(open_manager, until):
     manager = open_manager()
-    handle = manager.submit(WaitsForWord())
+    handle = manager.submit(Waits())
     until(lambda: handle.info().phase is Phase.WAITING)
 
     assert manager.abort(handle.id) is True

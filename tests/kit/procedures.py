@@ -1,0 +1,38 @@
+"""Procedures that tests of several folders run."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from actorproc import Procedure, Status
+
+
+@dataclass
+class Nap(Procedure):
+    """One step of so many seconds, which first writes the pid of its worker into the file `marker`."""
+
+    seconds: float = 0.0
+    marker: str = ""
+
+    def execute(self, ctx):
+        if self.marker:
+            with Path(self.marker).open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        time.sleep(self.seconds)
+        return Status.done("rested")
+
+
+@dataclass
+class Waits(Procedure):
+    """Waits for the event "word", and gives its payload."""
+
+    asked: bool = False
+
+    def execute(self, ctx):
+        if not self.asked:
+            self.asked = True
+            return Status.wait("word")
+        return Status.done(ctx.event)
