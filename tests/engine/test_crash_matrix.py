@@ -196,7 +196,6 @@ class Plain(Procedure):
     """What the next step finds, and whether a limit is still enforced there."""
 
     hang: bool = False
-    limits = Limits(wall_time=0.5, grace=0.2)
     retry = RetryPolicy(max_attempts=1)
 
     def execute(self, ctx):
@@ -231,7 +230,7 @@ def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tm
     after = manager.submit(Plain())
     assert after.result(30) == fresh
     with pytest.raises(ProcedureFailed) as failure:
-        manager.submit(Plain(hang=True)).result(30)
+        manager.submit(Plain(hang=True), limits=Limits(wall_time=0.5, grace=0.2)).result(30)
     assert isinstance(failure.value.cause, StepTimeout)
     assert manager.health().status == "running"
 
