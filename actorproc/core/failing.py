@@ -72,26 +72,36 @@ def abort_orphans(book: Book) -> None:
 
 
 def fail_victims(book: Book) -> None:
-    """Fail the trees chosen to break cycles of lock waiting."""
+    """Break cycles of lock waiting: at best nobody fails, else the youngest tree that still goes forward.
+
+    Where all undo already, and each needs again for a step what another one keeps, the youngest undo gives up:
+    to go on without its locks could be silently wrong.
+    """
     while book.victims:
         root, cycle = book.victims.popitem()
-        ours = [name for name in cycle if book.procs[name].root == root]
-        # A member that is being undone cannot fail once more; another one of the cycle gives way.
-        waiters = [name for name in ours if not book.procs[name].rolling] or ours or [root]
-        # The root itself may have ended and left these behind.
-        if book.procs[waiters[0]].state in TERMINAL or not any(book.locks.is_waiting(name) for name in cycle):
+        # Some may have ended since, or wait no more.
+        if not all(book.locks.is_waiting(name) for name in cycle):
             continue
-        names = " -> ".join([*cycle, cycle[0]])
-        message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
-        error = ErrorInfo(
-            "deadlock", "DeadlockDetected", message, procedure=waiters[0], step=book.procs[waiters[0]].step
-        )
-        was_failing = book.procs[waiters[0]].rolling
-        fail(book, book.procs[waiters[0]], error)
-        if not was_failing:
-            # Those that are left may wait for each other in a shorter circle, of their tree alone.
-            for name in dict.fromkeys(book.procs[member].root for member in cycle):
-                locking.look_for_cycles(book, book.trees[name])
+        if not locking.let_pass(book, cycle):
+            _break(book, root, cycle)
+        # Those that are left may wait for each other in a shorter circle, of their tree alone.
+        for name in dict.fromkeys(book.procs[other].root for other in cycle):
+            locking.look_for_cycles(book, book.trees[name])
+
+
+def _break(book: Book, root: str, cycle: list[str]) -> None:
+    """Fail the member of a cycle that belongs to the chosen tree."""
+    ours = [name for name in cycle if book.procs[name].root == root]
+    # A member that is being undone cannot fail once more; another one of the cycle gives way.
+    member = book.procs[next((name for name in ours if not book.procs[name].rolling), ours[0])]
+    names = " -> ".join([*cycle, cycle[0]])
+    message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
+    error = ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
+    if member.rolling:
+        give_up(book, member, error)
+        book.scopes_to_advance.update(book.tree_of(member).scopes)
+    else:
+        fail(book, member, error)
 
 
 def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
@@ -146,6 +156,8 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
         return
     # What waits stops at once, even while a worker is asking its `abort`.
     forget_listening(book, member)
+    if member.locked and member.locks and not member.attempt and not member.undoing:
+        _give_back(book, member)
     _set_aside(book, member)
     if member.state is not ProcedureState.RUNNABLE:
         move(member, Trigger.STOPPED)
@@ -185,6 +197,17 @@ def _set_aside(book: Book, member: ProcedureRecord) -> None:
         member.locks = tuple(LockKey(path, mode) for path, mode in held.items())
         member.locked = True
     book.touch(member)
+
+
+def _give_back(book: Book, member: ProcedureRecord) -> None:
+    """Nothing was done under the keys of a step that never began: they do not wait for the undo of the tree."""
+    if member.lock_scope == "step":
+        place = member.ticket
+        locking.end_of_step(book, member)
+        member.ticket = place  # it may be new, and no number is given twice
+    elif member.step == 1 and member.id not in book.tree_of(member).units_of:
+        locking.release(book, member)
+        member.locked = False
 
 
 def look_again(book: Book, record: ProcedureRecord) -> None:

@@ -138,6 +138,27 @@ class LockTable:
             self._grant(request)
             self._granted.append(procedure)
 
+    def leave_line(self, procedure: str) -> bool:
+        """A waiter waits for holders only from now on, no longer for other waiters; False when it did already."""
+        request = self._waiting[procedure]
+        if request.ahead:
+            return False
+        self._dequeue(request)
+        request.ahead = True
+        if self._is_free(request):
+            self._grant(request)
+            self._granted.append(procedure)
+        else:
+            self._enqueue(request)
+        return True
+
+    def join_line(self, procedure: str) -> None:
+        """Undo `leave_line` of one that waits still."""
+        request = self._waiting[procedure]
+        self._dequeue(request)
+        request.ahead = False
+        self._enqueue(request)
+
     # ------------------------------------------------------------------ giving up
     def release(self, procedure: str) -> list[str]:
         """Give up all keys of a holder; return the paths that were held. Idempotent."""

@@ -18,6 +18,7 @@ __all__ = [
     "end_of_step",
     "has_retaken",
     "inherit",
+    "let_pass",
     "look_for_cycles",
     "note_grants",
     "poisoned_key",
@@ -210,21 +211,40 @@ def look_for_cycles(book: Book, tree: Tree) -> None:
         _look_for_cycle(book, book.procs[name])
 
 
-def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
-    if not book.locks.waiting()[record.id].privileged:
-        return
-    cycle = find_cycle(
-        record.id,
+def let_pass(book: Book, cycle: list[str]) -> bool:
+    """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
+
+    To stand in line is fairness alone: nobody has to fail for it.
+    """
+    for name in sorted(cycle, key=lambda name: book.procs[name].ticket):
+        if book.locks.leave_line(name):
+            if not book.locks.is_waiting(name) or name not in _cycle_from(book, name):
+                return True
+            book.locks.join_line(name)
+    return False
+
+
+def _cycle_from(book: Book, name: str) -> list[str]:
+    return find_cycle(
+        name,
         book.locks,
         # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
         tree_of=lambda name: book.procs[name].root if name in book.procs else "",
         lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
     )
+
+
+def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
+    if not book.locks.waiting()[record.id].privileged:
+        return
+    cycle = _cycle_from(book, record.id)
     if not cycle:
         return
     roots = {book.procs[name].root for name in cycle}
     if any(root in book.victims for root in roots):
         return
-    tops = [book.procs[root] for root in roots]
+    # Who undoes already cannot fail once more; who may not turn back is spared while there is another.
+    forward = {book.procs[name].root for name in cycle if not book.procs[name].rolling}
+    tops = [book.procs[root] for root in forward or roots]
     able = [top for top in tops if not book.has_no_return(top) and not top.failing] or tops
     book.victims[max(able, key=lambda top: top.seq).id] = cycle

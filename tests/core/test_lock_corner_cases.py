@@ -33,7 +33,7 @@ def test_an_undo_of_a_step_waits_for_its_locks_though_its_procedure_keeps_some_f
     assert stage.inbox["p"].token.mode is Mode.ROLLBACK
 
 
-def test_a_circle_that_is_left_when_another_tree_gave_way_is_found_too() -> None:
+def test_who_stands_in_line_only_behind_those_that_wait_for_it_goes_first_and_nobody_fails() -> None:
     stage = Stage(workers=4, rollback_supported=True)
     key = (LockKey.write("a/b"),)
     stage.submit(stage.new("r", unit=""))
@@ -45,6 +45,24 @@ def test_a_circle_that_is_left_when_another_tree_gave_way_is_found_too() -> None
 
     # It stands in line behind both, and both wait for what it holds.
     stage.answer("x", _acquire(LockKey.read("a")))
+
+    assert stage.inbox.keys() == {"x"}
+    for name in ("x", "y", "r", "young"):
+        stage.answer(name, DONE)
+    assert stage.resolved() == dict.fromkeys(("x", "y", "r", "young"), ProcedureState.SUCCESS)
+
+
+def test_a_circle_that_is_left_when_another_tree_gave_way_is_found_too() -> None:
+    stage = Stage(workers=4, rollback_supported=True)
+    stage.submit(stage.new("r", unit=""))
+    x, y = (stage.new(name, unit="", locks=(LockKey.write(name),)) for name in "xy")
+    stage.answer("r", Suspended(state=b"", unit="", children=(x, y)))
+    stage.submit(stage.new("young", unit="", locks=(LockKey.write("e"),)))
+    stage.answer("young", _acquire(LockKey.write("y")))
+    stage.answer("y", _acquire(LockKey.write("x")))
+
+    # It waits for the youngest tree, and for its own sister, and both wait for it.
+    stage.answer("x", _acquire(LockKey.write("e"), LockKey.write("y")))
 
     assert stage.core.view("young").error.kind == "deadlock"
     assert stage.core.view("r").failing
