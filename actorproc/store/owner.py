@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 import weakref
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -16,6 +17,9 @@ from typing import NamedTuple, Self
 from actorproc.errors import EngineError, StoreInUse
 
 __all__ = ["Owner", "OwnerLock", "owner_of"]
+
+_DEAD_MUST_LET_GO = 2.0
+"""Seconds."""
 
 _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
@@ -33,21 +37,22 @@ class OwnerLock:
     def acquire(cls, path: Path) -> Self:
         """Take the lock, or raise `StoreInUse` naming the process that has it.
 
-        A second owner inside this process is refused as well.
+        A second owner inside this process is refused as well. The lock of a process that has just died is waited for,
+        at most two seconds.
         """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise EngineError(f"cannot open the owner lock {path}: {error.strerror}") from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 1024, 0).decode(errors="replace")
-            os.close(fd)
-            raise _in_use(path, holder) from None
+            locked = _lock(fd, path)
         except OSError as error:
             os.close(fd)
             raise EngineError(f"cannot lock {path}: {error.strerror}; use a file system that knows flock") from error
+        if not locked:
+            holder = os.pread(fd, 1024, 0).decode(errors="replace")
+            os.close(fd)
+            raise _in_use(path, holder)
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, _about_us().encode(), 0)
@@ -99,6 +104,23 @@ def owner_of(path: Path) -> Owner | None:
     if owner.host != socket.gethostname():
         return owner
     return owner if _start_ticks(owner.pid) == facts.get("started") else None
+
+
+def _lock(fd: int, path: Path) -> bool:
+    """Lock it, unless a living process has; a dead one's lock is waited for.
+
+    A process killed while it starts another leaves the lock to that one for the moment until it has closed its copy.
+    """
+    deadline = time.monotonic() + _DEAD_MUST_LET_GO
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if owner_of(path) is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        else:
+            return True
 
 
 def _about_us() -> str:

@@ -316,6 +316,26 @@ def test_a_second_owner_is_told_the_pid_of_the_first(lmdb_path):
     store.close()
 
 
+def test_the_lock_of_a_dead_owner_is_waited_for_until_what_it_was_starting_has_let_go(lmdb_path):
+    """A process between fork and exec has a copy of every descriptor; this one takes its time."""
+    code = (
+        "store = LmdbStore(path); store.own(); import os\n"
+        "links = {int(fd): os.path.realpath(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')}\n"
+        "os.set_inheritable(next(fd for fd, link in links.items() if link.endswith('owner.lock')), True)\n"
+        "import subprocess; quiet = subprocess.DEVNULL\n"
+        "subprocess.Popen(['sleep', '0.3'], close_fds=False, stdin=quiet, stdout=quiet, stderr=quiet)\n"
+        "print('up', flush=True); os._exit(0)"
+    )
+    with start(code, lmdb_path) as other:
+        assert other.stdout.readline() == "up\n"
+        assert other.wait(30) == 0
+
+    store = LmdbStore(lmdb_path)
+
+    assert store.own() == 2
+    store.close()
+
+
 def test_owning_twice_by_the_same_object_is_refused(lmdb_path):
     store = opened(lmdb_path)
 
