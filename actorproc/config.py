@@ -36,8 +36,11 @@ class Config:
     warm_limit: int = 1024
     """Live procedure objects a worker keeps between steps; beyond it the least recently used is dropped."""
     restart_limit: int = 5
-    """Boot failures and idle deaths of one worker slot within `restart_period` that park the slot."""
+    """How often within `restart_period` workers of one slot may fail to boot, or end by themselves with nothing to do,
+    before the slot is parked. Workers killed by another process do not count."""
     restart_period: float = 30.0
+    parked_for: float = 30.0
+    """How long a parked slot rests before one worker is tried in it; doubles when that fails, up to 32 times this."""
     max_depth: int = 64
     """Deepest nesting of sub-procedures; the step that would exceed it fails, as with the two below."""
     max_children: int = 100_000
@@ -93,7 +96,7 @@ class Config:
     def __post_init__(self) -> None:
         self._check_retention()
         self._check_scheduling()
-        names = ("stop_timeout", "boot_timeout", "restart_period", "commit_backoff", "commit_backoff_cap")
+        names = ("stop_timeout", "boot_timeout", "restart_period", "parked_for", "commit_backoff", "commit_backoff_cap")
         for name in (*names, "priority_ageing", "stuck_after", "extra_worker_idle"):
             if not getattr(self, name) > 0:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be a number of seconds above 0"

@@ -1,8 +1,10 @@
 """The supervisor actor: which process is in which worker slot, and whether it is worth starting another.
 
-Three ends of a worker are told apart. A step crash respawns at once and is the step's fault. A boot failure and
-an idle death are the slot's fault: they are counted in a sliding window with backoff, and a slot that fails too
-often is parked. With every slot parked the engine has failed, and the host is told.
+Four ends of a worker are told apart. A step crash respawns at once and is the step's fault. A boot failure and a
+worker that ends by itself with nothing to do are the slot's fault: they are counted in a sliding window with backoff,
+and a slot that fails too often is parked. With every slot parked the engine has failed, and the host is told. After a
+cool-down one worker is tried in a parked slot; the first that boots brings the engine back. An idle worker that
+another process killed is nobody's fault here: it is replaced, with short pauses in a storm of kills.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.inbox import QuickActor
 from actorproc.actors.messages import AddSlot, Booted, Gone, LaunchAll, Report, RetireSlot, SlotStatus, StandDown, Wake
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
-from actorproc.actors.restarts import RestartWindow
+from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
 from actorproc.config import Config
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
 from actorproc.model.events import CrashReport
@@ -41,7 +43,9 @@ class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     replies: ReplyTable
     on_failed: Callable[[EngineError], None]
-    """Called once, when every slot is parked. Must return at once."""
+    """Called when every slot is parked. Must return at once."""
+    on_recovered: Callable[[], None]
+    """Called when a worker has booted after that. Must return at once."""
     on_broken: Callable[[InternalError], None]
     """Called once, when a bug stopped the supervisor. Must return at once."""
 
@@ -49,11 +53,11 @@ class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
 class _Slot:
     """One worker slot."""
 
-    __slots__ = ("incarnation", "number", "reason", "restart_at", "restarts", "state", "window")
+    __slots__ = ("incarnation", "number", "past", "reason", "restart_at", "restarts", "state")
 
-    def __init__(self, number: int, window: RestartWindow) -> None:
+    def __init__(self, number: int, past: SlotRestarts) -> None:
         self.number = number
-        self.window = window
+        self.past = past
         self.incarnation = 0
         self.state = "booting"
         self.restarts = 0
@@ -71,10 +75,12 @@ class SupervisorActor(QuickActor):
     def __init__(self, parts: SupervisorParts) -> None:
         super().__init__()
         self._parts = parts
-        self._slots = {number: _Slot(number, self._new_window()) for number in range(parts.slots)}
+        self._slots = {number: _Slot(number, self._no_past()) for number in range(parts.slots)}
         self._incarnations: dict[int, int] = {}
         """The last incarnation of slots that were given up: a slot that is used again goes on counting."""
         self._starting: Future[None] | None = None
+        self._is_failed = False
+        """Every slot was parked, and none has booted since."""
         self._unheard: set[int] = set()
         """Slots whose first worker has neither booted nor failed."""
         self._stopping = False
@@ -110,7 +116,8 @@ class SupervisorActor(QuickActor):
 
     def _launch(self, slot: _Slot) -> None:
         slot.incarnation += 1
-        slot.state = "booting"
+        if slot.state != "parked":  # one that is tried again counts as parked until it boots
+            slot.state = "booting"
         slot.restart_at = None
         self._parts.pool.launch(slot.worker, replace=True)
 
@@ -120,6 +127,8 @@ class SupervisorActor(QuickActor):
             return
         if message.worker == slot.worker and slot.state != "retiring":
             slot.state, slot.reason = "running", None
+            slot.past.booted(self._parts.clock.monotonic())
+            self._recover()
         self._heard(slot)
 
     def _heard(self, slot: _Slot) -> None:
@@ -136,14 +145,15 @@ class SupervisorActor(QuickActor):
             fail_future(future, WorkerBootFailed(f"no worker process can start: {slot.reason}"))
 
     # ------------------------------------------------------------ more and fewer
-    def _new_window(self) -> RestartWindow:
-        return RestartWindow(self._parts.config.restart_limit, self._parts.config.restart_period)
+    def _no_past(self) -> SlotRestarts:
+        config = self._parts.config
+        return SlotRestarts(config.restart_limit, config.restart_period, config.parked_for)
 
     def _add_slot(self, _message: AddSlot) -> None:
         if self._stopping:
             return
         number = next(number for number in itertools.count() if number not in self._slots)
-        slot = self._slots[number] = _Slot(number, self._new_window())
+        slot = self._slots[number] = _Slot(number, self._no_past())
         slot.incarnation = self._incarnations.get(number, 0)
         self._launch(slot)
 
@@ -174,9 +184,12 @@ class SupervisorActor(QuickActor):
             return
         logger.warning("worker slot %d: %s", slot.number, slot.reason)
         now = self._parts.clock.monotonic()
-        wait = slot.window.failed(now)
+        is_killed = message.booted and is_killed_from_outside(message.report)
+        wait = slot.past.killed(now) if is_killed else slot.past.failed(now)
         if wait is None:
-            self._park(slot)
+            self._park(slot, now)
+        elif wait == 0.0:
+            self._launch(slot)
         else:
             slot.state = "backing-off"
             slot.restart_at = now + wait
@@ -194,18 +207,26 @@ class SupervisorActor(QuickActor):
             slot.state, slot.reason = "running", None
         logger.info("worker slot %d: a spare goes on after this: %s", slot.number, message.report.message)
 
-    def _park(self, slot: _Slot) -> None:
+    def _park(self, slot: _Slot, now: float) -> None:
         slot.state = "parked"
-        config = self._parts.config
+        rest = slot.past.parked()
+        slot.restart_at = now + rest
         logger.error(
-            "worker slot %d is parked: it failed %d times within %g s; last: %s",
+            "worker slot %d is parked and tried again in %.0f s: it failed too often; last: %s",
             slot.number,
-            config.restart_limit,
-            config.restart_period,
+            rest,
             slot.reason,
         )
-        if all(other.state == "parked" for other in self._slots.values()):
+        is_hopeless = all(other.state == "parked" for other in self._slots.values())
+        if is_hopeless and not self._is_failed and self._starting is None:  # else `start` raises
+            self._is_failed = True
             self._parts.on_failed(WorkerBootFailed(f"every worker slot is parked; last: {slot.reason}"))
+
+    def _recover(self) -> None:
+        if self._is_failed:
+            self._is_failed = False
+            logger.warning("workers can be started again")
+            self._parts.on_recovered()
 
     def _wake(self, _message: Wake) -> None:
         now = self._parts.clock.monotonic()

@@ -84,8 +84,8 @@ _NOW = 0.2
 class EngineTree:
     """A started engine. One use: `start`, then `stop`.
 
-    `make_pool` is given the store's epoch. `on_fatal` is called once, on a thread of its own, when no worker can be
-    started any more or a bug stopped the engine.
+    `make_pool` is given the store's epoch. `on_fatal` is called on a thread of its own, when a bug stopped the
+    engine or no worker can be started any more; of the latter it recovers when one can.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class EngineTree:
         self.at_close: list[Callable[[], object]] = []
         """Called when the engine closes, whoever closes it; for what stands before it."""
         self.failure: ActorprocError | None = None
-        """Why it is beyond help: every slot parked, or a bug."""
+        """Why it is beyond help: a bug, or every slot is parked and none has come back yet."""
 
     # ------------------------------------------------------------ start
     def start(self, definitions: Callable[[], Sequence[Definition]]) -> None:
@@ -177,6 +177,7 @@ class EngineTree:
                 slots=self._slots,
                 replies=self._replies,
                 on_failed=self._failed,
+                on_recovered=self._recovered,
                 on_broken=self._broken,
             )
         )
@@ -252,6 +253,10 @@ class EngineTree:
     def _failed(self, error: EngineError) -> None:
         logger.critical("actorproc can start no worker any more: %s", error)
         self._fatal(error, close=False)
+
+    def _recovered(self) -> None:
+        if not isinstance(self.failure, InternalError):
+            self.failure = None
 
     def _fatal(self, error: ActorprocError, *, close: bool) -> None:
         """Tell the host, on a thread of its own: whoever found out must not wait for itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import time
 
 import pykka
@@ -104,7 +105,7 @@ def test_a_supervisor_replaces_an_engine_that_failed_and_nothing_is_lost(tmp_pat
     assert first.proxy().submit(Nap(), id="nap").get(timeout=30).result(30) == "rested"
 
     worker = until(lambda: [worker for worker in manager.workers() if worker.state == "idle"])[0]
-    os.kill(worker.pid, 9)  # an idle death, and the only slot is parked
+    os.kill(worker.pid, signal.SIGABRT)  # an idle death of its own, and the only slot is parked
     failed = told.get(timeout=30)
 
     assert failed.engine == first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -254,7 +255,7 @@ def test_slots_that_keep_failing_are_parked_and_the_host_is_told(open_manager, u
 
     for _ in range(3):
         workers = until(lambda: [worker for worker in manager.workers() if worker.state == "idle"])
-        os.kill(workers[0].pid, 9)
+        os.kill(workers[0].pid, signal.SIGABRT)
         until(lambda pid=workers[0].pid: pid not in [worker.pid for worker in manager.workers()])
 
     until(lambda: fatal)

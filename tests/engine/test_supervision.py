@@ -1,0 +1,144 @@
+"""Worker slots: which deaths park one, and how it comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from actorproc import Config, Procedure, Status
+from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
+from actorproc.model.crash_report import CrashReport
+
+
+@dataclass
+class Job(Procedure):
+    def execute(self, ctx):
+        return Status.done("done")
+
+
+def idle_worker(manager, slot=0):
+    return next((each for each in manager.workers() if each.slot == slot and each.state == "idle"), None)
+
+
+def end_idle_worker(manager, until, number, slot=0):
+    """Send a signal to the idle worker of a slot; returns once it is gone."""
+    worker = until(lambda: idle_worker(manager, slot))
+    os.kill(worker.pid, number)
+    until(lambda: worker.pid not in [each.pid for each in manager.workers()])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("number", "spares"), [(signal.SIGKILL, 0), (signal.SIGKILL, 1), (signal.SIGTERM, 0)],
+    ids=["SIGKILL", "SIGKILL with a spare", "SIGTERM"],
+)  # fmt: skip
+def test_a_storm_of_kills_of_idle_workers_parks_no_slot(open_manager, until, number, spares):
+    fatal = []
+    config = Config(restart_limit=2, spares=spares)
+    manager = open_manager(workers=2, config=config, on_fatal=fatal.append)
+
+    for _ in range(3):
+        end_idle_worker(manager, until, number, slot=0)
+        end_idle_worker(manager, until, number, slot=1)
+
+    assert manager.submit(Job()).result(30) == "done"
+    assert [slot.state for slot in manager.health().slots if slot.state == "parked"] == []
+    assert all(slot.restarts >= 3 for slot in manager.health().slots)
+    assert until(lambda: manager.health().ok)
+    assert fatal == []
+
+
+@pytest.mark.processes
+def test_an_engine_whose_slots_are_all_parked_comes_back_by_itself(open_manager, until):
+    fatal = []
+    config = Config(restart_limit=1, spares=0, parked_for=1.0)
+    manager = open_manager(workers=1, config=config, on_fatal=fatal.append)
+
+    end_idle_worker(manager, until, signal.SIGABRT)
+    until(lambda: fatal)
+    health = manager.health()
+    waiting = manager.submit(Job())
+
+    assert (health.status, health.slots[0].state) == ("failed", "parked")
+    assert waiting.result(30) == "done"
+    until(lambda: manager.health().ok)
+    assert manager.health().slots[0].reason is None
+    # The next failure within the period is judged by the one trial it had, and told again.
+    end_idle_worker(manager, until, signal.SIGABRT)
+    until(lambda: len(fatal) == 2)
+
+
+@pytest.mark.processes
+def test_one_parked_slot_is_degraded_until_its_trial_boots(open_manager, until, tmp_path, monkeypatch):
+    (tmp_path / "moody.py").write_text(
+        "from pathlib import Path\n"
+        f"if Path({str(tmp_path / 'mood')!r}).exists(): raise RuntimeError('not in the mood')\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    config = Config(restart_limit=2, spares=0, parked_for=0.2)
+    manager = open_manager(workers=2, config=config, preload=["moody"])
+
+    (tmp_path / "mood").touch()
+    end_idle_worker(manager, until, signal.SIGKILL)
+    degraded = until(lambda: (health := manager.health()).status == "degraded" and health)
+
+    assert "worker slot 0 is parked: the import of 'moody' (preload) failed" in degraded.problems[0]
+    assert manager.submit(Job()).result(30) == "done"  # the other slot works
+    restarts = manager.health().slots[0].restarts
+    until(lambda: manager.health().slots[0].restarts > restarts)  # a trial that fails
+    assert manager.health().status == "degraded"
+    (tmp_path / "mood").unlink()
+    until(lambda: manager.health().ok)
+
+
+def test_a_trial_that_fails_parks_the_slot_for_twice_as_long_and_one_that_lives_forgets():
+    past = SlotRestarts(limit=3, period=30.0, parked_for=10.0)
+    assert [past.failed(0.0), past.failed(1.0)] == pytest.approx([0.1, 0.2], rel=0.25)
+    assert past.failed(2.0) is None
+    assert past.parked() == pytest.approx(10.0, rel=0.25)
+
+    assert past.failed(12.0) is None  # could not boot
+    assert past.parked() == pytest.approx(20.0, rel=0.25)
+    past.booted(40.0)
+    assert past.failed(50.0) is None  # died soon
+    assert past.parked() == pytest.approx(40.0, rel=0.25)
+    for _ in range(10):
+        last = past.parked()
+    assert last == pytest.approx(320.0, rel=0.25)
+
+    past.booted(1000.0)
+    assert past.failed(1031.0) == pytest.approx(0.1, rel=0.25)
+    assert past.failed(1032.0) is not None
+    assert past.failed(1033.0) is None
+    assert past.parked() == pytest.approx(10.0, rel=0.25)
+
+
+def test_kills_from_outside_cost_short_pauses_and_never_the_slot():
+    past = SlotRestarts(limit=1, period=30.0, parked_for=10.0)
+
+    pauses = [past.killed(second / 10) for second in range(200)]
+
+    assert pauses[0] == 0.0
+    assert all(0.0 < pause <= 1.25 for pause in pauses[1:])
+    assert past.killed(1000.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("report", "outside"),
+    [
+        (CrashReport(kind="signal", message="", signal="SIGKILL"), True),
+        (CrashReport(kind="signal", message="", signal="SIGTERM"), True),
+        (CrashReport(kind="out-of-memory", message="", signal="SIGKILL"), True),
+        (CrashReport(kind="exit", message="", code=0), True),  # SIGTERM, answered in order
+        (CrashReport(kind="exit", message="", code=1), False),
+        (CrashReport(kind="signal", message="", signal="SIGSEGV"), False),
+        (CrashReport(kind="protocol", message="", code=96), False),
+        (CrashReport(kind="memory-limit", message="", signal="SIGKILL"), False),
+    ],
+)
+def test_who_ended_an_idle_worker_is_told_by_its_report(report, outside):
+    assert is_killed_from_outside(report) is outside
