@@ -85,7 +85,7 @@ from actorproc.errors import (
 )
 
 if TYPE_CHECKING:
-    from actorproc.changes import Change, Overflow, ProcedureEvent
+    from actorproc.changes import Change, Overflow, ProcedureEvent, WorkerEvent
     from actorproc.client import ProcedureClient
     from actorproc.config import Config
     from actorproc.executor import ProcedureExecutor
@@ -191,6 +191,7 @@ __all__ = [
     "WorkerBootFailed",
     "WorkerCrashed",
     "WorkerEnded",
+    "WorkerEvent",
     "WorkerInfo",
     "procedure",
     "step",
@@ -234,6 +235,7 @@ _LAZY = {
     "ProcedureClient": "actorproc.client",
     "StoreReader": "actorproc.reader",
     "Watch": "actorproc.watch",
+    "WorkerEvent": "actorproc.changes",
     "WorkerInfo": "actorproc.workers.base",
     "procedure": "actorproc.procedure.function",
     "step": "actorproc.procedure.saga",

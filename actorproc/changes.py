@@ -13,7 +13,16 @@ from actorproc.model.plain import plain_dict
 from actorproc.model.records import ErrorInfo
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 
-__all__ = ["Change", "ChangeKind", "EventKind", "Overflow", "ProcedureEvent"]
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "EventKind",
+    "LifecycleEvent",
+    "Overflow",
+    "ProcedureEvent",
+    "WorkerEvent",
+    "WorkerEventKind",
+]
 
 ChangeKind = Literal["present", "state", "step", "progress"]
 EventKind = Literal[
@@ -32,6 +41,12 @@ EventKind = Literal[
     "succeeded",
     "failed",
     "rolled-back",
+]
+WorkerEventKind = Literal[
+    "worker-died",  # of itself, killed by somebody, or killed for a limit
+    "worker-recycled",  # replaced in order: its steps, age or memory
+    "worker-parked",  # its slot failed too often and rests
+    "worker-recovered",  # a worker has booted in a parked slot
 ]
 
 
@@ -116,3 +131,45 @@ class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
         if self.error is not None:
             return f"{line}: {self.error.type_name}: {self.error.message}"
         return f"{line}: {self.reason}" if self.reason else line
+
+
+class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the life of a worker process. The end of the whole engine tells none."""
+
+    kind: WorkerEventKind
+    at: float
+    """Epoch seconds (UTC)."""
+    slot: int
+    incarnation: int
+    pid: int | None
+    """None: it never booted, or the slot is meant."""
+    cause: str | None
+    """The kind of the `CrashReport`: exit, signal, out-of-memory, memory-limit, timeout, cpu-limit, boot, protocol."""
+    signal: str | None = None
+    """"SIGKILL", if it was one."""
+    code: int | None = None
+    """The exit code, if there was one."""
+    reason: str | None = None
+    """In one sentence."""
+    id: str | None = None
+    """The procedure whose step it died in; None: it had nothing to do."""
+    type_name: str | None = None
+    step: int | None = None
+    attempt: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def __str__(self) -> str:
+        """One line: "worker-died 0.3 pid 4711 in Order order-7 step 3 attempt 1: killed by signal 9 (SIGKILL)"."""
+        line = f"{self.kind} {self.slot}.{self.incarnation}"
+        if self.pid is not None:
+            line += f" pid {self.pid}"
+        if self.id is not None:
+            line += f" in {self.type_name} {self.id} step {self.step} attempt {self.attempt}"
+        return f"{line}: {self.reason}" if self.reason else line
+
+
+LifecycleEvent = ProcedureEvent | WorkerEvent
+"""What ``on_event`` is called with; ``kind`` tells which."""

@@ -16,7 +16,7 @@ from actorproc.arguments import (
     check_workers,
     checked_max_workers,
 )
-from actorproc.changes import ProcedureEvent
+from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.control.server import ControlServer
 from actorproc.errors import ActorprocError
@@ -57,8 +57,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     ``ctx.env``. ``preload`` names modules each worker imports before its first step. ``on_fatal`` is called with the
     error when no worker can be started any more or a bug stopped the engine. ``durability`` is "power" (a commit
     survives a power cut) or "process" (it survives any kill, not a power cut). ``on_event`` is called with each
-    `ProcedureEvent`, on the manager's thread for callbacks; what it raises is logged, what it cannot take in time is
-    dropped and counted.
+    `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what it raises is logged, what it cannot
+    take in time is dropped and counted.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
     """
@@ -75,7 +75,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         environment: Callable[[], Any] | None = None,
         preload: Sequence[str] = (),
         on_fatal: Callable[[ActorprocError], None] | None = None,
-        on_event: Callable[[ProcedureEvent], object] | None = None,
+        on_event: Callable[[LifecycleEvent], object] | None = None,
         durability: Durability = "power",
         clock: Clock | None = None,
     ) -> None:

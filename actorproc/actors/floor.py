@@ -18,6 +18,7 @@ from actorproc.actors.meters import Meters
 from actorproc.actors.ring import Ring
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
+from actorproc.actors.worker_events import WorkerNews
 from actorproc.model.events import (
     NoteMade,
     StepEnded,
@@ -47,6 +48,7 @@ class Floor:
         types: TypeTable,
         meters: Meters,
         observer: Observer,
+        news: WorkerNews,
         dispatcher: Dispatcher,
         dedicated: DedicatedWorkers,
         answerer: Answerer,
@@ -59,6 +61,7 @@ class Floor:
         self._types = types
         self._meters = meters
         self._observer = observer
+        self._news = news
         self._dispatcher = dispatcher
         self._dedicated = dedicated
         self._answerer = answerer
@@ -144,10 +147,12 @@ class Floor:
         worker = message.worker
         line = self._ledger.die(worker)
         if line is None:
+            self._news.never_booted(worker, message.report)
             self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
             return None
         verdict = judge(line, message.report, self._clock.monotonic())
         blamed, crashed = verdict.blamed, verdict.crashed
+        self._news.died(line, verdict)
         if crashed and (died_in := line.queue[blamed] if blamed is not None else line.running) is not None:
             self._meters.step_crashed(died_in)
         is_idle = not line.queue and line.killed is None

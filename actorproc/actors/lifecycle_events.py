@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from actorproc.changes import EventKind, ProcedureEvent
+from actorproc.changes import EventKind, LifecycleEvent, ProcedureEvent, WorkerEvent, WorkerEventKind
 
 __all__ = ["EventSink"]
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("actorproc.events")
 # A library's own word about a procedure is not for the stderr of a host that configured no logging.
 logger.addHandler(logging.NullHandler())
 
-_LEVELS: Mapping[EventKind, int] = {
+_LEVELS: Mapping[EventKind | WorkerEventKind, int] = {
     "submitted": logging.INFO,
     "recovered": logging.INFO,
     "started": logging.DEBUG,
@@ -35,6 +35,10 @@ _LEVELS: Mapping[EventKind, int] = {
     "succeeded": logging.INFO,
     "failed": logging.ERROR,
     "rolled-back": logging.WARNING,
+    "worker-died": logging.WARNING,
+    "worker-recycled": logging.INFO,
+    "worker-parked": logging.ERROR,
+    "worker-recovered": logging.WARNING,
 }
 
 
@@ -46,7 +50,7 @@ class EventSink:
 
     def __init__(
         self,
-        hook: Callable[[ProcedureEvent], object] | None,
+        hook: Callable[[LifecycleEvent], object] | None,
         post: Callable[[Callable[[], object]], None],
         *,
         bound: int = 16_384,
@@ -54,7 +58,7 @@ class EventSink:
         self._hook = hook
         self._post = post
         self._bound = bound
-        self._queue: deque[ProcedureEvent] = deque()
+        self._queue: deque[LifecycleEvent] = deque()
         self._lock = threading.Lock()
         self._posted = False
         self.lost = 0
@@ -64,7 +68,7 @@ class EventSink:
         """Events below this level are of no use to anybody."""
         return logging.NOTSET if self._hook is not None else logger.getEffectiveLevel()
 
-    def put(self, event: ProcedureEvent) -> None:
+    def put(self, event: LifecycleEvent) -> None:
         """Deliver an event soon; returns at once."""
         if self._hook is None and not logger.isEnabledFor(_LEVELS[event.kind]):
             return
@@ -93,19 +97,39 @@ class EventSink:
                     logger.exception("on_event raised for: %s", event)
 
     @staticmethod
-    def _log(event: ProcedureEvent) -> None:
+    def _log(event: LifecycleEvent) -> None:
         level = _LEVELS[event.kind]
         if logger.isEnabledFor(level):
-            extra = {
-                "event": event.kind,
-                "procedure": event.id,
-                "root": event.root,
-                "parent": event.parent,
-                "type_name": event.type_name,
-                "state": str(event.state),
-                "step": event.step,
-                "attempt": event.attempt,
-                "error": f"{event.error.type_name}: {event.error.message}" if event.error is not None else None,
-                "key": event.key,
-            }
+            extra = _procedure_facts(event) if isinstance(event, ProcedureEvent) else _worker_facts(event)
             logger.log(level, "%s", event, extra=extra)
+
+
+def _procedure_facts(event: ProcedureEvent) -> dict[str, object]:
+    return {
+        "event": event.kind,
+        "procedure": event.id,
+        "root": event.root,
+        "parent": event.parent,
+        "type_name": event.type_name,
+        "state": str(event.state),
+        "step": event.step,
+        "attempt": event.attempt,
+        "error": f"{event.error.type_name}: {event.error.message}" if event.error is not None else None,
+        "key": event.key,
+    }
+
+
+def _worker_facts(event: WorkerEvent) -> dict[str, object]:
+    return {
+        "event": event.kind,
+        "procedure": event.id,
+        "type_name": event.type_name,
+        "step": event.step,
+        "attempt": event.attempt,
+        "slot": event.slot,
+        "incarnation": event.incarnation,
+        "worker_pid": event.pid,
+        "cause": event.cause,
+        "signal": event.signal,
+        "exit_code": event.code,
+    }

@@ -33,6 +33,8 @@ from actorproc.actors.messages import (
     Reopened,
     ReopenFailed,
     Report,
+    SlotParked,
+    SlotRecovered,
     StorageTrouble,
     Subscribe,
     SweepDue,
@@ -52,6 +54,7 @@ from actorproc.actors.sweeper import Sweeper
 from actorproc.actors.timekeeper import Timekeeper
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
+from actorproc.actors.worker_events import WorkerNews
 from actorproc.errors import (
     InternalError,
     ManagerStopped,
@@ -99,11 +102,13 @@ class ManagerActor(QuickActor):
         self._ledger = Ledger()
         self._types = TypeTable()
         self._meters = Meters()
+        events = EventSink(parts.on_event, parts.courier.post)
+        self._news = WorkerNews(events, parts.clock)
         self._observer = Observer(
             epoch=parts.snapshot.epoch,
             clock=parts.clock,
             ledger=self._ledger,
-            events=EventSink(parts.on_event, parts.courier.post),
+            events=events,
         )
         self._observer.recovered(parts.snapshot)
         self._dedicated = DedicatedWorkers(parts.pool, parts.clock)
@@ -153,6 +158,7 @@ class ManagerActor(QuickActor):
             types=self._types,
             meters=self._meters,
             observer=self._observer,
+            news=self._news,
             dispatcher=self._dispatcher,
             dedicated=self._dedicated,
             answerer=Answerer(parts.store, self._desk.info, room=parts.config.max_frame // 4),
@@ -204,6 +210,8 @@ class ManagerActor(QuickActor):
             Reopened: self._reopened,
             ReopenFailed: self._reopen_failed,
             StorageTrouble: self._outage.go_on,
+            SlotParked: self._news.slot,
+            SlotRecovered: self._news.slot,
             OpenGate: self._open_gate,
             Report: self._report,
             WorkerLost: self._worker_lost,

@@ -40,6 +40,8 @@ __all__ = [
     "ReopenFailed",
     "Reopened",
     "Report",
+    "SlotParked",
+    "SlotRecovered",
     "SlotStatus",
     "StandDown",
     "StorageTrouble",
@@ -252,6 +254,19 @@ class Report(_Message, frozen=True):
     """Answer with the actor's status (`ManagerStatus`, or a tuple of `SlotStatus`)."""
 
     future: Future[Any]
+
+
+class SlotParked(_Message, frozen=True):
+    """Workers of this one's slot fail too often; it rests for a while. `report` is of the last."""
+
+    worker: WorkerId
+    report: CrashReport
+
+
+class SlotRecovered(_Message, frozen=True):
+    """This worker has booted in a parked slot."""
+
+    worker: WorkerId
 
 
 class OpenGate(_Message, frozen=True):

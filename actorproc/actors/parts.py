@@ -15,7 +15,7 @@ from actorproc.actors.messages import (
 )
 from actorproc.actors.persister import Persister
 from actorproc.actors.replies import ReplyTable
-from actorproc.changes import ProcedureEvent
+from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.errors import (
     InternalError,
@@ -50,7 +50,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Called once, on the manager's thread, when a bug stopped it. Must return at once."""
     on_stopped: Callable[[], None]
     """Called when somebody else stopped this actor (`ActorRegistry.stop_all` of the host)."""
-    on_event: Callable[[ProcedureEvent], object] | None = None
+    on_event: Callable[[LifecycleEvent], object] | None = None
     """The host's hook for lifecycle events; called on the courier's thread."""
     gated: bool = False
     """Nothing is handed out until `OpenGate`."""

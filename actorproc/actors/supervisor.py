@@ -19,7 +19,19 @@ import msgspec
 
 from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.inbox import QuickActor
-from actorproc.actors.messages import AddSlot, Booted, Gone, LaunchAll, Report, RetireSlot, SlotStatus, StandDown, Wake
+from actorproc.actors.messages import (
+    AddSlot,
+    Booted,
+    Gone,
+    LaunchAll,
+    Report,
+    RetireSlot,
+    SlotParked,
+    SlotRecovered,
+    SlotStatus,
+    StandDown,
+    Wake,
+)
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
 from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
 from actorproc.config import Config
@@ -44,6 +56,8 @@ class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
     replies: ReplyTable
     on_failed: Callable[[EngineError], None]
     """Called when every slot is parked. Must return at once."""
+    on_slot: Callable[[SlotParked | SlotRecovered], None]
+    """Told when a slot is parked or comes back. Must return at once."""
     on_recovered: Callable[[], None]
     """Called when a worker has booted after that. Must return at once."""
     on_broken: Callable[[InternalError], None]
@@ -126,6 +140,8 @@ class SupervisorActor(QuickActor):
         if slot is None:
             return
         if message.worker == slot.worker and slot.state != "retiring":
+            if slot.state == "parked":
+                self._parts.on_slot(SlotRecovered(slot.worker))
             slot.state, slot.reason = "running", None
             slot.past.booted(self._parts.clock.monotonic())
             self._recover()
@@ -187,7 +203,7 @@ class SupervisorActor(QuickActor):
         is_killed = message.booted and is_killed_from_outside(message.report)
         wait = slot.past.killed(now) if is_killed else slot.past.failed(now)
         if wait is None:
-            self._park(slot, now)
+            self._park(slot, now, message.report)
         elif wait == 0.0:
             self._launch(slot)
         else:
@@ -207,7 +223,7 @@ class SupervisorActor(QuickActor):
             slot.state, slot.reason = "running", None
         logger.info("worker slot %d: a spare goes on after this: %s", slot.number, message.report.message)
 
-    def _park(self, slot: _Slot, now: float) -> None:
+    def _park(self, slot: _Slot, now: float, report: CrashReport) -> None:
         slot.state = "parked"
         rest = slot.past.parked()
         slot.restart_at = now + rest
@@ -217,6 +233,7 @@ class SupervisorActor(QuickActor):
             rest,
             slot.reason,
         )
+        self._parts.on_slot(SlotParked(slot.worker, report))
         is_hopeless = all(other.state == "parked" for other in self._slots.values())
         if is_hopeless and not self._is_failed and self._starting is None:  # else `start` raises
             self._is_failed = True

@@ -57,7 +57,7 @@ from actorproc.actors.persister import Persister
 from actorproc.actors.replies import ReplyTable, SharedEnds, pass_on, settle_future
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
-from actorproc.changes import ProcedureEvent
+from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.core.lock_table import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
@@ -98,7 +98,7 @@ class EngineTree:
         config: Config,
         clock: Clock,
         on_fatal: Callable[[ActorprocError], None],
-        on_event: Callable[[ProcedureEvent], object] | None = None,
+        on_event: Callable[[LifecycleEvent], object] | None = None,
         gated: bool = False,
     ) -> None:
         self.store = store
@@ -178,6 +178,7 @@ class EngineTree:
                 replies=self._replies,
                 on_failed=self._failed,
                 on_recovered=self._recovered,
+                on_slot=self._to_manager,
                 on_broken=self._broken,
             )
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import LockKey, Procedure, RetryLater, RetryPolicy, Status
+from actorproc import Config, LockKey, Procedure, RetryLater, RetryPolicy, Status, WorkerEvent
 from actorproc.actors.lifecycle_events import EventSink
 from actorproc.changes import ProcedureEvent
 from actorproc.metrics import Histogram
@@ -147,6 +147,56 @@ def test_what_a_hook_raises_is_logged_and_hurts_nobody(open_manager, caplog):
 
     assert "the dashboard is down" in caplog.text
     assert manager.health().ok
+
+
+def test_a_hook_hears_of_a_worker_that_dies_in_a_step_and_of_one_that_dies_idle(open_manager, tmp_path):
+    hook = Hook()
+    manager = open_manager(workers=1, on_event=hook)
+
+    manager.submit(DiesOnce(str(tmp_path)), "mortal").result(30)
+    idle = wait_until(lambda: next((worker for worker in manager.workers() if worker.state == "idle"), None))
+    os.kill(idle.pid, signal.SIGABRT)
+    wait_until(lambda: [event.kind for event in hook.events].count("worker-died") == 2)
+    manager.stop()
+
+    in_step, at_rest = (event for event in hook.events if isinstance(event, WorkerEvent))
+    assert (in_step.slot, in_step.incarnation, in_step.cause, in_step.signal) == (0, 1, "signal", "SIGKILL")
+    assert (in_step.id, in_step.step, in_step.attempt) == ("mortal", 1, 1)
+    assert in_step.type_name.endswith("DiesOnce")
+    assert str(in_step).endswith("killed by signal 9 (SIGKILL)")
+    assert (at_rest.pid, at_rest.signal, at_rest.id, at_rest.step) == (idle.pid, "SIGABRT", None, None)
+    assert json.loads(json.dumps(at_rest.to_dict()))["kind"] == "worker-died"
+    assert hook.kinds("mortal")[:3] == ["submitted", "started", "worker-died"]
+
+
+def test_a_hook_hears_of_a_recycled_worker_and_of_a_slot_that_is_parked_and_comes_back(open_manager):
+    hook = Hook()
+    config = Config(restart_limit=1, spares=0, parked_for=0.1, recycle_steps=1)
+    manager = open_manager(workers=1, on_event=hook, config=config)
+
+    def kinds():
+        return [event.kind for event in hook.events if isinstance(event, WorkerEvent)]
+
+    manager.submit(Part()).result(30)
+    wait_until(lambda: kinds() == ["worker-recycled"])
+    idle = wait_until(lambda: next((worker for worker in manager.workers() if worker.state == "idle"), None))
+    os.kill(idle.pid, signal.SIGABRT)
+    wait_until(lambda: "worker-recovered" in kinds())
+    manager.stop()
+
+    assert kinds() == ["worker-recycled", "worker-died", "worker-parked", "worker-recovered"]
+    parked = next(event for event in hook.events if event.kind == "worker-parked")
+    assert (parked.slot, parked.pid, parked.signal) == (0, None, "SIGABRT")
+
+
+def test_dead_workers_are_log_lines_with_structured_facts(open_manager, caplog, tmp_path):
+    with caplog.at_level(logging.WARNING, "actorproc.events"):
+        manager = open_manager(workers=1)
+        manager.submit(DiesOnce(str(tmp_path)), "mortal").result(30)
+        wait_until(lambda: any(getattr(record, "event", "") == "worker-died" for record in caplog.records))
+
+    line = next(record for record in caplog.records if getattr(record, "event", "") == "worker-died")
+    assert (line.levelno, line.procedure, line.signal, line.slot) == (logging.WARNING, "mortal", "SIGKILL", 0)
 
 
 def test_a_hook_that_hangs_holds_nobody_up_and_what_does_not_fit_is_counted():

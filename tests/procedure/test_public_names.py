@@ -21,7 +21,7 @@ ENGINE = {
     "LogEntry",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
     "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "SlotHealth", "StepInfo", "StoreReader", "Watch",
-    "WorkerInfo",
+    "WorkerEvent", "WorkerInfo",
 }  # fmt: skip
 
 
