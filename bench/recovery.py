@@ -57,7 +57,7 @@ def wait_for_spare(worker: int) -> None:
     """Wait until a process beside this worker has prepared itself: all its threads sleep, and go on sleeping."""
     deadline = time.monotonic() + 30
     quiet = 0
-    while quiet < 5:
+    while quiet < 100:  # it loads the procedure's class a moment after it has booted
         if time.monotonic() > deadline:
             raise SystemExit("no spare worker was ready within 30 s")
         spares = [child.pid for child in psutil.Process().children() if child.pid != worker]

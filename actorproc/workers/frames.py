@@ -51,6 +51,7 @@ __all__ = [
     "Stop",
     "TakeBackSteps",
     "ToWorker",
+    "WarmUp",
     "decode_from_worker",
     "decode_to_worker",
     "encode_frame",
@@ -97,6 +98,10 @@ class Define(_Message, frozen=True, array_like=True, tag="define", gc=False):
     """A procedure type, sent before the first step that needs it."""
 
     definition: Definition
+
+
+class WarmUp(_Message, frozen=True, array_like=True, tag="warmup", gc=False):
+    """To a spare without a name: load the classes it was told of. Answered with `Prepared`, loaded or not."""
 
 
 class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
@@ -157,7 +162,10 @@ class Ready(_Message, frozen=True, array_like=True, tag="ready", gc=False):
 
 
 class Prepared(_Message, frozen=True, array_like=True, tag="prepared", gc=False):
-    """The preparation is done; a spare that has said so can be named and given steps in one go."""
+    """The preparation is done; a spare that has said so can be named and given steps in one go.
+
+    Said again after each `WarmUp`.
+    """
 
 
 class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed", gc=False):
@@ -232,7 +240,7 @@ class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     text: str
 
 
-ToWorker = Prepare | Hello | Define | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
+ToWorker = Prepare | Hello | WarmUp | Define | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
 FromWorker = (
     Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
 )

@@ -11,7 +11,7 @@ import psutil
 
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.frames import BootFailed, FrameBuffer
+from actorproc.workers.frames import BootFailed, Definition, FrameBuffer
 from actorproc.workers.process import WorkerProcess
 from actorproc.workers.reports import Remains, crash_report, oom_kills
 
@@ -50,6 +50,8 @@ class Link:
         """Descendants seen alive when it was killed."""
         self.oom_before: int | None = None
         self.seen_rss: int | None = None
+        self.told: dict[str, Definition] = {}
+        """The classes a spare was told of, by name."""
         self.given: dict[StepToken, None] = {}
         """Steps sent and not answered: what is printed without a mark belongs to the first."""
         self._lock = threading.Lock()

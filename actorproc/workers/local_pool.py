@@ -18,7 +18,7 @@ from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerInfo
 from actorproc.workers.cgroups import CgroupRoom, find_room
-from actorproc.workers.frames import DEFAULT_MAX_FRAME, FrameError, Prepare, Run, ToWorker, encode_frame
+from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
@@ -125,6 +125,8 @@ class LocalPool:
         for message in messages:
             if type(message) is Run:
                 link.given[message.token] = None
+            elif type(message) is Define:
+                self._opened().learn(message.definition)
         try:
             data = encode_frame(messages, self._max_frame)
         except FrameError:

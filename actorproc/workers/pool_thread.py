@@ -32,6 +32,7 @@ from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMe
 from actorproc.workers.cgroups import CgroupRoom
 from actorproc.workers.frames import (
     BootFailed,
+    Definition,
     Ended,
     FrameError,
     FromWorker,
@@ -49,6 +50,7 @@ from actorproc.workers.frames import (
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook
 from actorproc.workers.process import WorkerProcess
+from actorproc.workers.spares import Spares
 from actorproc.workers.stack_desk import StackDesk
 from actorproc.workers.timers import Timers
 from actorproc.workers.usage import descendants, kill_all
@@ -65,11 +67,6 @@ _DUMP_SECONDS = 0.02
 """Between the request for a stack dump and SIGTERM."""
 _STACK_PATIENCE = 0.25
 """Seconds a worker has to tell the stack of its step itself."""
-_SPARE_LAG = 0.02
-"""Seconds between the use of a spare and the start of the next: the step that waits goes first, and the start of a
-process holds the GIL for a moment."""
-_SPARE_PAUSE = 10.0
-"""Seconds after a spare's death before the next one, unless a worker boots before."""
 _DRAIN_READS = 1024
 """Reads of a dead worker's channel; an escaped grandchild may write for ever."""
 
@@ -102,9 +99,15 @@ class PoolThread:
         self.stacks = StackDesk()
         self._links = links
         self._sink = sink
-        self._spares: list[Link] = []
-        self._may_start_spare = False
         self._timers = Timers()
+        self._spares = Spares(
+            wanted=recipe.spares,
+            max_frame=recipe.max_frame,
+            timers=self._timers,
+            start=self._start,
+            write=self._write,
+            may_start=self._may_start_spare,
+        )
         self._commands: deque[Callable[[], None]] = deque()
         self._closing = False
         self._selector = selectors.DefaultSelector()
@@ -167,17 +170,13 @@ class PoolThread:
         """Give a spare this link's name, or start a process."""
         if self._closing:
             self._report(link, CrashReport(kind="stopped", message="stopped before it was started"))
-        elif self._spares:
-            self._adopt(self._spares.pop(0), link)
+        elif (spare := self._spares.take()) is not None:
+            self._take_over(spare, link)
+            assert link.process is not None
+            if link.prepared and not link.process.is_over():
+                self._booted(link)
         else:
             self._start(link)
-
-    def _adopt(self, spare: Link, link: Link) -> None:
-        self._take_over(spare, link)
-        assert link.process is not None
-        if link.prepared and not link.process.is_over():
-            self._booted(link)
-        self._timers.after(_SPARE_LAG, self._start_spare)
 
     def _take_over(self, spare: Link, link: Link) -> None:
         link.take_over(spare)
@@ -205,8 +204,7 @@ class PoolThread:
             self._selector.register(process.pidfd, selectors.EVENT_READ, (self._on_death, link))
         else:
             process.watch_in_thread(lambda: self.post(lambda: self._on_death_of(process)))
-        if process.write(recipe.first_bytes):
-            self.watch_for_room(link)
+        self._write(link, recipe.first_bytes)
         if link.worker is not None:
             self._name(link)
 
@@ -219,25 +217,23 @@ class PoolThread:
         process.stdout.keep = process.stderr.keep = keep
 
     def _name(self, link: Link) -> None:
-        assert link.process is not None
         assert link.worker is not None
-        hello = encode_frame([Hello(self._recipe.epoch, link.worker)], self._recipe.max_frame)
-        if link.process.write(hello):
+        self._write(link, encode_frame([Hello(self._recipe.epoch, link.worker)], self._recipe.max_frame))
+
+    def _write(self, link: Link, frames: bytes) -> None:
+        """Write at once, also before the worker is ready."""
+        assert link.process is not None
+        if link.process.write(frames):
             self.watch_for_room(link)
 
-    def _start_spare(self) -> None:
-        """Start a spare when workers boot at all and none is booting from cold now."""
-        booting = any(not link.booted for link in self._links.values())
-        if self._closing or not self._may_start_spare or booting or len(self._spares) >= self._recipe.spares:
-            return
-        spare = Link(None, self._recipe.max_frame)
-        self._spares.append(spare)
-        self._start(spare)
-        self.post(self._start_spare)
+    def _may_start_spare(self) -> bool:
+        """Not while the pool closes, nor while a worker boots from cold: that one is needed more."""
+        return not self._closing and all(link.booted for link in self._links.values())
 
-    def _allow_spare(self) -> None:
-        self._may_start_spare = True
-        self._start_spare()
+    def learn(self, definition: Definition) -> None:
+        """Workers need this class. For any thread."""
+        if self._spares.learn(definition):
+            self.post(self._spares.warm_up)
 
     # ------------------------------------------------------------------ what a worker says
     def watch_for_room(self, link: Link) -> None:
@@ -299,6 +295,10 @@ class PoolThread:
                 link.boot_failed = message
             elif isinstance(message, Prepared):
                 link.prepared = True
+                assert link.process is not None
+                link.process.warming = ()
+                if link.worker is None:
+                    self._spares.warm_up()
             elif isinstance(message, Ready) and link.worker is not None:
                 link.is_ready = True
                 self._booted(link)
@@ -314,7 +314,7 @@ class PoolThread:
         self._tell(WorkerBooted(link.worker, link.process.pid))
         if link.release_held():
             self.watch_for_room(link)
-        self._timers.after(_SPARE_LAG, self._allow_spare)
+        self._spares.allow_soon()
 
     def _on_stdout(self, link: Link, _mask: int) -> None:
         assert link.process is not None
@@ -426,6 +426,7 @@ class PoolThread:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
         group_killed = self._room is not None and self._room.was_killed(process.pid)
+        self._spares.blame(process)
         report = link.bury(group_killed=group_killed)
         if self._room is not None:
             self._room.forget(process.pid)
@@ -445,9 +446,7 @@ class PoolThread:
     def _report(self, link: Link, report: CrashReport) -> None:
         link.dead = True
         if link.worker is None:
-            self._spares.remove(link)
-            self._may_start_spare = False
-            self._timers.after(_SPARE_PAUSE, self._allow_spare)
+            self._spares.died(link)
             if not self._closing:
                 logger.warning("a spare worker died: %s", report.message)
             return
@@ -465,22 +464,20 @@ class PoolThread:
         worker = link.worker
         if worker is None or not (link.replace and link.booted and link.given) or link.stop_asked or self._closing:
             return None
-        spare = next((spare for spare in self._spares if spare.prepared and spare.process is not None), None)
-        if spare is None or spare.process is None or spare.process.is_over():
+        spare = self._spares.take_ready()
+        if spare is None:
             return None
-        self._spares.remove(spare)
         successor = Link(WorkerId(worker.slot, worker.incarnation + 1), self._recipe.max_frame)
         successor.replace = True
         assert successor.worker is not None
         self._links[successor.worker] = successor
         self._take_over(spare, successor)
-        self._timers.after(_SPARE_LAG, self._start_spare)
         return successor
 
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""
         self._closing = True
-        for link in list(self._spares):
+        for link in self._spares:
             self._mark_killed(link, "stopped", "the pool was closed")
             self._kill_now(link)
         for worker in list(self._links):

@@ -78,6 +78,8 @@ class WorkerProcess:
 
     def __init__(self, *, executable: str, label: str, use_pidfd: bool = True) -> None:
         self.closed = False
+        self.warming: tuple[str, ...] = ()
+        """The classes it was told to load and has not loaded yet."""
         self._lock = threading.Lock()
         self._outbox: deque[memoryview] = deque()
         self._reaped: Reaped | None = None

@@ -319,7 +319,8 @@ def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen:
     worker = WorkerId(0, 1)
     host.pool.launch(worker, replace=True)
     host.next_event(WorkerBooted, worker)
-    wait_until(lambda: spare_is_idle(host))
+    assert host.finish(worker, Count(1)) == 1
+    wait_until(lambda: spares_know_the_classes(host))
 
     host.start(worker, Do("kill", "9"))
     died = host.died(worker)
@@ -360,6 +361,12 @@ def spare_is_idle(host: Listener) -> bool:
     named = {fact.pid for fact in host.pool.facts().values()}
     spares = [pid for pid in children_of_this_program() if pid not in named and not is_gone(pid)]
     return bool(spares) and all(threads_asleep(pid) for pid in spares)
+
+
+def spares_know_the_classes(host: Listener) -> bool:
+    """They have loaded what they were told, so nothing keeps them from taking a place at once."""
+    thread = host.pool._thread
+    return thread is not None and any(spare.prepared and spare.told for spare in thread._spares)
 
 
 def threads_asleep(pid: int) -> bool:

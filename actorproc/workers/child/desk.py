@@ -40,6 +40,7 @@ from actorproc.workers.frames import (
     Stop,
     TakeBackSteps,
     ToWorker,
+    WarmUp,
 )
 
 __all__ = ["Desk"]
@@ -135,7 +136,7 @@ class Desk:
                 self.channel.send([Stack(request, stacks.text_of(self.running, token))])
             case Stop():
                 self.stop()
-            case Prepare() | Hello():
+            case Prepare() | Hello() | WarmUp():
                 msg = f"{type(message).__name__} came to a worker that has booted"
                 raise FrameError(msg)
             case _:

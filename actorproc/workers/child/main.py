@@ -43,6 +43,7 @@ from actorproc.workers.frames import (
     Prepared,
     Ready,
     ToWorker,
+    WarmUp,
 )
 
 __all__ = ["main"]
@@ -107,7 +108,7 @@ class _Worker:
     def __init__(self, channel: Channel, desk: Desk) -> None:
         self._channel = channel
         self._desk = desk
-        self._boot: SimpleQueue[Prepare | Hello] = SimpleQueue()
+        self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
         self._warm_limit = 0
 
     def live(self) -> int:
@@ -139,7 +140,7 @@ class _Worker:
         die_with_group()
 
     def _take_in(self, message: ToWorker) -> None:
-        if isinstance(message, Prepare | Hello):
+        if isinstance(message, Prepare | Hello | WarmUp):
             self._boot.put(message)
         else:
             self._desk.take_in(message)
@@ -176,12 +177,23 @@ class _Worker:
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
         channel.send([Prepared()])
-        hello = self._next_boot_message()
-        assert isinstance(hello, Hello), hello
+        while isinstance(message := self._next_boot_message(), WarmUp):
+            self._warm_up()
+            channel.send([Prepared()])
+        assert isinstance(message, Hello), message
         channel.send([Ready(os.getpid(), platform.python_version())])
         return True
 
-    def _next_boot_message(self) -> Prepare | Hello:
+    def _warm_up(self) -> None:
+        """Load classes before they are needed; what their modules do to the process is undone, as after a step."""
+        self._desk.guard.allow_interrupt()
+        self._desk.types.load_all()
+        self._desk.guard.forbid_interrupt()
+        self._desk.guard.restore()
+        gc.collect()
+        gc.freeze()
+
+    def _next_boot_message(self) -> Prepare | Hello | WarmUp:
         self._desk.guard.allow_interrupt()
         message = self._boot.get()
         self._desk.guard.forbid_interrupt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from actorproc.procedure.codec import DataCodec
@@ -48,6 +49,12 @@ class TypeShelf:
             raise StateRefused(msg) from error
         self._runtimes[type_name] = (definition, runtime)
         return runtime
+
+    def load_all(self) -> None:
+        """Make the classes that are not made yet; one that fails does so again, and in words, at its first step."""
+        for type_name in list(self._definitions):
+            with contextlib.suppress(StateRefused):
+                self.runtime(type_name)
 
     def codec_of(self, type_name: str) -> DataCodec | None:
         """The codec of a type whose class is known here; None when it is not."""

@@ -1,0 +1,94 @@
+"""Spares load the classes in use before they are needed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.processes
+
+MODULE = '''
+import os, signal, time
+from dataclasses import dataclass
+from pathlib import Path
+from actorproc import Procedure, Status
+
+FOLDER = Path({folder!r})
+with (FOLDER / "imports").open("a") as file:
+    file.write(f"{{os.getpid()}}\\n")
+if len((FOLDER / "imports").read_text().split()) == 3:  # after the host and the first worker: a spare
+    if (FOLDER / "deadly").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (FOLDER / "broken").exists():
+        raise RuntimeError("a module with a mood")
+
+@dataclass
+class Held(Procedure):
+    """Tells its pid, and goes on when it is let."""
+    def execute(self, ctx):
+        with (FOLDER / "begun").open("a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+        while not (FOLDER / "go").exists():
+            time.sleep(0.005)
+        return Status.done(os.getpid())
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    name = f"warm_{os.getpid()}_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(MODULE.format(folder=str(tmp_path)))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield importlib.import_module(name)
+    sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def pids(tmp_path):
+    def of(what):
+        path = Path(tmp_path, what)
+        lines = path.read_text().split("\n") if path.exists() else []
+        return [int(line) for line in lines[:-1]]  # what is after the last line feed is not written yet
+
+    return of
+
+
+def test_a_spare_has_imported_the_module_of_the_step_before_it_takes_its_place(
+    open_manager, until, tmp_path, module, pids
+):
+    manager = open_manager(workers=1)
+    handle = manager.submit(module.Held())
+    first = until(lambda: pids("begun"))[0]
+    spare = until(lambda: set(pids("imports")) - {os.getpid(), first}).pop()
+    until(lambda: psutil.Process(spare).status() == psutil.STATUS_SLEEPING)
+
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(pids("begun")) == 2)
+    (tmp_path / "go").touch()
+
+    assert handle.result(30) == spare
+    assert pids("imports").count(spare) == 1
+
+
+@pytest.mark.parametrize("mood", ["deadly", "broken"])
+def test_a_module_that_ends_or_fails_a_spare_harms_no_step(open_manager, until, tmp_path, module, pids, mood):
+    (tmp_path / mood).touch()
+    manager = open_manager(workers=1)
+    handle = manager.submit(module.Held())
+    first = until(lambda: pids("begun"))[0]
+    spare = until(lambda: pids("imports")[2:])[0]
+    until(lambda: not psutil.pid_exists(spare) or psutil.Process(spare).status() == psutil.STATUS_SLEEPING)
+
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(pids("begun")) == 2)
+    (tmp_path / "go").touch()
+
+    assert (handle.result(30) == spare) is (mood == "broken")
+    assert manager.health().status == "running"
+    assert manager.info(handle.id).state == "SUCCESS"
