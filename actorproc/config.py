@@ -59,6 +59,8 @@ class Config:
     """Output and log records kept of each procedure, in memory, the newest; 0: none."""
     log_bytes_total: int = 64 * 1024 * 1024
     """The same of all procedures together; those silent for longest go first."""
+    log_file_bytes: int = 16 * 1024 * 1024
+    """The same of all procedures together in two files beside the store, for later lives of the program; 0: none."""
     commit_backoff: float = 0.1
     """First wait before a refused commit is tried again; doubles each time."""
     commit_backoff_cap: float = 10.0
@@ -102,7 +104,7 @@ class Config:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be a number of seconds above 0"
                 raise ValueError(msg)
         least_of = {"max_frame": 8192, "max_state": 1, "spares": 0, "warm_limit": 0, "restart_limit": 1}
-        least_of |= {"max_dedicated": 1, "log_bytes": 0, "log_bytes_total": 0}
+        least_of |= {"max_dedicated": 1, "log_bytes": 0, "log_bytes_total": 0, "log_file_bytes": 0}
         least_of |= {"max_depth": 0, "max_children": 0, "max_tree": 1}
         for name, least in least_of.items():
             if getattr(self, name) < least:

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -160,6 +161,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
 
     def _make_pool(self, epoch: int) -> WorkerPool:
         environment = self._environment
+        directory = Path(self._path) if self._given_store is None else None
+        config = self._config
+        book = LogBook(config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes)
         return LocalPool(
             epoch=epoch,
             spares=self._config.spares,
@@ -170,7 +174,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             recycle_steps=self._config.recycle_steps,
             recycle_age=self._config.recycle_age,
             recycle_memory=self._config.recycle_memory,
-            book=LogBook(self._config.log_bytes, self._config.log_bytes_total),
+            book=book,
         )
 
     def stop(self, drain: bool = True, timeout: float | None = None) -> None:

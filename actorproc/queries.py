@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
@@ -34,7 +35,8 @@ from actorproc.model.states import TERMINAL, Phase
 from actorproc.step_log import StepInfo, step_info_of
 from actorproc.store.base import RecordStore
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.logbook import LogEntry
+from actorproc.workers.log_entry import LogEntry
+from actorproc.workers.spool import spooled
 
 __all__ = ["Engine", "Queries", "Source", "StoredQueries", "Workers"]
 
@@ -111,6 +113,11 @@ class StoredQueries:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._store = source.store
+
+    def spooled_logs(self, id: str, directory: Path) -> list[LogEntry]:  # noqa: A002
+        """What the files of a store's directory keep of the output."""
+        record = self.head(id)
+        return [entry for entry in spooled(directory, id) if _belongs(entry, record)]
 
     def head(self, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure id
         """The stored head; raises `UnknownProcedure`, and `InvalidId` for what can be no id."""
@@ -246,8 +253,8 @@ class Queries(StoredQueries):
 
     def logs(self, id: str) -> list[LogEntry]:  # noqa: A002
         """What is kept of the output."""
-        self.head(id)
-        return self._engine.pool.logs(id)
+        record = self.head(id)
+        return [entry for entry in self._engine.pool.logs(id) if _belongs(entry, record)]
 
     def workers(self) -> list[WorkerInfo]:
         """Every worker process and the step in it."""
@@ -372,3 +379,8 @@ def _growing(heads: dict[str, ProcedureRecord]) -> Iterator[str]:
 
 def _chunks(records: list[ProcedureRecord]) -> Iterator[tuple[ProcedureRecord, ...]]:
     return (tuple(records[start : start + _CHUNK]) for start in range(0, len(records), _CHUNK))
+
+
+def _belongs(entry: LogEntry, record: ProcedureRecord) -> bool:
+    """Not to a procedure of the same id that was deleted; clocks may differ by a little."""
+    return entry.at >= record.created_at - 1.0

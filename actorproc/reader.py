@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +27,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.queries import StoredQueries
 from actorproc.store.base import RecordStore
 from actorproc.store.lmdb import LmdbReader
+from actorproc.workers.log_entry import LogEntry
 
 if TYPE_CHECKING:
     from actorproc.why import EngineFacts
@@ -113,6 +115,14 @@ class StoreReader(Reading):
                 if head is not None:
                     found.append((name, head.state))
             return found
+
+    def logs(self, id: str) -> _List[LogEntry]:  # noqa: A002
+        """What a procedure printed and logged, oldest first, as far as the files beside the store keep it.
+
+        At most 256 KiB, of ``Config.log_file_bytes`` for all procedures. Raises `UnknownProcedure`.
+        """
+        with self._asking() as queries:
+            return queries.spooled_logs(id, Path(self.path))
 
     def ids(self, start: str = "", *, limit: int | None = None) -> _List[str]:
         """Ids that begin with this text, in order of ids, at most ``limit``."""

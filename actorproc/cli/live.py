@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import (
@@ -15,6 +15,7 @@ from actorproc.cli.common import (
     UNREACHABLE,
     full_id,
     globals_for,
+    is_live,
     open_client,
     open_reader,
 )
@@ -95,7 +96,7 @@ def _resolved(options: argparse.Namespace) -> str:
 
 def add_logs(commands: _Commands) -> None:
     """Add ``logs``."""
-    parser = commands.add_parser("logs", help="what a procedure printed and logged, as far as the manager keeps it")
+    parser = commands.add_parser("logs", help="what a procedure printed and logged, as far as it is kept")
     globals_for(parser).add_argument("id", metavar="ID")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until it ends")
     parser.set_defaults(run=_logs)
@@ -103,21 +104,24 @@ def add_logs(commands: _Commands) -> None:
 
 def _logs(options: argparse.Namespace) -> int:
     output = Output(options)
+    name = _resolved(options)
+    with open_reader(options) as reader:
+        if not options.follow and not is_live(reader):
+            _print_logs(output, name, [reader.logs(name)])
+            return OK
+    with open_client(options) as client:
+        _print_logs(output, name, _log_chunks(client, name, follow=options.follow))
+    return OK
+
+
+def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]]) -> None:
     columns: list[Column] = [
         ("TIME", lambda entry: time.strftime("%H:%M:%S", time.localtime(entry.at))),
         ("STREAM", lambda entry: entry.stream),
         ("TEXT", lambda entry: entry.text),
     ]
-    with open_client(options) as client:
-        name = _resolved(options)
-        output.rows(
-            "log",
-            _log_chunks(client, name, follow=options.follow),
-            columns,
-            name=lambda entry: entry.text,
-            empty=f"{name} has printed nothing that is kept",
-        )
-    return OK
+    empty = f"{name} has printed nothing that is kept"
+    output.rows("log", chunks, columns, name=lambda entry: entry.text, empty=empty)
 
 
 def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator[list[LogEntry]]:

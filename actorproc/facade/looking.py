@@ -99,7 +99,8 @@ class Looking(Facade, Reading):
     def logs(self, id: str) -> _List[LogEntry]:  # noqa: A002 - public contract
         """What a procedure printed and logged, oldest first: stdout, stderr and log records of all its steps.
 
-        Kept in memory, at most ``Config.log_bytes`` of each procedure; it outlives workers, not this program.
+        At most ``Config.log_bytes`` of each procedure are kept in memory; what earlier lives of this program received
+        is in two files in the directory, as far as ``Config.log_file_bytes`` goes.
         Raises `UnknownProcedure`.
         """
         return Queries(self._running()).logs(id)

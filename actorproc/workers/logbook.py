@@ -1,8 +1,8 @@
-"""What procedures printed and logged, kept for a while in the host's memory.
+"""What procedures printed and logged, kept for a while in the host's memory, and for longer in a spool.
 
 Each procedure has a ring of lines; the oldest are dropped when it exceeds its share, and whole procedures, those that
-have been silent for longest, when all together exceed the total. A worker's death takes nothing along; the host's
-death does.
+have been silent for longest, when all together exceed the total. A worker's death takes nothing along; what earlier
+lives of the host received is in the spool, if there is one.
 """
 
 from __future__ import annotations
@@ -10,44 +10,42 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
+from pathlib import Path
 
-import msgspec
+from actorproc.workers.log_entry import LogEntry
+from actorproc.workers.spool import LogSpool, spooled
 
 __all__ = ["LogBook", "LogEntry"]
 
 _LINE_LENGTH = 8 * 1024
-_OVERHEAD = 100
-"""Bytes an entry costs beside its text."""
-
-
-class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One line of a procedure's output."""
-
-    at: float
-    """Epoch seconds (UTC) when the host received it."""
-    stream: str
-    """stdout, stderr, or log for a log record."""
-    text: str
-    level: int | None = None
-    """Of a log record: its level as `logging` counts."""
-    logger: str | None = None
-    """Of a log record: the logger's name."""
 
 
 class _Ring:
-    __slots__ = ("dropped", "entries", "size")
+    __slots__ = ("dropped", "entries", "is_whole", "size")
 
     def __init__(self) -> None:
         self.entries: deque[LogEntry] = deque()
         self.size = 0
         self.dropped = 0
+        self.is_whole = False
+        """The spool has nothing older, as far as it is known."""
 
 
 class LogBook:
     """Rings of lines by procedure. Any thread; sizes in bytes, 0 keeps nothing."""
 
-    def __init__(self, per_procedure: int = 256 * 1024, total: int = 64 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        per_procedure: int = 256 * 1024,
+        total: int = 64 * 1024 * 1024,
+        *,
+        directory: Path | None = None,
+        spool: int = 0,
+    ) -> None:
+        """With a `directory` the newest `spool` bytes are kept there as well."""
         self._per_procedure = per_procedure
+        self._directory = directory if spool else None
+        self._spool = LogSpool(directory, spool) if directory is not None and spool else None
         self._total = total
         self._size = 0
         self._rings: OrderedDict[str, _Ring] = OrderedDict()
@@ -61,8 +59,10 @@ class LogBook:
             return
         text = text[:_LINE_LENGTH]
         entry = LogEntry(at=time.time(), stream=stream, text=text, level=level, logger=logger)
-        cost = len(text) + _OVERHEAD
+        cost = entry.cost
         with self._lock:
+            if self._spool is not None:
+                self._spool.add(procedure, entry)
             ring = self._rings.get(procedure)
             if ring is None:
                 ring = self._rings[procedure] = _Ring()
@@ -72,7 +72,7 @@ class LogBook:
             ring.size += cost
             self._size += cost
             while ring.size > self._per_procedure and len(ring.entries) > 1:
-                freed = len(ring.entries.popleft().text) + _OVERHEAD
+                freed = ring.entries.popleft().cost
                 ring.size -= freed
                 self._size -= freed
                 ring.dropped += 1
@@ -83,4 +83,19 @@ class LogBook:
         """What is kept of a procedure, oldest first."""
         with self._lock:
             ring = self._rings.get(procedure)
-            return list(ring.entries) if ring is not None else []
+            found = list(ring.entries) if ring is not None else []
+            room = self._per_procedure - (ring.size if ring is not None else 0)
+            is_whole = ring is not None and ring.is_whole
+        if self._directory is None or is_whole or room <= 0:
+            return found
+        # Not under the lock: the pool's thread must not wait for a disk.
+        older = spooled(self._directory, procedure, before=found[0].at if found else None, size=room)
+        if not older and ring is not None:
+            ring.is_whole = True
+        return older + found
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        with self._lock:
+            if self._spool is not None:
+                self._spool.close()

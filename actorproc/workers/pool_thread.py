@@ -153,6 +153,7 @@ class PoolThread:
                 link.process.kill_group()
                 link.process.close()
         self._links.clear()
+        self._book.close()
         if self._room is not None:
             self._room.close()
         self._selector.close()

@@ -319,7 +319,7 @@ def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen:
     worker = WorkerId(0, 1)
     host.pool.launch(worker, replace=True)
     host.next_event(WorkerBooted, worker)
-    assert host.finish(worker, Count(1)) == 1
+    host.finish(worker, Do("nothing"))
     wait_until(lambda: spares_know_the_classes(host))
 
     host.start(worker, Do("kill", "9"))

@@ -1,0 +1,29 @@
+"""One line of what a procedure printed or logged."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["LogEntry"]
+
+_OVERHEAD = 100
+"""Bytes an entry costs beside its text."""
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One line of a procedure's output."""
+
+    at: float
+    """Epoch seconds (UTC) when the host received it."""
+    stream: str
+    """stdout, stderr, or log for a log record."""
+    text: str
+    level: int | None = None
+    """Of a log record: its level as `logging` counts."""
+    logger: str | None = None
+    """Of a log record: the logger's name."""
+
+    @property
+    def cost(self) -> int:
+        """Bytes it counts for."""
+        return len(self.text) + _OVERHEAD
