@@ -10,7 +10,7 @@ from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import take_back_all, update_poisons
 from actorproc.core.queueing import go_on, wake
 from actorproc.core.tree import Tree
-from actorproc.core.turns import leave_limits
+from actorproc.core.turns import keep_nothing, leave_limits
 from actorproc.model.commands import Resolve
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -119,6 +119,7 @@ def settle_bypass(book: Book, record: ProcedureRecord) -> None:
     if (top := tree.scope_of(record.id)) is not None:
         book.scopes_to_advance[top] = None
     if record.pending or any(is_open(member) for member in tree.below(record.id) if member is not record):
+        keep_nothing(book, record)
         return
     for unit in list(tree.units_of.get(record.id, ())):
         tree.pop(unit)

@@ -13,6 +13,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStart
 
 __all__ = [
+    "keep_nothing",
     "leave_limits",
     "leave_queue",
     "lend_slots",
@@ -98,8 +99,20 @@ def on_suspended(book: Book, record: ProcedureRecord) -> None:
     """A parent of unfinished children waits now; it keeps its slots unless its tree waits for some, or for locks."""
     if not record.admitted & Admitted.SLOT:
         return
-    if book.slots.waits_in(record.root) or book.tree_of(record).waiting:
+    if book.slots.waits_in(record.root) or book.tree_of(record).waiting or _waits_aside(book, record.root):
         _give_back(book, record)
+
+
+def keep_nothing(book: Book, record: ProcedureRecord) -> None:
+    """It runs no step any more, though it has not ended: those it waits for may need its slots."""
+    if record.admitted & Admitted.SLOT:
+        _give_back(book, record)
+
+
+def _waits_aside(book: Book, root: str) -> bool:
+    """Whether a member of the tree asks for slots once it has a worker of its own."""
+    found = (book.procs[name] for name in book.aside.names())
+    return any(record.root == root and record.limit_keys for record in found)
 
 
 def leave_limits(book: Book, record: ProcedureRecord) -> None:

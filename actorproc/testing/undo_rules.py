@@ -79,8 +79,9 @@ class UndoRules(Judge):
         if (unit.procedure, unit.label) not in self.undone:
             self.say(11, f"undo unit {unit.label!r} of {unit.procedure} was removed and never undone")
         for later in self.facts.units.values():
-            # Those of a poisoned member stay, for a retry of its root.
-            is_newer = later.root == root and later.seq > seq and not self._is_poisoned(later.procedure)
+            # Those of a poisoned member stay, for a retry of its root or until it is bypassed.
+            is_spared = self._is_poisoned(later.procedure) or self.facts.heads[later.procedure].bypassed
+            is_newer = later.root == root and later.seq > seq and not is_spared
             if is_newer and top in self.facts.line(later.procedure):
                 self.say(11, f"unit {seq} of {root} was undone before unit {later.seq}")
 
