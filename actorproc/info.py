@@ -71,6 +71,10 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An operator ended it as if it had succeeded."""
     event: str | None = None
     """The event it waits for."""
+    undo_error: ErrorInfo | None = None
+    """Why its present undo failed the last time; it is tried again. `error` is why it is undone."""
+    aborting: bool = False
+    """An abort was asked for, and has not taken effect: it is still to be asked, or refused."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -143,7 +147,7 @@ class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Epoch seconds (UTC)."""
     verb: str
-    """abort, retry, bypass, rollback, pause, resume, clear-poison."""
+    """abort, retry, bypass, rollback, pause, resume, signal, acknowledge, clear-poison, delete."""
     reason: str | None
     detail: str
     """With what: by force, which key, from where a retry went on."""
@@ -319,6 +323,8 @@ def info_of(
         paused=record.paused,
         bypassed=record.bypassed,
         event=record.event,
+        undo_error=as_text(record.undo_error) if record.undoing else None,
+        aborting=record.aborting and not record.rolling and record.finished_at is None,
     )
 
 

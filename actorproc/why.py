@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from actorproc.info import LockInfo, ProcedureInfo
+from actorproc.model.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.why_words import Cause, CauseKind, EngineFacts, Looks, RunningStep, command, span, word
 
@@ -57,7 +58,7 @@ class _Inquiry:
         self._told.add(name)
         cause = self._judged(info, (*chain, name))
         if not cause.causes and cause.kind not in _FINAL and (holds := self._nobody_runs(info)) is not None:
-            # No verb reaches a stopped store, so this comes before any other repair.
+            # Verbs reach a stopped store too, but without a manager nothing runs.
             return msgspec.structs.replace(cause, causes=(holds,))
         return cause
 
@@ -222,10 +223,14 @@ class _Inquiry:
         if step is not None:
             age = f" for {span(step.age)}" if step.age is not None else ""
             says += f"; its undo runs{age} on worker {step.slot} (pid {step.pid})"
+            if info.undo_error is not None:
+                says += f" (it failed before: {_words(info.undo_error)})"
             return self._cause(info, "rolling-back", says, command("stack", info.id))
-        if info.due_at is not None and info.due_at > self._now - _LATE:
-            says += f"; its undo failed {info.errors + info.crashes} times, next try {self._in(info.due_at)}"
-            return self._cause(info, "rolling-back", says, f"{command('bypass', info.root_id)} --children")
+        if info.undo_error is not None:
+            count = info.errors + info.crashes
+            says += f"; its undo failed {count} time{'' if count == 1 else 's'}: {_words(info.undo_error)}; next try"
+            bypass = f"{command('bypass', info.root_id)} --children"
+            return self._timed(info, says, (command("steps", info.id), bypass), kind="rolling-back")
         others = [
             other
             for other in self._looks.unfinished(root=info.root_id, limit=_NODES)
@@ -319,7 +324,7 @@ class _Inquiry:
         return Cause(
             kind=kind,
             procedure=info.id,
-            says=f"{word(info)} {says}",
+            says=f"{word(info)} {says}" + (" (an abort was asked for)" if info.aborting else ""),
             since=since if since is not None else info.finished_at or info.updated_at,
             repairs=tuple(dict.fromkeys(repairs)),
             causes=causes,
@@ -343,7 +348,11 @@ _ORDER = {
 def _error(info: ProcedureInfo) -> str:
     if info.error is None:
         return "unknown reasons"
-    return f"{info.error.type_name.rpartition('.')[2]}: {info.error.message}"
+    return _words(info.error)
+
+
+def _words(error: ErrorInfo) -> str:
+    return f"{error.type_name.rpartition('.')[2]}: {error.message}"
 
 
 def _below(path: str, lock: LockInfo) -> str:

@@ -50,6 +50,7 @@ class Ring:
         mark: Callable[[], None],
         stored: Callable[[Batch, float | None], None],
         gated: bool = False,
+        unattended: bool = False,
     ) -> None:
         self._store = store
         self._persister = persister
@@ -80,7 +81,13 @@ class Ring:
         self.last_commit = 0.0
         self.slowest_commit = 0.0
         self.core, decision = Coordinator.restore(
-            snapshot, clock.wall(), quotas=quotas, retention=retention, scheduling=scheduling, gated=gated
+            snapshot,
+            clock.wall(),
+            quotas=quotas,
+            retention=retention,
+            scheduling=scheduling,
+            gated=gated,
+            unattended=unattended,
         )
         self._open.add(decision)
 

@@ -28,6 +28,7 @@ __all__ = [
     "FAILED",
     "NOT_FOUND",
     "OK",
+    "PATIENCE",
     "REFUSED",
     "TIMED_OUT",
     "UNREACHABLE",
@@ -38,13 +39,18 @@ __all__ = [
     "full_id",
     "globals_for",
     "is_live",
+    "is_owned",
     "open_client",
     "open_reader",
+    "quiet",
+    "start_command",
 ]
 
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 124
 
 _CANDIDATES = 10
+PATIENCE = 5.0
+"""Seconds to wait for a manager that has the store and does not answer yet."""
 
 
 class AmbiguousId(UsageError):
@@ -102,22 +108,37 @@ def is_live(reader: StoreReader) -> bool:
     return reader.owner() is not None
 
 
+def start_command(options: argparse.Namespace) -> str:
+    """The command that starts a manager on this store."""
+    import shlex
+
+    path = directory(options)
+    return "actorproc run MODULE" + ("" if path == "state" else f" --path {shlex.quote(path)}")
+
+
 def open_client(options: argparse.Namespace) -> ProcedureClient:
     """The running manager. Raises `ManagerStopped` that says how to start one."""
-    import logging
-
     from actorproc.client import ProcedureClient
 
-    # What the library logs of a verb is what we print of it, and its handler of last resort escapes nothing.
+    quiet()
+    if not is_owned(options):
+        msg = f"no manager runs on {directory(options)}: start one with `{start_command(options)}`"
+        raise ManagerStopped(msg)
+    return ProcedureClient(directory(options), patience=getattr(options, "patience", PATIENCE))
+
+
+def is_owned(options: argparse.Namespace) -> bool:
+    """A manager has the store open. Raises `EngineError` when there is no store."""
+    with open_reader(options) as reader:
+        return reader.owner() is not None
+
+
+def quiet() -> None:
+    """What the library logs of a verb is what we print of it, and its handler of last resort escapes nothing."""
+    import logging
+
     logging.getLogger("actorproc").addHandler(logging.NullHandler())
     logging.getLogger("actorproc").propagate = False
-    path = directory(options)
-    with open_reader(options) as reader:
-        owner = reader.owner()
-    if owner is None:
-        msg = f"no manager runs on {path}: start one with `actorproc run MODULE --path {path}`"
-        raise ManagerStopped(msg)
-    return ProcedureClient(path, patience=getattr(options, "patience", 5.0))
 
 
 def full_id(source: StoreReader, start: str) -> str:

@@ -13,8 +13,8 @@ __all__ = ["add_completion"]
 _Commands = Any
 
 _TAKE_IDS = (
-    "show", "tree", "steps", "why", "stack", "logs", "watch", "abort", "retry", "rollback", "bypass", "pause", "resume",
-    "ack", "delete", "export",
+    "show", "tree", "steps", "why", "audit", "stack", "logs", "watch", "signal", "abort", "retry", "rollback", "bypass",
+    "pause", "resume", "ack", "delete", "export",
 )  # fmt: skip
 
 # `list -o name --limit` costs the start of Python once; a store that cannot be read completes nothing.

@@ -61,9 +61,10 @@ def _show_lines(
 ) -> Iterator[str]:
     now = time.time()
     yield from _fields(_head_of(info, now))
-    if info.error is not None:
-        yield ""
-        yield from _error_lines("error", info.error)
+    for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
+        if error is not None:
+            yield ""
+            yield from _error_lines(title, error)
     crash = next((step.crash for step in reversed(steps) if step.crash is not None), None)
     if crash is not None and (info.error is None or info.error.crash is None):
         yield ""
@@ -123,6 +124,8 @@ def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  
         yield "due", ago(info.due_at, now)
     if info.deadline is not None:
         yield "deadline", ago(info.deadline, now)
+    if info.aborting:
+        yield "abort", "asked for; it has not agreed yet"
     if info.paused is not None:
         yield "paused", info.paused or "no reason given"
     if info.bypassed:

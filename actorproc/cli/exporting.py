@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from actorproc.cli.common import OK, directory, full_id, globals_for, open_reader
+from actorproc.cli.outcomes import columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
 from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 
@@ -131,16 +132,16 @@ def _import(options: argparse.Namespace) -> int:
 
     output = Output(options)
     trees = _read(options.file)
-    store = LmdbStore(directory(options))
+    store = LmdbStore(directory(options), role="command")
     try:
         epoch = store.own()
         roots = bring_in(store, epoch, trees, write=not options.dry_run)
     finally:
         store.close()
     result = "would be imported (dry run)" if options.dry_run else "imported"
-    rows = [{"id": root, "verb": "import", "ok": True, "result": result, "error": None} for root in roots]
-    columns = [("ID", lambda row: row["id"]), ("RESULT", lambda row: row["result"])]
-    output.rows("outcome", [rows], columns, name=lambda row: row["id"], empty="there is no tree in it")
+    applied = None if options.dry_run else "stopped store"
+    rows = [outcome(root, "import", result, applied=applied) for root in roots]
+    output.rows("outcome", [rows], columns_of_outcomes(), name=lambda row: row["id"], empty="there is no tree in it")
     return OK
 
 

@@ -8,7 +8,9 @@ import json
 from typing import Any
 
 from actorproc.cli.common import OK, directory, globals_for, open_client, open_reader
+from actorproc.cli.outcomes import outcome
 from actorproc.cli.output import Output
+from actorproc.cli.steering import Steered
 from actorproc.cli.text import duration, plain_line, size_of
 
 __all__ = ["add_backup", "add_compact", "add_schema"]
@@ -31,7 +33,7 @@ def _backup(options: argparse.Namespace) -> int:
         size = reader.stats().file_bytes
         if options.dry_run:
             says = f"would copy {directory(options)} ({size_of(size)}) to {options.destination}"
-            found: dict[str, Any] = {"id": None, "verb": "backup", "ok": True, "result": says, "error": None}
+            found = outcome(None, "backup", says)
             output.one("outcome", found, lambda: [plain_line(says)], name=options.destination)
             return OK
         if not is_owned:
@@ -50,7 +52,9 @@ def _backup(options: argparse.Namespace) -> int:
 
 def add_compact(commands: _Commands) -> None:
     """Add ``compact``."""
-    parser = commands.add_parser("compact", help="give the space of removed procedures back, while everything runs")
+    parser = commands.add_parser(
+        "compact", help="give the space of removed procedures back, also while everything runs"
+    )
     globals_for(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say how much is used")
     parser.set_defaults(run=_compact)
@@ -62,11 +66,11 @@ def _compact(options: argparse.Namespace) -> int:
         with open_reader(options) as reader:
             stats = reader.stats()
         says = f"{size_of(stats.used_bytes)} of {size_of(stats.file_bytes)} are used"
-        found: dict[str, Any] = {"id": None, "verb": "compact", "ok": True, "result": says, "error": None}
+        found = outcome(None, "compact", says)
         output.one("outcome", found, lambda: [says], name=stats.path)
         return OK
-    with open_client(options) as client:
-        report = client.compact()
+    with Steered(options) as engine:
+        report = engine.compact()
     output.one(
         "compaction",
         dataclasses.asdict(report) | {"freed": report.freed},

@@ -1,4 +1,4 @@
-"""``status``, ``list``, ``locks``, ``poisons``: what is stored. They need no manager."""
+"""``status``, ``list``, ``locks``, ``poisons``, ``audit``: what is stored. They need no manager."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.common import OK, directory, globals_for, open_reader
+from actorproc.cli.common import OK, directory, full_id, globals_for, open_reader
 from actorproc.cli.filters import add_filters, filter_of
 from actorproc.cli.output import Column, Output
 from actorproc.cli.text import ago, clipped, duration, plain_line, size_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from actorproc.info import ProcedureInfo
     from actorproc.store.lmdb import LmdbReader
 
-__all__ = ["add_list", "add_locks", "add_poisons", "add_status"]
+__all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status"]
 
 _Commands = Any
 _CHUNK = 256
@@ -165,6 +165,33 @@ def _poisons(options: argparse.Namespace) -> int:
         ("REASON", lambda poison: clipped(plain_line(poison.reason), 10_000 if output.is_wide else 80)),
     ]
     output.rows("poison", [found], columns, name=lambda poison: poison.path, empty="no key is poisoned")
+    return OK
+
+
+def add_audit(commands: _Commands) -> None:
+    """Add ``audit``."""
+    parser = commands.add_parser(
+        "audit",
+        help="what operators asked for, with their reasons",
+        description="Of one procedure; without ID of the store: pauses of everything, cleared keys, deletions.",
+    )
+    globals_for(parser).add_argument("id", nargs="?", metavar="ID")
+    parser.set_defaults(run=_audit)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        found = reader.audit(full_id(reader, options.id) if options.id is not None else None)
+    now = time.time()
+    columns: list[Column] = [
+        ("AGO", lambda row: ago(row.at, now)),
+        ("ID", lambda row: row.id or "-"),
+        ("VERB", lambda row: row.verb),
+        ("DETAIL", lambda row: row.detail or "-"),
+        ("REASON", lambda row: row.reason or "-"),
+    ]
+    output.rows("audit", [found], columns, name=lambda row: row.verb, empty="operators asked for nothing")
     return OK
 
 

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("detail", "add_why"),
     "locks": ("looking", "add_locks"),
     "poisons": ("looking", "add_poisons"),
+    "audit": ("looking", "add_audit"),
     "workers": ("live", "add_workers"),
     "stack": ("live", "add_stack"),
     "logs": ("live", "add_logs"),

@@ -7,32 +7,37 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.common import OK, REFUSED, code_of, full_id, globals_for, open_client, open_reader
+from actorproc.cli.common import OK, REFUSED, code_of, full_id, globals_for, open_reader
 from actorproc.cli.filters import add_filters, filter_of, has_filter
-from actorproc.cli.output import Column, Output, complain
+from actorproc.cli.outcomes import DRY_RUN, columns_of_outcomes, outcome
+from actorproc.cli.output import Output, complain
+from actorproc.cli.steering import Steered
 from actorproc.errors import ActorprocError, UsageError
 
 if TYPE_CHECKING:
-    from actorproc.client import ProcedureClient
+    from actorproc.cli.steering import Steering
 
-__all__ = ["Act", "add_selection", "apply", "carry_out", "selected"]
+__all__ = ["Act", "add_care", "add_selection", "apply", "carry_out", "confirmed", "selected"]
 
-Act = Callable[["ProcedureClient", str], str]
+Act = Callable[["Steering", str], str]
 """Does it to one, and says what came of it."""
 
 
-def add_selection(parser: argparse.ArgumentParser, *, reason: bool = True) -> None:
+def add_selection(parser: argparse.ArgumentParser, *, ids: bool = True) -> None:
     """Add ids, filters, and the options of careful people to a verb."""
     globals_for(parser)
-    parser.add_argument("ids", nargs="*", metavar="ID", help="ids, or beginnings that only one id has")
-    if reason:
-        parser.add_argument("--reason", metavar="TEXT", help="why; it is recorded (actorproc show)")
-    _add_care(parser)
+    if ids:
+        parser.add_argument("ids", nargs="*", metavar="ID", help="ids, or beginnings that only one id has")
+    else:
+        parser.set_defaults(ids=[])
+    add_care(parser)
     parser.add_argument("--all-matching", action="store_true", help="all that match the filters, in place of ids")
     add_filters(parser, paging=False)
 
 
-def _add_care(parser: argparse.ArgumentParser) -> None:
+def add_care(parser: argparse.ArgumentParser) -> None:
+    """Add what every verb takes: a reason, a dry run, and the answer to the question."""
+    parser.add_argument("--reason", metavar="TEXT", help="why; it is recorded (actorproc show, actorproc audit)")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before doing it to many")
 
@@ -65,47 +70,47 @@ def apply(options: argparse.Namespace, verb: str, act: Act, *, roots: bool = Fal
     return carry_out(options, verb, names, act)
 
 
-def confirmed(options: argparse.Namespace, verb: str, names: list[str]) -> bool:
+def confirmed(options: argparse.Namespace, verb: str, names: list[str], things: str = "procedures") -> bool:
     """Whether a verb may be done to many: asked for with --yes, or allowed at the terminal."""
     if options.yes or not names:
         return True
     if not sys.stdin.isatty():
-        raise UsageError(f"this would {verb} {len(names)} procedures: say --yes, or look first with --dry-run")
-    sys.stderr.write(
-        f"{verb} {len(names)} procedures ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})? [y/N] "
-    )
+        raise UsageError(f"this would {verb} {len(names)} {things}: say --yes, or look first with --dry-run")
+    sys.stderr.write(f"{verb} {len(names)} {things} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act) -> int:
+def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act, subject: str = "ID") -> int:
     """Do it to each, tell each result as it comes, and give the exit code: that of the first failure."""
     output = Output(options)
-    columns: list[Column] = [
-        ("ID", lambda row: row["id"]),
-        ("VERB", lambda row: row["verb"]),
-        ("RESULT", lambda row: row["result"] if row["ok"] else f"refused: {row['error']}"),
-    ]
     codes: list[int] = []
     if not names:
         complain("no procedure matches")
         return OK
+    steered = Steered(options)
 
     def results() -> Iterator[list[dict[str, Any]]]:
         if options.dry_run:
-            yield [_row(name, verb, "would be done (dry run)") for name in names]
+            yield [outcome(name, verb, DRY_RUN) for name in names]
             return
-        with open_client(options) as client:
-            for name in names:
-                try:
-                    yield [_row(name, verb, act(client, name))]
-                except (ActorprocError, ValueError, TypeError) as error:
-                    codes.append(code_of(error))
-                    yield [_row(name, verb, "", str(error))]
+        with steered as engine:
+            rows = (_row_of(name, verb, act, engine, steered.applied, codes) for name in names)
+            if not steered.is_stopped:
+                yield from ([row] for row in rows)
+                return
+            found = list(rows)
+        yield found  # only now: who reads it may take its time, and the store is given back
 
-    output.rows("outcome", results(), columns, name=lambda row: row["id"])
+    output.rows("outcome", results(), columns_of_outcomes(subject), name=lambda row: row["id"])
+    if len(codes) < len(names):
+        steered.tell()
     return next((code for code in codes if code), OK)
 
 
-def _row(name: str, verb: str, result: str, error: str | None = None) -> dict[str, Any]:
-    return {"id": name, "verb": verb, "ok": error is None, "result": result or None, "error": error}
+def _row_of(name: str, verb: str, act: Act, engine: Steering, applied: str, codes: list[int]) -> dict[str, Any]:
+    try:
+        return outcome(name, verb, act(engine, name), applied=applied)
+    except (ActorprocError, ValueError, TypeError) as error:
+        codes.append(code_of(error))
+        return outcome(name, verb, error=str(error), applied=applied)

@@ -6,11 +6,13 @@ import argparse
 import json
 from typing import Any
 
-from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, open_client
+from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command
 from actorproc.cli.filters import seconds
+from actorproc.cli.outcomes import outcome
 from actorproc.cli.output import Output, complain
+from actorproc.cli.steering import Steered
 from actorproc.cli.text import duration, plain_line
-from actorproc.errors import ProcedureFailed, UsageError
+from actorproc.errors import ManagerStopped, ProcedureFailed, UsageError
 
 __all__ = ["add_submit"]
 
@@ -21,11 +23,11 @@ def add_submit(commands: _Commands) -> None:
     """Add ``submit``."""
     parser = commands.add_parser(
         "submit",
-        help="submit a procedure to the running manager",
+        help="submit a procedure",
         description=(
             "Imports the class, makes a procedure of the fields, and submits it. A value is JSON when it can be read "
-            "so, else text: count=3 name=book tags='[\"a\"]' code='\"007\"'. The class travels along: the manager "
-            "need not know it."
+            "so, else text: count=3 name=book tags='[\"a\"]' code='\"007\"'. The class travels along: a running "
+            "manager need not know it. When none runs the procedure is stored, and the next one must know its class."
         ),
     )
     globals_for(parser).add_argument("target", metavar="MODULE:CLASS", help="a procedure class or @procedure function")
@@ -58,17 +60,15 @@ def _submit(options: argparse.Namespace) -> int:
         raise UsageError(f"{name} cannot be made of these fields: {error}") from None
     output = Output(options)
     if options.dry_run:
-        found = {
-            "id": options.id,
-            "verb": "submit",
-            "ok": True,
-            "result": f"would be submitted: {procedure!r}",
-            "error": None,
-        }
+        found = outcome(options.id, "submit", f"would be submitted: {procedure!r}")
         output.one("outcome", found, lambda: [plain_line(found["result"])], name=options.id or "")
         return OK
-    with open_client(options) as client:
-        handle = client.submit(
+    steered = Steered(options)
+    with steered as engine:
+        if steered.is_stopped and options.wait:
+            msg = f"no manager runs on {directory(options)}, so there is nothing to wait for: start one with "
+            raise ManagerStopped(f"{msg}`{start_command(options)}`, or leave --wait out")
+        handle = engine.submit(
             procedure,
             id=options.id,
             owner=options.owner,
@@ -76,16 +76,26 @@ def _submit(options: argparse.Namespace) -> int:
             delay=options.delay,
             tags=options.tag,
         )
-        if not options.wait:
-            found = {"id": handle.id, "verb": "submit", "ok": True, "result": "submitted", "error": None}
-            hint = f"{handle.id}  submitted: actorproc watch {handle.id}"
-            output.one("outcome", found, lambda: [hint], name=handle.id)
-            return OK
-        return _waited(handle, output, options)
+        if options.wait:
+            return _waited(handle, output, options)
+    _submitted(handle.id, procedure, steered, output, options)
+    return OK
+
+
+def _submitted(name: str, procedure: Any, steered: Steered, output: Output, options: argparse.Namespace) -> None:
+    found = outcome(name, "submit", "submitted", applied=steered.applied)
+    hint = f"{name}  submitted: actorproc watch {name}"
+    if steered.is_stopped:
+        hint = f"{name}  submitted to the stopped store; it runs when a manager starts"
+    output.one("outcome", found, lambda: [hint], name=name)
+    if steered.is_stopped:
+        module = options.target.partition(":")[0]
+        start = start_command(options).replace("MODULE", module)
+        complain(f"no manager runs on {directory(options)}; start one that knows {type(procedure).__name__}: {start}")
 
 
 def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
-    found = {"id": handle.id, "verb": "submit", "ok": True, "result": None, "error": None}
+    found = outcome(handle.id, "submit", applied="manager")
     try:
         found["result"] = _plain(handle.result(options.timeout))
     except ProcedureFailed as error:

@@ -1,6 +1,6 @@
 """``abort``, ``retry``, ``rollback``, ``bypass``, ``pause``, ``resume``, ``ack``, ``delete``, ``gc``.
 
-They go to the running manager through its control socket: who decides is always the manager.
+They go to the running manager through its control socket. When none runs they are decided here, on the stopped store.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from actorproc.cli.common import REFUSED, globals_for, open_client, open_reader
+from actorproc.cli.common import REFUSED, globals_for, open_reader
 from actorproc.cli.filters import seconds
+from actorproc.cli.outcomes import DRY_RUN, outcome
 from actorproc.cli.output import Output
-from actorproc.cli.selection import add_selection, apply, carry_out, confirmed
+from actorproc.cli.selection import add_care, add_selection, apply, carry_out, confirmed
+from actorproc.cli.steering import Steered, is_stopped
 from actorproc.errors import UsageError
 
 if TYPE_CHECKING:
-    from actorproc.client import ProcedureClient
+    from actorproc.cli.steering import Steering
 
 __all__ = [
     "add_abort",
@@ -33,7 +35,7 @@ __all__ = [
 ]
 
 _Commands = Any
-_Act: TypeAlias = "Callable[[argparse.Namespace, ProcedureClient, str], str]"
+_Act: TypeAlias = "Callable[[argparse.Namespace, Steering, str], str]"
 """Does it to one procedure, and says in words what came of it."""
 
 
@@ -44,12 +46,11 @@ def _add(
     *,
     roots: bool = False,
     whole: bool = False,
-    reason: bool = True,
     **says: str,
 ) -> argparse.ArgumentParser:
     """Add a verb that is done to the selected procedures, one by one; with `whole` to the whole manager too."""
     parser: argparse.ArgumentParser = commands.add_parser(verb, **says)
-    add_selection(parser, reason=reason)
+    add_selection(parser)
     if whole:
         parser.add_argument("--manager", action="store_true", help="the whole manager, in place of ids")
 
@@ -68,9 +69,13 @@ def add_abort(commands: _Commands) -> None:
     parser.add_argument("--force", action="store_true", help="ask nobody, and kill the running step")
 
 
-def _abort(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    asked = client.abort(name, force=options.force, reason=options.reason)
-    return "asked to abort" if asked else "has ended already"
+def _abort(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    if not engine.abort(name, force=options.force, reason=options.reason):
+        return "has ended already"
+    if is_stopped(engine):
+        later = "is undone" if options.force else "is asked to abort"
+        return "aborted" if engine.has_ended(name) else f"{later} when a manager starts"
+    return "asked to abort"
 
 
 def add_retry(commands: _Commands) -> None:
@@ -78,9 +83,9 @@ def add_retry(commands: _Commands) -> None:
     _add(commands, "retry", _retry, roots=True, help="open a new run of roots that ended FAILED")
 
 
-def _retry(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    client.retry(name, reason=options.reason)
-    return "runs again"
+def _retry(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    engine.retry(name, reason=options.reason)
+    return "runs again" + _later(engine)
 
 
 def add_rollback(commands: _Commands) -> None:
@@ -88,8 +93,10 @@ def add_rollback(commands: _Commands) -> None:
     _add(commands, "rollback", _rollback, roots=True, help="undo unfinished roots, as if they had failed")
 
 
-def _rollback(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    return "is rolled back" if client.rollback(name, reason=options.reason) else "was undone already"
+def _rollback(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    if not engine.rollback(name, reason=options.reason):
+        return "was undone already"
+    return "is rolled back" + _later(engine, name)
 
 
 def add_bypass(commands: _Commands) -> None:
@@ -106,8 +113,8 @@ def add_bypass(commands: _Commands) -> None:
     parser.add_argument("--force", action="store_true", help="kill the running step")
 
 
-def _bypass(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    done = client.bypass(
+def _bypass(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    done = engine.bypass(
         name,
         children=options.children,
         ancestors=options.ancestors,
@@ -122,8 +129,8 @@ def add_pause(commands: _Commands) -> None:
     _add(commands, "pause", _pause, whole=True, help="hand out no more steps of procedures, or of any (--manager)")
 
 
-def _pause(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    return "paused" if client.pause(name, reason=options.reason) else "has ended already"
+def _pause(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    return "paused" if engine.pause(name, reason=options.reason) else "has ended already"
 
 
 def add_resume(commands: _Commands) -> None:
@@ -132,32 +139,40 @@ def add_resume(commands: _Commands) -> None:
     _add(commands, "resume", _resume, whole=True, help=says)
 
 
-def _resume(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    return "goes on" if client.resume(name, reason=options.reason) else "was not paused itself"
+def _resume(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    return "goes on" + _later(engine) if engine.resume(name, reason=options.reason) else "was not paused itself"
 
 
 def _whole(options: argparse.Namespace, verb: str) -> int:
     """Pause or resume everything."""
     if options.ids or options.all_matching:
         raise UsageError("--manager means everything: leave ids and filters out")
-    result = "would be done (dry run)"
-    with open_client(options) as client:
-        if not options.dry_run:
-            done = getattr(client, verb)(reason=options.reason)
-            result = ("paused" if verb == "pause" else "goes on") if done else "was not paused"
-    found = {"id": None, "verb": verb, "ok": True, "result": result, "error": None}
-    Output(options).one("outcome", found, lambda: [f"manager  {verb}  {result}"], name="manager")
+    found = outcome(None, verb, DRY_RUN)
+    steered = Steered(options)
+    if not options.dry_run:
+        with steered as engine:
+            done = getattr(engine, verb)(reason=options.reason)
+            result = ("paused" if verb == "pause" else "goes on" + _later(engine)) if done else "was not paused"
+        found = outcome(None, verb, result, applied=steered.applied)
+    Output(options).one("outcome", found, lambda: [f"manager  {verb}  {found['result']}"], name="manager")
+    steered.tell()
     return 0
+
+
+def _later(engine: Steering, name: str | None = None) -> str:
+    """When it happens: at once, or when a manager starts (unless `name` has ended with it)."""
+    waits = is_stopped(engine) and not (name is not None and engine.has_ended(name))
+    return " when a manager starts" if waits else ""
 
 
 def add_ack(commands: _Commands) -> None:
     """Add ``ack``."""
     says = "say that the results of finished procedures were taken"
-    _add(commands, "ack", _ack, roots=True, reason=False, help=says)
+    _add(commands, "ack", _ack, roots=True, help=says)
 
 
-def _ack(_: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    return "acknowledged" if client.acknowledge(name) else "is not kept any more"
+def _ack(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    return "acknowledged" if engine.acknowledge(name, options.reason) else "is not kept any more"
 
 
 def add_delete(commands: _Commands) -> None:
@@ -167,8 +182,8 @@ def add_delete(commands: _Commands) -> None:
     parser.add_argument("--force", action="store_true", help="also those whose keys are poisoned; the keys stay so")
 
 
-def _delete(options: argparse.Namespace, client: ProcedureClient, name: str) -> str:
-    gone = client.delete(name, options.reason, force=options.force)
+def _delete(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    gone = engine.delete(name, options.reason, force=options.force)
     return "deleted" if gone else "is not kept any more"
 
 
@@ -182,9 +197,7 @@ def add_gc(commands: _Commands) -> None:
     globals_for(parser)
     parser.add_argument("--older-than", type=seconds, required=True, metavar="TIME", help="ended longer ago: 12h, 7d")
     parser.add_argument("--failed", action="store_true", help="FAILED ones too")
-    parser.add_argument("--reason", metavar="TEXT", default=None, help="why; it is recorded")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    add_care(parser)
     parser.set_defaults(run=_gc, force=False)
 
 

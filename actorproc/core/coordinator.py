@@ -71,16 +71,19 @@ class Coordinator:
         scheduling: Scheduling = DEFAULT_SCHEDULING,
         retention: Retention = DEFAULT_RETENTION,
         gated: bool = False,
+        unattended: bool = False,
     ) -> tuple[Coordinator, Decision]:
         """A coordinator that goes on where the snapshot stands, and its first decision.
 
         `workers` are live workers with the steps handed to them whose answers are not in the snapshot:
-        empty at a start, the living after a failed commit.
+        empty at a start, the living after a failed commit. `unattended`: it only writes down what operators want, for
+        the next one to do.
         """
         self = cls.rebuilt(snapshot, now, workers=workers, scheduling=scheduling)
         self._book.quotas = quotas
         self._book.retention = retention
         self._book.gated = gated
+        self._book.unattended = unattended
         restoring.take_up(self._book)
         bypassing.take_up_bypasses(self._book)
         return self, settle(self._book)

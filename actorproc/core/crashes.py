@@ -112,7 +112,9 @@ def _count_crash(book: Book, record: ProcedureRecord, item: InHand, report: Cras
     )
     error = ErrorInfo("crash", "WorkerCrashed", in_words, details, record.id, item.token.step, crash=report)
     if record.crashes < limit:
-        if not record.rolling and not record.undoing:
+        if item.token.mode is Mode.ROLLBACK:
+            record.undo_error = error
+        elif not record.rolling and not record.undoing:
             record.error = error
         wake(book, record, to_the_front=True)
     elif item.token.mode is Mode.ROLLBACK:

@@ -308,7 +308,7 @@ def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
         member.undoing = unit.seq
         book.tree_of(member).undoing = member.id
         member.attempt = member.errors = member.crashes = 0
-        member.first_error_at = None
+        member.first_error_at = member.undo_error = None
         member.due_at = None
         if member.lock_scope == "step" and member.locks:
             # Ahead of newcomers: the ticket is as old as the procedure.
@@ -356,7 +356,7 @@ def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
     tree = book.tree_of(member)
     top_id = tree.scope_of(member.id)
     assert top_id is not None, member.id
-    member.error = error
+    member.error, member.undo_error = error, None
     for inside in reversed(tree.below(top_id)):
         for path, mode in list(book.locks.keys_of(inside.id).items()):
             if mode == LockMode.WRITE:

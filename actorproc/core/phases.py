@@ -50,6 +50,8 @@ def reason_of(record: ProcedureRecord, phase: Phase) -> str | None:
         return record.parked
     if phase is Phase.PAUSED:
         return record.paused
+    if phase is Phase.ROLLING_BACK and record.undoing and record.undo_error is not None:
+        return f"its undo fails: {record.undo_error.message}"
     if phase in {Phase.ROLLING_BACK, Phase.RETRYING, Phase.STUCK}:
         return record.error.message if record.error else None
     if phase is Phase.WAITING:

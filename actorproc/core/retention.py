@@ -39,6 +39,8 @@ def acknowledge(book: Book, event: Acknowledged) -> None:
     if record.id not in book.acknowledged:
         book.acknowledged[record.id] = book.now
         book.write(PutAcknowledgement(AcknowledgementRecord(record.id, book.now)))
+        if event.reason is not None:
+            book.audit(None, "acknowledge", event.reason, record.id)
     book.command(Reply(event.reply, value=True))
 
 

@@ -21,6 +21,8 @@ class Standing:
         """Why an operator paused the whole manager; None: it is not paused. Durable."""
         self.gated = False
         """Nothing is handed out until the gate is opened; not durable."""
+        self.unattended = False
+        """No class and no worker will come: what a class must be asked waits for the next manager. Not durable."""
         self.audits = 0
         """Rows of the audit log about the manager itself."""
         self.quotas = Quotas()

@@ -45,7 +45,7 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
             )
         )
         record.attempt = record.errors = record.crashes = 0
-        record.first_error_at = None
+        record.first_error_at = record.undo_error = None
         book.touch(record)
         locking.end_of_step(book, record)
         if isinstance(outcome, Finished):
@@ -88,6 +88,7 @@ def on_rollback_error(book: Book, record: ProcedureRecord, error: ErrorInfo, *, 
         else:
             give_up(book, record, error)
         return
+    record.undo_error = error
     record.due_at = book.now + retries.delay(policy, procedure=record.id, step=record.records, errors=record.errors)
     wake(book, record)
 

@@ -73,12 +73,13 @@ def request_abort(book: Book, event: AbortRequested) -> None:
 
 
 def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> None:
-    """Ask a procedure that is in no worker's hands; a class without `abort` is not asked."""
+    """Ask a procedure that is in no worker's hands; a class without `abort` is not asked, nor one nobody knows."""
     if book.has_no_return(record):
         return
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
-    if force or record.forced or not was_executed or meta is None or not meta.asks_abort:
+    may_refuse = book.unattended if meta is None else meta.asks_abort
+    if force or record.forced or not was_executed or not may_refuse:
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None
@@ -99,7 +100,8 @@ def signal(book: Book, event: Signalled) -> None:
         return
     if record is None:
         record = next((book.procs[name] for name in first_listener(book, event.target)), None)
-    if record is not None and record.event is not None and record.state is not ProcedureState.RUNNABLE:
+    is_taken = record is not None and record.event is not None and record.state is not ProcedureState.RUNNABLE
+    if record is not None and is_taken:
         _deliver(book, record, event.payload)
         if event.dedup is not None:
             remember(book, _row_of(book, event))
@@ -108,6 +110,9 @@ def signal(book: Book, event: Signalled) -> None:
         if error is not None:
             book.command(Reply(event.reply, error=error))
             return
+    if event.reason is not None:
+        name = None if record is None else record.id
+        book.audit(record, "signal", event.reason, "" if name == event.target else event.target)
     book.command(Reply(event.reply, value=True))
 
 

@@ -19,15 +19,17 @@ logger = logging.getLogger("actorproc")
 class Keeping(Facade):
     """`acknowledge`, `delete`, `compact`, `backup`."""
 
-    def acknowledge(self, id: str) -> bool:  # noqa: A002 - public contract
+    def acknowledge(self, id: str, reason: str | None = None) -> bool:  # noqa: A002 - public contract
         """Say that the result of a finished procedure was taken; durable when it returns.
 
         It then stays for `Config.retain_acknowledged` seconds only (the idea is HBase's ``removeResult``). False when
         nothing is kept under this id. Raises `NotAllowed` for what has not finished, and for a child, which goes
-        with its root.
+        with its root. ``reason`` is an operator's: with it the call is recorded (`audit`).
         """
         check_id(id)
-        known: bool = self._running().request(lambda reply: Acknowledged(id, reply))
+        if reason is not None:
+            checked_text(reason, "reason", 1024)
+        known: bool = self._running().request(lambda reply: Acknowledged(id, reply, reason=reason))
         return known
 
     def delete(self, id: str, reason: str | None = None, *, force: bool = False) -> bool:  # noqa: A002

@@ -33,17 +33,19 @@ class Verbs(Facade):
         accepted: bool = self._running().request(lambda reply: AbortRequested(id, reply, force=force, reason=why))
         return accepted
 
-    def signal(self, target: str, payload: Any = None, dedup: str | None = None) -> bool:
+    def signal(self, target: str, payload: Any = None, dedup: str | None = None, *, reason: str | None = None) -> bool:
         """Send an event to a procedure (by id) or to whoever waits for this event name; durable when it returns.
 
         False when the procedure has ended. Signals to one target with the same ``dedup`` count once, also across
         restarts and after the first was taken: the last 1000 such ids of a target are remembered (100,000 in all).
+        ``reason`` is an operator's: with it the signal is recorded (`audit`).
         """
         checked_text(target, "the target of a signal")
         if dedup is not None:
             checked_text(dedup, "dedup")
         data = encode_value(payload)
-        accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup))
+        why = checked_reason(reason)
+        accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup, why))
         return accepted
 
     def clear_poison(self, path: str, reason: str | None = None) -> bool:

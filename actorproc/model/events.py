@@ -159,6 +159,8 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     reply: int
     dedup: str | None = None
+    reason: str | None = None
+    """Why an operator sent it; kept with what operators asked for. Programs give none, and leave no such row."""
 
 
 class NoteMade(msgspec.Struct, frozen=True, gc=False):
@@ -184,6 +186,8 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False):
     id: str
     reply: int
     head: ProcedureRecord | None = None
+    reason: str | None = None
+    """As in `Signalled`."""
 
 
 class DeleteRequested(msgspec.Struct, frozen=True, gc=False):

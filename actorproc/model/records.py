@@ -214,6 +214,8 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """`Admitted` flags: what it was let through and holds a place of."""
     leftovers: tuple[Leftover, ...] = ()
     """What the rollback left behind, of itself, and at the top of a failing scope of its members too."""
+    undo_error: ErrorInfo | None = None
+    """Why the present undo failed, or killed its worker, the last time; it is tried again. `error` stays the cause."""
 
 
 class StepKind(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "step": StepInfo,
     "lock": LockInfo,
     "poison": PoisonInfo,
+    "audit": AuditInfo,
     "worker": WorkerInfo,
     "health": Health,
     "metrics": Metrics,
@@ -59,7 +60,14 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "used_bytes": int,
         "health": Health | None,
     },
-    "outcome": {"id": str | None, "verb": str, "ok": bool, "result": Any, "error": str | None},
+    "outcome": {
+        "id": str | None,
+        "verb": str,
+        "ok": bool,
+        "result": Any,
+        "error": str | None,
+        "applied_to": Literal["manager", "stopped store"] | None,
+    },
     "stack": {"id": str, "stack": str},
     "backup": {"path": str, "size": int, "seconds": float, "store_id": str, "copied_from": str},
     "compaction": {"before": int, "after": int, "seconds": float, "freed": int},

@@ -46,7 +46,7 @@ from actorproc.store.environment import (
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, rows_of
 from actorproc.store.neighbours import Neighbours
 from actorproc.store.open_store import OpenStore
-from actorproc.store.owner import Owner, OwnerLock, owner_of
+from actorproc.store.owner import Owner, OwnerLock, OwnerRole, owner_of
 from actorproc.store.tables import Table
 from actorproc.store.transaction import Txn, apply_rows, check_format, read_meta
 
@@ -63,7 +63,8 @@ class LmdbStore(OpenStore):
     `durability` "power": every commit is on the disk before it returns. "process": it survives any kill of
     this process, but a power cut may lose the last commits or, on a disk that reorders writes, the store.
     `map_size` is the address space reserved at first, in bytes; it grows by itself and costs no disk.
-    `allow_any_filesystem` opens a store on a remote file system, for which nothing is promised.
+    `allow_any_filesystem` opens a store on a remote file system, for which nothing is promised. `role` "command": it
+    is owned for a moment only, and another owner waits for that moment to pass.
 
     The constructor touches nothing; `own` opens.
     """
@@ -75,6 +76,7 @@ class LmdbStore(OpenStore):
         durability: Durability = "power",
         map_size: int = 16 << 30,
         allow_any_filesystem: bool = False,
+        role: OwnerRole = "manager",
     ) -> None:
         if durability not in ("power", "process"):
             raise ValueError(f'durability is "power" or "process", not {durability!r}')
@@ -82,6 +84,7 @@ class LmdbStore(OpenStore):
         self._sync = durability == "power"
         self._map_size = map_size
         self._allow_any_filesystem = allow_any_filesystem
+        self._role = role
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -97,7 +100,7 @@ class LmdbStore(OpenStore):
             raise StoreInUse(f"this LmdbStore of {self.path} is owned already; close it first", os.getpid())
         self._pid = os.getpid()
         make_directory(self.path, allow_any_filesystem=self._allow_any_filesystem)
-        self._lock = OwnerLock.acquire(self.path / OWNER_FILE)
+        self._lock = OwnerLock.acquire(self.path / OWNER_FILE, self._role)
         try:
             for reader in _here.move_in(self.path, self):
                 reader.step_aside(self)
@@ -358,8 +361,9 @@ class LmdbReader(OpenStore):
         self.close()
 
     def owner(self) -> Owner | None:
-        """The process that has the store open to write; None: nobody."""
-        return owner_of(self.path / OWNER_FILE)
+        """The process whose manager has the store open; None: nobody, or a command that is done in a moment."""
+        found = owner_of(self.path / OWNER_FILE)
+        return found if found is not None and found.role == "manager" else None
 
     def close(self) -> None:
         """Stop reading. Idempotent."""

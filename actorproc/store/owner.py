@@ -12,14 +12,23 @@ import socket
 import time
 import weakref
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreInUse
 
-__all__ = ["Owner", "OwnerLock", "owner_of"]
+__all__ = ["Owner", "OwnerLock", "OwnerRole", "owner_of"]
 
-_DEAD_MUST_LET_GO = 2.0
-"""Seconds."""
+OwnerRole = Literal["manager", "command"]
+"""A command owns a store for as long as it takes to write down what was asked for."""
+
+_PATIENCE = {"command": 10.0}
+"""Seconds to wait for a living owner, by its role: one that is gone in a moment."""
+_NOBODY_LIVES = 2.0
+"""Seconds to wait for an owner that is coming or going, or was killed while it started another process.
+
+That one keeps the lock until it has closed its copy.
+"""
+_PAUSE = 0.005
 
 _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
@@ -34,28 +43,28 @@ class OwnerLock:
         _held.add(self)
 
     @classmethod
-    def acquire(cls, path: Path) -> Self:
+    def acquire(cls, path: Path, role: OwnerRole = "manager") -> Self:
         """Take the lock, or raise `StoreInUse` naming the process that has it.
 
-        A second owner inside this process is refused as well. The lock of a process that has just died is waited for,
-        at most two seconds.
+        A second owner inside this process is refused as well. A command that has it is waited for, some seconds at
+        most: a manager must not fail to start because somebody typed a verb at that moment. So is the lock of a
+        process that has just died.
         """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise EngineError(f"cannot open the owner lock {path}: {error.strerror}") from error
         try:
-            locked = _lock(fd, path)
+            _lock(fd, path)
         except OSError as error:
             os.close(fd)
             raise EngineError(f"cannot lock {path}: {error.strerror}; use a file system that knows flock") from error
-        if not locked:
-            holder = os.pread(fd, 1024, 0).decode(errors="replace")
+        except BaseException:
             os.close(fd)
-            raise _in_use(path, holder)
+            raise
         try:
             os.ftruncate(fd, 0)
-            os.pwrite(fd, _about_us().encode(), 0)
+            os.pwrite(fd, _about_us(role).encode(), 0)
         except OSError:
             pass  # a full disk: the lock is held all the same, only its text is missing
         return cls(fd, path)
@@ -81,11 +90,28 @@ class OwnerLock:
             os.close(fd)
 
 
+def _lock(fd: int, path: Path) -> None:
+    """Lock this file, once those who have it for a moment only have given it back. Raises `StoreInUse`."""
+    begun = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = owner_of(path)
+            patience = _NOBODY_LIVES if owner is None else _PATIENCE.get(owner.role, 0.0)
+            if time.monotonic() - begun > patience:
+                raise _in_use(path, os.pread(fd, 1024, 0).decode(errors="replace")) from None
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
 class Owner(NamedTuple):
     """The process that has a store open."""
 
     pid: int
     host: str
+    role: str = "manager"
 
 
 def owner_of(path: Path) -> Owner | None:
@@ -100,31 +126,14 @@ def owner_of(path: Path) -> Owner | None:
         return None
     if not facts.get("pid", "").isdecimal():
         return None
-    owner = Owner(int(facts["pid"]), facts.get("host", ""))
+    owner = Owner(int(facts["pid"]), facts.get("host", ""), facts.get("role", "manager"))
     if owner.host != socket.gethostname():
         return owner
     return owner if _start_ticks(owner.pid) == facts.get("started") else None
 
 
-def _lock(fd: int, path: Path) -> bool:
-    """Lock it, unless a living process has; a dead one's lock is waited for.
-
-    A process killed while it starts another leaves the lock to that one for the moment until it has closed its copy.
-    """
-    deadline = time.monotonic() + _DEAD_MUST_LET_GO
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if owner_of(path) is not None or time.monotonic() > deadline:
-                return False
-            time.sleep(0.005)
-        else:
-            return True
-
-
-def _about_us() -> str:
-    return f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\n"
+def _about_us(role: OwnerRole) -> str:
+    return f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\nrole {role}\n"
 
 
 def _start_ticks(pid: int | None = None) -> str:
@@ -143,6 +152,7 @@ def _in_use(path: Path, holder: str) -> StoreInUse:
         who = f"another manager of this process ({pid})"
     else:
         who = f"process {pid}" if pid else "another process"
+        who = f"a command ({who})" if facts.get("role") == "command" else who
         host = facts.get("host", "")
         if host and host != socket.gethostname():
             who += f" on host {host}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -34,19 +35,76 @@ def test_reading_needs_no_manager(stopped):
     assert chain.rstrip().endswith("no manager runs on this store  ⇒ actorproc run jobs")
 
 
-def test_verbs_say_how_to_start_a_manager(stopped):
+def test_what_only_a_running_manager_knows_says_how_to_start_one(stopped):
     for arguments in (
-        ["abort", "holder"],
-        ["submit", "jobs:add", "a=1", "b=2"],
-        ["signal", "never"],
         ["workers"],
         ["watch", "holder"],
-        ["compact"],
+        ["stack", "holder"],
+        ["logs", "holder"],
+        ["metrics"],
+        ["submit", "jobs:add", "a=1", "b=2", "--wait"],
     ):
         code, _, said = stopped(*arguments)
         assert code == 4
         assert "actorproc run MODULE" in said
-    assert stopped("abort", "holder", "--dry-run")[0] == 0
+
+
+def test_verbs_are_applied_to_the_stopped_store_and_take_effect_when_a_manager_starts(stopped):
+    def outcomes(*arguments):
+        done = stopped.run(*arguments)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        if "--dry-run" not in arguments:
+            assert {row["applied_to"] for row in rows} == {"stopped store"}
+            assert "no manager runs" in done.stderr
+            assert "actorproc run" in done.stderr
+        return [(row["id"], row["result"]) for row in rows]
+
+    assert outcomes("abort", "--prefix", "parent.", "--all-matching", "--dry-run") == [
+        ("parent.0", "would be done (dry run)"),
+        ("parent.1", "would be done (dry run)"),
+    ]
+    assert outcomes("abort", "hold", "--reason", "hangs") == [("holder", "is asked to abort when a manager starts")]
+    assert "abort was asked for" in stopped("-o", "table", "why", "holder")[1]
+    assert "asked for" in stopped("-o", "table", "show", "holder")[1]
+    assert outcomes("signal", "parent.0", "1", "--reason", "by hand")[0][0] == "parent.0"
+    assert outcomes("bypass", "parent.1") == [("parent.1", "bypassed")]
+    assert outcomes("pause", "--manager", "--reason", "upgrade") == [(None, "paused")]
+    assert outcomes("submit", "jobs:add", "a=1", "b=2", "--id", "sum") == [("sum", "submitted")]
+    assert outcomes("resume", "--manager") == [(None, "goes on when a manager starts")]
+    assert [row["verb"] for row in stopped.rows("audit")] == ["pause", "resume"]
+    assert stopped.rows("audit", "parent.0")[0]["reason"] == "by hand"
+    assert stopped("compact")[0] == 0
+    assert stopped("delete", "holder")[0] == 5
+    assert stopped("retry", "nobody")[0] == 3
+    assert stopped("doctor")[0] == 0
+
+    stopped.serve()
+    for name in ("sum", "parent", "waiter"):
+        assert stopped("watch", name, "--timeout", "50s")[0] == 0, name
+    assert stopped.phase("holder") == "done"
+    assert stopped.rows("show", "holder")[0]["audit"][0]["reason"] == "hangs"
+    assert stopped.rows("delete", "sum")[0]["applied_to"] == "manager"
+
+
+def test_nothing_is_applied_where_there_is_no_store(quiet):
+    for arguments in (["abort", "a"], ["signal", "a"], ["pause", "--manager"], ["submit", "jobs:add", "a=1", "b=2"]):
+        code, _, said = quiet("--path", "nothing", *arguments)
+        assert code == 4
+        assert "no store" in said
+    assert not (quiet.directory / "nothing").exists()
+
+
+def test_commands_and_a_manager_that_start_at_the_same_instant_do_not_get_in_each_others_way(stopped):
+    def pause(number: int) -> tuple[int, str]:
+        done = stopped.run("pause", "parent", "--reason", f"n{number}")
+        return done.returncode, done.stderr
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(pause, number) for number in range(8)]
+        stopped.serve()
+        assert {future.result()[0] for future in done} == {0}, [future.result() for future in done]
+
+    assert sorted(row["reason"] for row in stopped.rows("audit", "parent")) == [f"n{number}" for number in range(8)]
 
 
 def test_a_tree_goes_into_another_store_and_runs_on_there(stopped):

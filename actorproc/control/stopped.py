@@ -1,0 +1,184 @@
+"""A store that no manager runs on, as far as an operator's verbs go: decide, persist, and leave the acting to others.
+
+The same core that decides in a manager decides here, on what is stored, and its decision is one commit. What a manager
+would do next (hand out steps, kill, tell those who wait) is left out: that is a manager that died right after its
+commit, and the next one recovers from it as it always does. So there are no workers here, no threads, no classes of
+the user's, and no timers: nothing runs, and nothing is removed for its age.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, cast
+
+from actorproc.actors.batch import Batch
+from actorproc.actors.clock import SystemClock
+from actorproc.actors.ledger import Ledger
+from actorproc.actors.persister import Persister
+from actorproc.actors.replies import ReplyTable
+from actorproc.actors.ring import Ring
+from actorproc.actors.sweeper import Sweeper
+from actorproc.actors.types import TypeTable
+from actorproc.config import Config
+from actorproc.core.retention import CHUNK
+from actorproc.errors import ManagerStopped
+from actorproc.model.commands import Reply
+from actorproc.model.definitions import Definition
+from actorproc.model.events import Acknowledged, DeleteRequested, Event, RemovalContinued, TypeRegistered
+from actorproc.model.policies import Quotas
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.reports import CompactionReport
+from actorproc.model.writes import Write
+from actorproc.store.lmdb import LmdbStore
+
+__all__ = ["StoppedEngine"]
+
+
+class StoppedEngine:
+    """Owns a stopped store for a moment. What only a running engine can do raises `ManagerStopped`.
+
+    Every request is durable when its answer comes. A commit that fails is raised, and the store is then not used
+    any more: what is on disk is what the next owner finds.
+    """
+
+    failure = None
+
+    def __init__(self, directory: str | os.PathLike[str], config: Config) -> None:
+        self._directory = os.fspath(directory)
+        self._config = config
+        self.store = LmdbStore(directory, role="command")
+        self._epoch = 0
+        self._lock = threading.Lock()
+        self._replies = ReplyTable()
+        self._types = TypeTable()
+        self._committed: list[int] = []
+        self._ring: Ring | None = None
+        self._sweeper: Sweeper
+
+    def open(self) -> None:
+        """Take the owner lock and read the store. Raises `StoreInUse` and other `EngineError`s."""
+        clock = SystemClock()
+        try:
+            self._epoch = self.store.own()
+            self._ring = Ring(
+                snapshot=self.store.load(),
+                store=self.store,
+                persister=cast("Persister", self),  # nothing is opened again here: a commit that fails is the end
+                ledger=Ledger(),
+                types=self._types,
+                clock=clock,
+                quotas=Quotas(),
+                retention=self._config.retention,
+                scheduling=self._config.scheduling(1, 1),
+                act=self._act,
+                mark=_nothing,
+                stored=_nothing,
+                gated=True,
+                unattended=True,
+            )
+            self._sweeper = Sweeper(
+                store=self.store,
+                ring=self._ring,
+                replies=self._replies,
+                clock=clock,
+                retention=self._config.retention,
+                interval=self._config.sweep_interval,
+                wake_in=_nothing,
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the store back. Idempotent."""
+        self._ring = None
+        self._replies.close(ManagerStopped(f"the stopped store {self._directory} was given back"))
+        self.store.close()
+
+    @property
+    def closed(self) -> bool:
+        """It has been given back, or was never taken."""
+        return self._ring is None
+
+    # ------------------------------------------------------------ requests
+    def request(self, make: Callable[[int], Event]) -> Any:
+        """Decide on an event that names a reply, and return the reply once the decision is on disk."""
+        return self.ask(make).result()
+
+    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
+        """The same; the future is done when this returns."""
+        with self._lock:
+            ring = self._opened()
+            number, future = self._replies.open()
+            event = make(number)
+            if isinstance(event, Acknowledged | DeleteRequested):
+                self._sweeper.ask(event)
+            else:
+                ring.handle(event)
+            self._settle(ring)
+            if isinstance(event, DeleteRequested):
+                self._finish_removals(ring)
+            return future
+
+    def register(self, definition: Definition) -> None:
+        """Make a type known, for a submit of it."""
+        with self._lock:
+            if self._types.put(definition):
+                self._opened().handle(TypeRegistered(definition.meta))
+
+    def compact(self) -> CompactionReport:
+        """Give unused space back to the file system."""
+        return self.store.compact()
+
+    def head(self, id: str) -> ProcedureRecord | None:  # noqa: A002 - a procedure id
+        """A procedure as it is after what was asked; None when there is none."""
+        return self._opened().core.view(id) or self.store.procedure(id)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        msg = f"no manager runs on {self._directory}, and only a running one has {name!r}: start one"
+        raise ManagerStopped(msg)
+
+    # ------------------------------------------------------------ the ring's hands
+    def commit(self, batch: int, writes: list[Write]) -> None:
+        """Commit at once; the ring is told of it when it has done its own part."""
+        self.store.commit(writes, self._epoch, batch)
+        self._committed.append(batch)
+
+    def _settle(self, ring: Ring) -> None:
+        ring.close()
+        while self._committed:
+            ring.committed(self._committed.pop(0))
+
+    def _act(self, batch: Batch) -> list[Event]:
+        """Answer; everything else is for the next manager, which finds all it must do in the store."""
+        for command in batch.commands:
+            if isinstance(command, Reply):
+                if command.error is not None:
+                    self._replies.fail(command.reply, command.error)
+                else:
+                    self._replies.settle(command.reply, command.value)
+        return []
+
+    def _finish_removals(self, ring: Ring) -> None:
+        """Remove what is left of half removed trees, part by part."""
+        for root in ring.core.removals:
+            more = True
+            while more and root in ring.core.removals:
+                members, more = self.store.removed_members(root, CHUNK)
+                ring.handle(RemovalContinued(root, tuple(members), more))
+                self._settle(ring)
+
+    def _opened(self) -> Ring:
+        if self._ring is None:
+            msg = f"the stopped store {self._directory} was given back"
+            raise ManagerStopped(msg)
+        return self._ring
+
+
+def _nothing(*_: object) -> None:
+    """Nobody has to be woken or told: every call runs to its end."""

@@ -1,0 +1,82 @@
+"""A store that no manager runs on, steered as if one did: what is asked is durable, and the next one does the rest."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self, cast
+
+from actorproc.actors.clock import SystemClock
+from actorproc.config import Config
+from actorproc.control.stopped import StoppedEngine
+from actorproc.errors import EngineError
+from actorproc.facade.base import RunningEngine
+from actorproc.facade.keeping import Keeping
+from actorproc.facade.repairing import Repairing
+from actorproc.facade.submitting import Submitting
+from actorproc.facade.verbs import Verbs
+from actorproc.model.states import TERMINAL
+from actorproc.registration import Registration
+from actorproc.store.lmdb import LmdbReader
+
+__all__ = ["StoppedStore"]
+
+
+class StoppedStore(Submitting, Repairing, Verbs, Keeping):
+    """The verbs of a `ProcedureManager` for a store that no manager runs on. A context manager.
+
+    Inside the ``with`` it is the store's owner, so be quick: a manager that starts meanwhile waits for some seconds.
+    Each verb is decided as a manager would, durable when it returns, and recorded with its reason. No procedure runs:
+    what has to run (an undo, a step that is retried, a class that must be asked whether it may be aborted) runs when
+    the next manager starts. The user's code is not needed, save for `submit`, whose class must also be known to the
+    next manager. What only a running manager can do raises `ManagerStopped`.
+
+    Raises `StoreInUse` when a manager runs, and `EngineError` when there is no store.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, config: Config | None = None) -> None:
+        self._path = os.fspath(path)
+        self._config = config if config is not None else Config()
+        self._clock = SystemClock()
+        self._types = Registration(self._path, self._config.signing_key)
+        self._engine = StoppedEngine(self._path, self._config)
+        self._pid = os.getpid()
+        self._attached = False
+
+    def has_ended(self, id: str) -> bool:  # noqa: A002 - public contract
+        """A procedure is in its final state, or is not kept any more."""
+        head = self._engine.head(id)
+        return head is None or head.state in TERMINAL
+
+    def open(self) -> None:
+        """Become the owner; without effect when it is. See the class for what is raised."""
+        if self._engine.closed:
+            LmdbReader(self._path).close()  # says what is wrong where there is no store; an owner would make one
+            self._engine.open()
+
+    def close(self) -> None:
+        """Give the store back. Idempotent."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _running(self) -> RunningEngine:
+        self._check_fork()
+        if self._engine.closed:
+            msg = "a stopped store is steered inside a `with` block"
+            raise EngineError(msg)
+        return cast("RunningEngine", self._engine)
+
+    def _describe(self, *arguments: Any, **options: Any) -> Any:
+        if not self._attached:
+            self._types.definitions()
+            self._types.attach(self._engine)
+            self._attached = True
+        return super()._describe(*arguments, **options)

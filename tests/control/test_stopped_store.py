@@ -1,0 +1,343 @@
+"""A store that no manager runs on takes an operator's verbs: durable at once, carried out by the next manager."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from actorproc import LockKey, Procedure, ProcedureManager, RetryPolicy, Saga, Status, step
+from actorproc.errors import (
+    EngineError,
+    KeyPoisoned,
+    ManagerStopped,
+    NotAllowed,
+    ProcedureAborted,
+    StorageUnavailable,
+    StoreInUse,
+    UnknownProcedure,
+)
+from actorproc.stopped import StoppedStore
+from actorproc.store.lmdb import LmdbStore
+
+BOUND = 30.0
+
+pytestmark = pytest.mark.processes
+
+
+@dataclass
+class Waits(Procedure):
+    """Waits for an event; undone by doing nothing."""
+
+    event: str = "go"
+
+    def execute(self, ctx):
+        return Status.wait(self.event) if ctx.event is None else Status.done(ctx.event)
+
+    def rollback(self, ctx):
+        return None
+
+
+class Stubborn(Waits):
+    """Lets nobody abort it."""
+
+    def abort(self, ctx):
+        return False
+
+
+class Half(Saga):
+    """Fails, and cannot be undone before a file exists."""
+
+    mended: str
+
+    def lock_keys(self):
+        return [LockKey.write("catalog/half")]
+
+    @step
+    def first(self, ctx):
+        pass
+
+    @first.undo
+    def unfirst(self, ctx):
+        if not os.path.exists(self.mended):  # noqa: PTH110 - in a worker
+            raise RuntimeError("the undo fails")
+
+    @step
+    def second(self, ctx):
+        raise ValueError("the second step fails")
+
+
+Half.rollback_retry = RetryPolicy(max_attempts=1)
+
+
+@dataclass
+class Parent(Procedure):
+    """Waits for two children of given ids."""
+
+    started: bool = False
+
+    def execute(self, ctx):
+        if self.started:
+            return Status.done(sorted(ctx.children))
+        self.started = True
+        return Status.suspended([(f"{ctx.id}.{n}", Waits("never")) for n in range(2)])
+
+
+@dataclass
+class Add(Procedure):
+    a: int
+    b: int
+
+    def execute(self, ctx):
+        return Status.done(self.a + self.b)
+
+
+CLASSES = (Waits, Stubborn, Half, Parent, Add)
+
+
+def until(condition):
+    deadline = time.monotonic() + BOUND
+    while not (value := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return value
+
+
+@pytest.fixture
+def manager(tmp_path):
+    """Makes managers on one store; the store is stopped when the ``with`` ends."""
+    return lambda: ProcedureManager(tmp_path / "state", procedures=CLASSES, workers=1)
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    return lambda: StoppedStore(tmp_path / "state")
+
+
+def waiting(manager, *names):
+    """Until all of these, which may have to be submitted first, stand still."""
+    until(lambda: {info.id for info in manager.list(phase=("waiting", "suspended"))} >= set(names))
+
+
+# ---------------------------------------------------------------- each verb
+def test_an_abort_is_kept_and_the_class_is_asked_by_the_next_manager(manager, stopped):
+    with manager() as first:
+        first.submit(Waits(), "polite")
+        first.submit(Stubborn(), "stubborn")
+        waiting(first, "polite", "stubborn")
+    with stopped() as store:
+        assert store.abort("polite", reason="not needed") is True
+        assert store.abort("stubborn") is True
+        assert not store.has_ended("polite")
+    with manager() as second:
+        assert isinstance(second.get("polite").exception(BOUND), ProcedureAborted)
+        assert [(row.verb, row.reason) for row in second.audit("polite")] == [("abort", "not needed")]
+        assert second.info("stubborn").phase == "waiting"
+        second.signal("stubborn", "cash")
+        assert second.get("stubborn").result(BOUND) == "cash"
+
+
+def test_what_has_not_begun_is_aborted_at_once_and_by_force_nobody_is_asked(manager, stopped):
+    with manager() as first:
+        first.submit(Stubborn(), "stubborn")
+        waiting(first, "stubborn")
+        first.pause()
+        first.submit(Add(1, 1), "new")
+    with stopped() as store:
+        assert store.abort("new")
+        assert store.has_ended("new")
+        assert store.abort("new") is False
+        assert store.abort("stubborn", force=True)
+        assert store.resume() is True
+    with manager() as second:
+        assert second.get("stubborn").exception(BOUND).state == "ROLLEDBACK"
+        assert second.info("new").state == "ROLLEDBACK"
+
+
+def test_a_failed_rollback_is_retried_and_its_poison_goes(manager, stopped, tmp_path):
+    with manager() as first:
+        first.submit(Half(str(tmp_path / "mended")), "half").wait(BOUND)
+        assert [poison.path for poison in first.poisons()] == ["catalog/half"]
+    (tmp_path / "mended").touch()
+    with stopped() as store:
+        store.retry("half", reason="mended")
+    with manager() as second:
+        assert second.get("half").exception(BOUND).state == "ROLLEDBACK"
+        assert second.poisons() == []
+
+
+def test_poison_is_cleared_and_refuses_until_then(manager, stopped):
+    with manager() as first:
+        first.submit(Half("/nowhere"), "half").wait(BOUND)
+    with stopped() as store:
+        with pytest.raises(KeyPoisoned):
+            store.submit(Half("/nowhere"), "other")
+        assert store.clear_poison("catalog/half", reason="looked at it") is True
+        assert store.clear_poison("catalog/half") is False
+        store.submit(Half("/nowhere"), "other")
+    with manager() as second:
+        assert second.get("other").wait(BOUND)
+        assert [(row.verb, row.reason) for row in second.audit()] == [("clear-poison", "looked at it")]
+
+
+def test_a_bypassed_child_lets_its_parent_go_on(manager, stopped):
+    with manager() as first:
+        first.submit(Parent(), "p")
+        waiting(first, "p", "p.0", "p.1")
+    with stopped() as store:
+        with pytest.raises(NotAllowed, match="descendants"):
+            store.bypass("p")
+        assert store.bypass("p.0")
+        assert store.signal("p.1", 1, reason="by hand")
+        assert store.signal("p.0") is False
+    with manager() as second:
+        assert second.get("p").result(BOUND) == ["p.0", "p.1"]
+        assert [row.verb for row in second.audit("p.1")] == ["signal"]
+
+
+def test_pauses_outlive_the_start_and_resumes_end_them(manager, stopped):
+    with manager() as first:
+        first.submit(Waits(), "one")
+        waiting(first, "one")
+    with stopped() as store:
+        assert store.pause("one", reason="audit")
+        assert store.signal("one", "x")
+    with manager() as second:
+        assert second.info("one").phase == "paused"
+    with stopped() as store:
+        assert store.resume("one")
+        assert store.resume("one") is False
+    with manager() as third:
+        assert third.get("one").result(BOUND) == "x"
+
+
+def test_a_rollback_is_begun_and_finished_by_the_next_manager(manager, stopped):
+    with manager() as first:
+        first.submit(Waits(), "one")
+        waiting(first, "one")
+    with stopped() as store:
+        assert store.rollback("one", reason="wrong data")
+        assert not store.has_ended("one")
+    with manager() as second:
+        assert second.get("one").exception(BOUND).state == "ROLLEDBACK"
+
+
+def test_results_are_acknowledged_and_deleted_with_trees_of_any_size(manager, stopped, monkeypatch):
+    monkeypatch.setattr("actorproc.core.retention.CHUNK", 1)
+    monkeypatch.setattr("actorproc.control.stopped.CHUNK", 1)
+    monkeypatch.setattr("actorproc.actors.sweeper.CHUNK", 1)
+    with manager() as first:
+        first.run(Add(1, 1), id="sum")
+        first.submit(Parent(), "p")
+        waiting(first, "p.0", "p.1")
+        first.signal("p.0", 1)
+        first.signal("p.1", 1)
+        first.get("p").result(BOUND)
+    with stopped() as store:
+        assert store.acknowledge("sum", reason="taken")
+        assert store.acknowledge("nobody") is False
+        assert store.delete("p", "not needed")
+        assert store.delete("p") is False
+        assert store.compact().before > 0
+    with manager() as second:
+        assert [info.id for info in second.list()] == ["sum"]
+        assert {(row.verb, row.detail) for row in second.audit()} == {("acknowledge", "sum"), ("delete", "p")}
+        assert second.run(Add(2, 2), id="p") == 4
+
+
+def test_a_submit_is_stored_and_waits_for_a_manager_that_knows_the_class(manager, stopped, tmp_path):
+    with manager():
+        pass
+    with stopped() as store:
+        handle = store.submit(Add(20, 22), "sum", tags=["later"])
+        assert store.submit(Add(20, 22), "sum").id == handle.id == "sum"
+        with pytest.raises(ManagerStopped):
+            handle.result(BOUND)
+    with ProcedureManager(tmp_path / "state", workers=1) as ignorant:
+        assert ignorant.info("sum").phase == "parked"
+    with manager() as second:
+        assert second.get("sum").result(BOUND) == 42
+
+
+# ---------------------------------------------------------------- whose it is, and when it breaks
+def test_nothing_is_made_where_there_is_no_store(tmp_path):
+    with pytest.raises(EngineError, match="no store"):
+        StoppedStore(tmp_path / "state").open()
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_running_manager_keeps_its_store(manager, stopped):
+    with manager():
+        store = stopped()
+        with pytest.raises(StoreInUse, match="in use"):
+            store.open()
+
+
+def test_what_nobody_knows_is_unknown_and_what_must_run_needs_a_manager(manager, stopped):
+    with manager():
+        pass
+    with stopped() as store:
+        with pytest.raises(UnknownProcedure):
+            store.abort("nobody")
+        with pytest.raises(ManagerStopped, match="no manager runs"):
+            store.workers()
+        with pytest.raises(ManagerStopped, match="no manager runs"):
+            store.watch()
+    with pytest.raises(EngineError, match="with"):
+        store.abort("nobody")
+
+
+def test_a_verb_whose_commit_fails_is_not_said_to_be_done(manager, stopped, monkeypatch):
+    with manager() as first:
+        first.submit(Waits(), "one")
+        waiting(first, "one")
+
+    def full(*_):
+        raise StorageUnavailable("the disk is full")
+
+    with stopped() as store, monkeypatch.context() as patch:
+        patch.setattr(LmdbStore, "commit", full)
+        with pytest.raises(StorageUnavailable):
+            store.pause("one", reason="lost")
+    with manager() as second:
+        assert second.info("one").phase == "waiting"
+        assert second.audit("one") == []
+
+
+HOLDS = """
+import sys, time
+from actorproc.stopped import StoppedStore
+with StoppedStore(sys.argv[1]) as store:
+    print("has it", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_manager_waits_for_a_command_that_has_the_store_for_a_moment(manager, tmp_path):
+    with manager():
+        pass
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, tmp_path / "state"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as command:
+        assert command.stdout.readline() == b"has it\n"
+        threading.Timer(0.3, command.stdin.close).start()
+        with manager() as second:
+            assert second.run(Add(1, 2)) == 3
+
+
+def test_a_command_that_stays_is_named(manager, tmp_path, monkeypatch):
+    monkeypatch.setattr("actorproc.store.owner._PATIENCE", {"command": 0.1, "": 0.1})
+    with manager():
+        pass
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, tmp_path / "state"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as command:
+        assert command.stdout.readline() == b"has it\n"
+        with pytest.raises(StoreInUse, match=f"a command .process {command.pid}"):
+            manager().start()
+        command.stdin.close()

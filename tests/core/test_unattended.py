@@ -1,0 +1,138 @@
+"""A coordinator that only writes down what operators want: no class and no worker comes before the next start."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.events import (
+    AbortRequested,
+    BypassRequested,
+    Event,
+    PauseRequested,
+    RollbackRequested,
+    Signalled,
+    WorkerReady,
+)
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.outcomes import Advanced, Finished, Waited
+from actorproc.model.policies import LockKey
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import ProcedureState
+from actorproc.testing.image import Image, compare_with_restored
+from tests.core.stage import Stage
+
+TRAITS = {"rollback_supported": True, "asks_abort": True}
+
+
+class Store:
+    """What three lives of a manager leave to each other."""
+
+    def __init__(self) -> None:
+        self.image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+        self.epoch = 1
+
+    def keep(self, stage: Stage) -> None:
+        self.image.apply(stage.writes)
+        stage.writes.clear()
+
+    def open(self, *, unattended: bool = False) -> Stage:
+        self.epoch += 1
+        snapshot = self.image.snapshot()
+        snapshot.epoch = self.epoch
+        stage = Stage(workers=0)
+        stage.writes.clear()
+        stage.core, decision = Coordinator.restore(snapshot, 1.0, gated=unattended, unattended=unattended)
+        stage.writes += decision.writes
+        return stage
+
+
+@pytest.fixture
+def store() -> Store:
+    """One waits after its first step, one holds a lock, one is in line and never began."""
+    stage = Stage(workers=1, **TRAITS)
+    stage.submit(stage.new("waits", unit="a"))
+    stage.answer("waits", Waited(state=b"1", event="go"))
+    stage.submit(stage.new("holder", locks=(LockKey.write("k"),), unit=""))
+    stage.answer("holder", Waited(state=b"1", event="later"))
+    stage.submit(stage.new("in-line", locks=(LockKey.write("k"),), unit=""))
+    store = Store()
+    store.keep(stage)
+    return store
+
+
+def _said(store: Store, *events: Event) -> Stage:
+    stage = store.open(unattended=True)
+    for event in events:
+        stage.handle(event)
+        image = store.image.copy()
+        image.apply(stage.writes)
+        assert compare_with_restored(stage.core, image) is None
+    assert stage.inbox == {}
+    store.keep(stage)
+    return stage
+
+
+def _next_life(store: Store) -> Stage:
+    stage = store.open()
+    stage.register("T", **TRAITS)
+    stage.handle(WorkerReady(WorkerId(0, 1)))
+    return stage
+
+
+def test_who_may_refuse_an_abort_is_asked_in_the_next_life(store: Store) -> None:
+    stage = _said(store, AbortRequested("waits", 1, reason="why"))
+    assert stage.state("waits") is ProcedureState.WAITING
+
+    later = _next_life(store)
+
+    assert later.inbox["waits"].token.mode is Mode.ASK_ABORT
+
+
+def test_who_never_began_is_aborted_at_once_and_leaves_the_line(store: Store) -> None:
+    stage = _said(store, AbortRequested("in-line", 1))
+
+    assert stage.state("in-line") is ProcedureState.ROLLEDBACK
+    assert stage.core.lock_waiters() == []
+
+
+def test_by_force_nobody_is_asked_and_the_undo_waits_for_its_class(store: Store) -> None:
+    _said(store, AbortRequested("waits", 1, force=True))
+
+    later = _next_life(store)
+
+    assert later.inbox["waits"].token.mode is Mode.ROLLBACK
+
+
+def test_signals_and_rollbacks_go_on_in_the_next_life(store: Store) -> None:
+    _said(store, Signalled("go", b"x", 1), RollbackRequested("holder", 2))
+
+    later = _next_life(store)
+    ran = []
+    while later.inbox:
+        name, command = next(iter(later.inbox.items()))
+        ran.append((name, command.token.mode))
+        later.answer(name, Finished(state=b"", output=b""))
+
+    assert sorted(ran) == [
+        ("holder", Mode.ROLLBACK),
+        ("in-line", Mode.EXECUTE),
+        ("waits", Mode.EXECUTE),
+    ]
+
+
+def test_what_is_bypassed_gives_its_locks_to_who_is_in_line(store: Store) -> None:
+    stage = _said(store, BypassRequested("holder", 1), PauseRequested("in-line", 2, "look first"))
+
+    assert stage.state("holder") is ProcedureState.SUCCESS
+    assert "in-line" not in _next_life(store).inbox
+
+
+def test_an_advanced_step_of_the_life_before_runs_again_there(store: Store) -> None:
+    first = _next_life(store)
+    first.submit(first.new("two", unit="a"))
+    first.answer("two", Advanced(state=b"1", unit="b"))
+    store.keep(first)
+    _said(store, PauseRequested(None, 1, "all"))
+
+    assert "two" not in _next_life(store).inbox

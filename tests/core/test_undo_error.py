@@ -1,0 +1,81 @@
+"""Why an undo is tried again: kept beside the reason of the failure, over restarts, until that undo is done."""
+
+from __future__ import annotations
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.events import Tick, WorkerReady
+from actorproc.model.ids import WorkerId
+from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.policies import Backoff
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import ProcedureState
+from actorproc.testing.image import Image
+from tests.core.stage import Stage, boom
+
+SOON = Backoff(max_attempts=3, base=1.0, jitter=0.0)
+TRAITS = {"rollback_supported": True, "rollback_retry": SOON}
+
+
+def _undo_failed_once() -> Stage:
+    stage = Stage(**TRAITS)
+    stage.submit(stage.new("p", unit="a"))
+    stage.answer("p", Advanced(state=b"1", unit="b"))
+    stage.answer("p", boom("the reason"))
+    stage.answer("p", boom("the disk is gone", retryable=True))
+    return stage
+
+
+def _restarted(stage: Stage, *, unattended: bool = False) -> Stage:
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    snapshot = image.snapshot()
+    snapshot.epoch = 2
+    later = Stage(workers=0)
+    later.now = 100.0
+    later.core, _ = Coordinator.restore(snapshot, later.now, gated=unattended, unattended=unattended)
+    return later
+
+
+def test_the_error_of_an_undo_stands_beside_the_reason_while_it_is_retried() -> None:
+    stage = _undo_failed_once()
+
+    head = stage.core.view("p")
+
+    assert head.error.message == "the reason"
+    assert head.undo_error.message == "the disk is gone"
+    assert stage.core.phase(head)[1] == "its undo fails: the disk is gone"
+
+
+def test_it_survives_a_restart_and_goes_with_the_undo_that_had_it() -> None:
+    stage = _restarted(_undo_failed_once())
+    assert stage.core.view("p").undo_error.message == "the disk is gone"
+
+    stage.register("T", **TRAITS)
+    stage.handle(WorkerReady(WorkerId(0, 1)))
+    stage.handle(Tick())
+    stage.answer("p", Finished(state=b"b undone"))
+
+    assert stage.core.view("p").undo_error is None
+    assert stage.inbox["p"].unit == "a"
+
+
+def test_a_worker_that_dies_of_an_undo_is_told_too() -> None:
+    stage = Stage(**TRAITS)
+    stage.submit(stage.new("p", unit="a"))
+    stage.answer("p", boom("the reason"))
+
+    stage.kill(0)
+
+    assert "worker crashed" in stage.core.view("p").undo_error.message
+    assert stage.core.view("p").error.message == "the reason"
+
+
+def test_an_undo_that_gives_up_leaves_one_error() -> None:
+    stage = Stage(rollback_supported=True, rollback_retry=Backoff(max_attempts=1))
+    stage.submit(stage.new("p", unit="a"))
+    stage.answer("p", boom("the reason"))
+
+    stage.answer("p", boom("cannot"))
+
+    head = stage.core.view("p")
+    assert (head.state, head.error.message, head.undo_error) == (ProcedureState.FAILED, "cannot", None)
