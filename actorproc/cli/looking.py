@@ -227,7 +227,7 @@ def _status_lines(status: dict[str, Any]) -> Iterator[str]:
     if status["paused"] is not None:
         yield f"paused    {plain_line(status['paused'] or 'no reason given')}: actorproc resume --manager"
     counts = ", ".join(f"{count} {state}" for state, count in status["states"].items()) or "none"
-    yield f"states    {counts}"
+    yield f"states    {counts}" + (": actorproc list --state FAILED" if status["states"].get("FAILED") else "")
     phases = ", ".join(f"{count} {phase}" for phase, count in status["phases"].items())
     if phases:
         yield f"phases    {phases}"

@@ -180,10 +180,9 @@ class _PrintCompletion(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, _namespace: object, values: object, _option: object = None
     ) -> None:
-        from actorproc.cli.extras import need
+        from actorproc.cli.completion import script_for
 
-        shtab = need("shtab", extra="cli", purpose="shell completion")
-        print(shtab.complete(build_parser(), values))
+        print(script_for(str(values)))
         parser.exit()
 
 

@@ -39,6 +39,8 @@ __all__ = [
     "look_again",
 ]
 
+_UNDONE = "It was to be undone because of this:\n"
+
 
 def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A procedure failed for good: stop its scope and begin to undo it.
@@ -356,7 +358,7 @@ def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
     tree = book.tree_of(member)
     top_id = tree.scope_of(member.id)
     assert top_id is not None, member.id
-    member.error, member.undo_error = error, None
+    member.error, member.undo_error = _with_cause(error, member.error), None
     for inside in reversed(tree.below(top_id)):
         for path, mode in list(book.locks.keys_of(inside.id).items()):
             if mode == LockMode.WRITE:
@@ -372,6 +374,15 @@ def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
         elif inside.state not in TERMINAL:
             inside.ended_in = run
             close_unsuccessfully(book, inside, Trigger.GAVE_UP)
+
+
+def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
+    """The error of an undo, whose traceback also tells why there was something to undo."""
+    if cause is None or cause == error:
+        return error
+    _, _, told = cause.traceback.partition(_UNDONE)
+    text = told or cause.traceback.strip() or f"{cause.type_name.rpartition('.')[2]}: {cause.message}"
+    return replace(error, traceback=f"{error.traceback.rstrip()}\n\n{_UNDONE}{text}".strip())
 
 
 def _count_as_failed(book: Book, child: ProcedureRecord) -> None:

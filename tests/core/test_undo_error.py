@@ -79,3 +79,4 @@ def test_an_undo_that_gives_up_leaves_one_error() -> None:
 
     head = stage.core.view("p")
     assert (head.state, head.error.message, head.undo_error) == (ProcedureState.FAILED, "cannot", None)
+    assert head.error.traceback.endswith("because of this:\nValueError: the reason")
