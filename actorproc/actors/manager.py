@@ -59,6 +59,7 @@ from actorproc.errors import (
     InternalError,
     ManagerStopped,
     OutcomeUnknown,
+    UsageError,
 )
 from actorproc.model.events import (
     AbortRequested,
@@ -291,7 +292,10 @@ class ManagerActor(QuickActor):
         settle_future(message.future, None)
 
     def _describe(self, message: Describe) -> None:
-        settle_future(message.future, tuple(self._desk.describe(record) for record in message.records))
+        try:
+            settle_future(message.future, tuple(self._desk.describe(record) for record in message.records))
+        except Exception as error:  # noqa: BLE001 - heads may come from other processes: those are no reason to end
+            fail_future(message.future, UsageError(f"these are no heads of procedures of this store: {error!r}"))
 
     def _list_waiters(self, message: ListWaiters) -> None:
         settle_future(message.future, self._ring.core.lock_waiters())

@@ -26,6 +26,7 @@ from actorproc.actors.messages import Ending
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
+from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import (
     PROTOCOL,
@@ -42,8 +43,8 @@ from actorproc.control.wire import (
     peer_uid,
     read_frame,
 )
-from actorproc.errors import EngineError, ManagerBusy, ManagerStopped, NotAllowed, StateTooLarge, UsageError
-from actorproc.model.events import Submitted
+from actorproc.errors import EngineError, ManagerBusy, ManagerStopped, NotAllowed, UsageError
+from actorproc.model.ids import check_id
 
 __all__ = ["ControlServer"]
 
@@ -53,7 +54,12 @@ _CONNECTIONS = 256
 _BACKLOG_BYTES = 64 * 1024 * 1024
 """What may wait for one client before its connection is given up."""
 _QUESTIONS = 4
-"""Threads for calls that may take long."""
+"""Threads for questions, and as many for what may take long."""
+_SLOW = frozenset({"backup", "compact", "stack"})
+_CALLS = 1000
+"""Calls of one client that may be without an answer before no more of it are read."""
+_WATCHES = 1000
+"""Watches of one client."""
 
 
 class ControlServer:
@@ -64,6 +70,7 @@ class ControlServer:
         self.config = config
         self.hello = Hello(PROTOCOL, os.getpid(), engine.epoch, config.max_frame, config.max_state, engine.pool.limits)
         self.questions = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-call")
+        self.errands = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-slow")
         self._directory = Path(directory)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connections: set[_Connection] = set()
@@ -82,6 +89,7 @@ class ControlServer:
         except (OSError, EngineError) as error:
             self._listener.close()
             self.questions.shutdown(wait=False)
+            self.errands.shutdown(wait=False)
             if isinstance(error, EngineError):
                 raise
             msg = f"the control socket {self._directory / SOCKET_FILE} cannot be made: {error}"
@@ -112,6 +120,7 @@ class ControlServer:
         for connection in connections:
             connection.close()
         self.questions.shutdown(wait=False, cancel_futures=True)
+        self.errands.shutdown(wait=False, cancel_futures=True)
         for thread in (self._thread, *(thread for connection in connections for thread in connection.threads)):
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(timeout=5.0)
@@ -171,6 +180,9 @@ class _Connection:
         self._waiting = 0
         self._lock = threading.Lock()
         self._closed = False
+        self._answered = threading.Condition()
+        self._unanswered = 0
+        """Calls whose answers have not been decided on; the ends and changes that are waited for do not count."""
         self._leaves: dict[int, Callable[[], None]] = {}
         """How to end each watch, by the number of its call."""
         self.threads = (
@@ -193,6 +205,8 @@ class _Connection:
             leaves, self._leaves = list(self._leaves.values()), {}
         for leave in leaves:
             leave()
+        with self._answered:
+            self._answered.notify_all()
         # First: it wakes the reading thread, which a mere close would leave asleep. Then the writing one may close.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
@@ -251,6 +265,18 @@ class _Connection:
         except Exception as error:  # noqa: BLE001 - it is the caller's
             self._fail(call.number, error)
 
+    def _take_turn(self) -> None:
+        """Wait while this client has too many calls without an answer: who floods waits, on a thread of its own."""
+        with self._answered:
+            self._answered.wait_for(lambda: self._unanswered < _CALLS or self._closed)
+            self._unanswered += 1
+
+    def _settle_turn(self, number: int, future: Future[Any]) -> None:
+        with self._answered:
+            self._unanswered -= 1
+            self._answered.notify()
+        self._settle(number, future)
+
     def _fail(self, number: int, error: BaseException) -> None:
         self._answer(number, "error", error_to(error))
 
@@ -268,14 +294,10 @@ class _Connection:
         if kind is None:
             msg = f"this manager takes no request {call.name!r:.40}; use the same version on both sides"
             raise UsageError(msg)
-        event = decode_as(call.body, kind)
-        if isinstance(event, Submitted):
-            for new in event.procedures:
-                if len(new.state) > self._server.config.max_state:
-                    msg = f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is "
-                    raise StateTooLarge(f"{msg}{self._server.config.max_state}")
+        event = checked_request(decode_as(call.body, kind), self._server.config.max_state)
+        self._take_turn()
         future = self._engine.ask(lambda reply: msgspec.structs.replace(event, reply=reply))
-        future.add_done_callback(partial(self._settle, call.number))
+        future.add_done_callback(partial(self._settle_turn, call.number))
 
     def _call(self, call: Call) -> None:
         method = METHODS.get(call.name)
@@ -284,21 +306,34 @@ class _Connection:
             raise UsageError(msg)
         arguments = decode_as(call.body, method.arguments)
         if call.name == "learn":  # in order: a submit of the class may come next
-            self._engine.learn(*arguments)
+            self._engine.learn(checked_definition(*arguments))
             self._answer(call.number, "ok", encode(None))
             return
         owner = getattr(self._engine, method.owner) if method.owner else self._engine
-        future = self._server.questions.submit(_shown, getattr(owner, call.name), arguments)
-        future.add_done_callback(partial(self._settle, call.number))
+        self._take_turn()
+        pool = self._server.errands if call.name in _SLOW else self._server.questions
+        try:
+            future = pool.submit(_shown, getattr(owner, call.name), arguments)
+        except RuntimeError:  # the door is being shut
+            self.close()
+            return
+        future.add_done_callback(partial(self._settle_turn, call.number))
 
     def _end_of(self, call: Call) -> None:
+        name = check_id(decode_as(call.body, str))
         future: Future[Ending] = Future()
         future.add_done_callback(partial(self._settle, call.number))
-        self._engine.watch_each([(decode_as(call.body, str), future)])
+        self._engine.watch_each([(name, future)])
 
     # ------------------------------------------------------------ streams
     def _watch(self, call: Call) -> None:
         id_, since, steps, progress, bound = decode_as(call.body, tuple[str | None, int | None, bool, bool, int])
+        if id_ is not None:
+            check_id(id_)
+        if call.number in self._leaves or len(self._leaves) >= _WATCHES:
+            msg = f"this connection watches as call {call.number} already, or has {_WATCHES} watches; end one first"
+            raise UsageError(msg)
+        bound = max(1, min(bound, MOST_CHANGES))
         subscription = Subscription(id_, steps=steps, progress=progress, bound=bound)
         leave = self._engine.subscribe(subscription, since)
 

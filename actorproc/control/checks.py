@@ -1,0 +1,152 @@
+"""What other processes ask for, judged before it reaches the engine.
+
+A client checks what its user hands over, but not everybody who can write to the socket is such a client. What comes
+through it has the right types by then; here it must also make sense: ids that are ids, keys and texts that the store
+can hold, numbers that are numbers. The manager's own thread must never meet anything else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actorproc.arguments import check_workers, checked_max_workers, checked_priority, checked_tags, checked_text
+from actorproc.errors import StateTooLarge, UsageError
+from actorproc.model.definitions import Definition
+from actorproc.model.events import (
+    Acknowledged,
+    DeleteRequested,
+    Event,
+    PauseRequested,
+    PoisonCleared,
+    Resized,
+    ResumeRequested,
+    Signalled,
+    Submitted,
+)
+from actorproc.model.ids import check_id
+from actorproc.model.policies import LockKey
+from actorproc.model.records import NewProcedure
+from actorproc.procedure.classes import checked_limit_keys
+from actorproc.procedure.policies import Limits
+
+__all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
+
+MOST_CHANGES = 100_000
+"""Changes that may wait for one watcher."""
+_MOST_WORKERS = 4096
+_LARGEST = 2**53
+_REASON = 1024
+
+
+def checked_request(event: Event, max_state: int) -> Event:
+    """The event as the engine may take it. Raises `UsageError`s, `TypeError` and `ValueError`."""
+    match event:
+        case Submitted():
+            for new in event.procedures:
+                _check_new(new, max_state)
+        case Signalled():
+            checked_text(event.target, "the target of a signal")
+            if event.dedup is not None:
+                checked_text(event.dedup, "dedup")
+            _check_value(event.payload, max_state)
+        case PoisonCleared():
+            LockKey.write(event.path)
+        case Resized():
+            _check_size(event)
+        case PauseRequested(id=None) | ResumeRequested(id=None):
+            pass  # the whole manager
+        case Acknowledged():
+            event = msgspec.structs.replace(event, id=check_id(event.id), head=None)
+        case DeleteRequested():
+            event = msgspec.structs.replace(event, id=check_id(event.id), tree=None)
+        case _:
+            check_id(getattr(event, "id", None))
+    reason = getattr(event, "reason", None)
+    if reason is not None:
+        checked_text(reason, "reason", _REASON)
+    return event
+
+
+def checked_definition(definition: Definition) -> Definition:
+    """A class that a client brings."""
+    _check_type(definition.meta.type_name)
+    for number in _numbers_in(definition.meta):
+        _check_number(number, "a definition")
+    if definition.meta.version < 1 or definition.meta.crashes < 1 or definition.meta.threads < 1:
+        msg = f"the definition of {definition.meta.type_name} has a version, crashes or threads below 1"
+        raise UsageError(msg)
+    return definition
+
+
+def _check_new(new: NewProcedure, max_state: int) -> None:
+    check_id(new.id)
+    _check_type(new.type_name)
+    if len(new.state) > max_state:
+        msg = f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is {max_state}"
+        raise StateTooLarge(msg)
+    for key in new.locks:
+        LockKey.write(key.path)
+    for path in new.poisons:
+        LockKey.write(path)
+    for text, what in ((new.owner, "owner"), (new.unit, "the undo unit"), (new.codec, "the codec")):
+        if text:
+            checked_text(text, what, 1024)
+    checked_tags(new.tags)
+    checked_priority(new.priority)
+    checked_limit_keys(new.limit_keys, "limit_keys")
+    if not 1 <= new.version < _LARGEST or len(new.digest) > 64:
+        msg = f"{new.id} has the version {new.version} and a digest of {len(new.digest)} bytes; that is no submit"
+        raise UsageError(msg)
+    for at in (new.due_at, new.deadline):
+        if at is not None:
+            _check_number(at, "a time")
+    if new.limits is not None:
+        Limits(**{name: value for name, value in _fields_of(new.limits) if name in Limits.__struct_fields__})
+
+
+def _check_size(event: Resized) -> None:
+    check_workers(event.workers)
+    maximum = event.workers if event.max_workers is None else checked_max_workers(event.max_workers, event.workers)
+    if maximum > _MOST_WORKERS:
+        msg = f"{maximum} workers are more than a manager is told to have through its socket ({_MOST_WORKERS})"
+        raise UsageError(msg)
+
+
+def _check_type(name: str) -> None:
+    if not 0 < len(name) <= 255 or not name.isprintable():
+        msg = f"a type name has 1 to 255 printable characters; {name!r:.60} has not"
+        raise UsageError(msg)
+
+
+def _check_value(data: bytes, max_state: int) -> None:
+    """A payload: msgpack, as every codec reads it."""
+    if len(data) > max_state:
+        msg = f"the payload has {len(data)} bytes; Config.max_state is {max_state}"
+        raise StateTooLarge(msg)
+    if data:
+        msgspec.msgpack.decode(data, type=msgspec.Raw)
+
+
+def _check_number(number: float, what: str) -> None:
+    if not math.isfinite(number) or abs(number) > _LARGEST:
+        msg = f"{what} has the number {number!r}, which means nothing here"
+        raise UsageError(msg)
+
+
+def _numbers_in(value: Any) -> Iterator[float]:
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for _, inner in _fields_of(value):
+            yield from _numbers_in(inner)
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _numbers_in(inner)
+
+
+def _fields_of(value: msgspec.Struct) -> Iterator[tuple[str, Any]]:
+    return ((name, getattr(value, name)) for name in value.__struct_fields__)

@@ -1,0 +1,233 @@
+"""Whatever comes through the socket: answers are typed errors, and the manager goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from actorproc import Procedure, ProcedureManager, Status
+from actorproc.client import ProcedureClient
+from actorproc.control.methods import METHODS, REQUESTS
+from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, encode, error_from, framed, read_frame
+from actorproc.errors import ActorprocError
+from actorproc.model.definitions import Definition
+from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
+from actorproc.model.records import NewProcedure, ProcedureRecord
+
+BOUND = 30.0
+pytestmark = pytest.mark.processes
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@dataclass
+class Add(Procedure):
+    a: int
+    b: int
+
+    def execute(self, ctx):
+        return Status.done(self.a + self.b)
+
+
+class Waits(Procedure):
+    def execute(self, ctx):
+        return Status.wait("never")
+
+
+@pytest.fixture(scope="module")
+def manager():
+    with tempfile.TemporaryDirectory() as place:
+        with ProcedureManager(Path(place) / "state", workers=1) as manager:
+            manager.submit(Waits(), "w")
+            yield manager
+        with ProcedureManager(Path(place) / "state", procedures=[Waits], workers=1) as again:  # it all can be read back
+            assert again.run(Add(1, 1)) == 2
+
+
+@contextlib.contextmanager
+def connected(manager):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(BOUND)
+        sock.connect(os.fspath(Path(manager._path) / SOCKET_FILE))
+        read_frame(sock, 10_000)
+        yield sock
+
+
+def asked(sock: socket.socket, call: Call) -> Answer:
+    sock.sendall(framed(call))
+    while True:
+        answer: Answer = decode_as(read_frame(sock, 100_000_000), Answer)
+        if answer.kind != "change":
+            return answer
+
+
+def is_well(manager) -> bool:
+    return manager.run(Add(2, 3)) == 5 and manager.health().status == "running"
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5),
+    max_leaves=12,
+)
+NAMES = st.sampled_from([*METHODS, *REQUESTS, "stop", "__init__", ""]) | st.text(max_size=10)
+KINDS = st.sampled_from(["request", "call", "end_of", "watch", "unwatch", "exec", ""])
+# What would really change the number of workers, or copy the store to wherever the text says, is tried elsewhere.
+_APART = ("Resized", "backup", "compact")
+
+
+@FEW
+@given(st.binary(min_size=1, max_size=200), st.booleans())
+def test_bytes_without_sense(manager, data, in_frame):
+    with connected(manager) as sock, contextlib.suppress(OSError):
+        sock.sendall(HEADER.pack(len(data)) + data if in_frame else data)
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(65536):
+            pass
+    assert manager.health().status == "running"
+
+
+@FEW
+@given(KINDS, NAMES.filter(lambda name: name not in _APART), ANYTHING, st.integers(0, 2**31))
+def test_calls_that_mean_nothing(manager, kind, name, value, number):
+    with connected(manager) as sock:
+        sock.sendall(framed(Call(number, kind, name, msgspec.Raw(encode(value)))))
+        answer = asked(sock, Call(number + 1, "call", "manager_status", msgspec.Raw(encode(()))))
+        while answer.number != number + 1:
+            if answer.kind == "error":
+                assert isinstance(error_from(answer.body), ActorprocError | TypeError | ValueError)
+            answer = decode_as(read_frame(sock, 100_000_000), Answer)
+    assert manager.health().status == "running"
+
+
+IDS = st.text(max_size=200) | st.just("x" * 600) | st.sampled_from(["w", "nobody", ""])
+ODD_NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1])
+ODD_FLOATS = st.none() | st.floats()
+NEWS = st.builds(
+    NewProcedure,
+    id=IDS,
+    type_name=st.sampled_from([Add.type_name, Waits.type_name, "", "t" * 3000]) | st.text(max_size=20),
+    version=ODD_NUMBERS,
+    state=st.binary(max_size=40),
+    digest=st.binary(max_size=100),
+    codec=st.text(max_size=10),
+    fresh=st.booleans(),
+    locks=st.lists(st.builds(LockKey, IDS, st.sampled_from(LockMode)), max_size=2).map(tuple),
+    poisons=st.lists(IDS, max_size=2).map(tuple),
+    unit=st.none() | IDS,
+    owner=st.none() | st.text(max_size=2000),
+    priority=ODD_NUMBERS,
+    due_at=ODD_FLOATS,
+    deadline=ODD_FLOATS,
+    tags=st.lists(IDS, max_size=2).map(tuple),
+    limits=st.none() | st.builds(StepLimits, wall_time=ODD_FLOATS, memory=st.none() | ODD_NUMBERS, threads=ODD_NUMBERS),
+    limit_keys=st.lists(IDS, max_size=2).map(tuple),
+)
+
+
+@FEW
+@given(st.sampled_from([name for name in REQUESTS if name not in _APART]), st.data())
+def test_requests_of_the_right_types_with_the_wrong_values(manager, name, data):
+    fields: dict[str, Any] = {
+        "id": data.draw(IDS), "target": data.draw(IDS), "path": data.draw(IDS), "payload": data.draw(st.binary(max_size=20)),
+        "reason": data.draw(st.none() | st.text(max_size=2000)), "dedup": data.draw(st.none() | IDS),
+        "procedures": data.draw(st.lists(NEWS, max_size=2)), "reply": data.draw(ODD_NUMBERS),
+        "force": data.draw(st.booleans()),
+    }  # fmt: skip
+    wanted = {key: value for key, value in fields.items() if key in REQUESTS[name].__struct_fields__}
+    with connected(manager) as sock:
+        answer = asked(sock, Call(1, "request", name, msgspec.Raw(encode(wanted))))
+    assert answer.kind in ("ok", "error")
+    if answer.kind == "error":
+        assert isinstance(error_from(answer.body), ActorprocError | TypeError | ValueError)
+    assert manager.health().status == "running"
+
+
+HEADS = st.builds(
+    ProcedureRecord, id=IDS, type_name=IDS, version=ODD_NUMBERS, root=st.sampled_from(["w", "x"]) | IDS, parent=st.none() | IDS,
+    seq=ODD_NUMBERS, step=ODD_NUMBERS, rolling=st.booleans(), undoing=st.sampled_from([0, 1]), due_at=ODD_FLOATS,
+)  # fmt: skip
+METAS = st.builds(TypeMeta, type_name=IDS, version=ODD_NUMBERS, crashes=ODD_NUMBERS, wall_time=ODD_FLOATS)
+
+
+@FEW
+@given(st.lists(HEADS, max_size=3), st.builds(Definition, METAS, pickled=st.none() | st.binary(max_size=20)))
+def test_heads_and_classes_that_nobody_has(manager, heads, definition):
+    with connected(manager) as sock:
+        for name, body in (("describe", (tuple(heads),)), ("learn", (definition,)), ("logs", ("x" * 600,))):
+            answer = asked(sock, Call(1, "call", name, msgspec.Raw(encode(body))))
+            assert answer.kind in ("ok", "error")
+    assert manager.health().status == "running"
+
+
+@pytest.mark.parametrize("bound", [0, -5, 2**62])
+def test_watches_with_odd_bounds_and_ends_of_odd_ids(manager, bound):
+    with connected(manager) as sock:
+        sock.sendall(framed(Call(1, "watch", "", msgspec.Raw(encode((None, None, True, True, bound))))))
+        assert is_well(manager)
+        for name in ("x" * 600, "", "\x00"):
+            answer = asked(sock, Call(2, "end_of", "", msgspec.Raw(encode(name))))
+            assert answer.kind == "error"
+    assert is_well(manager)
+
+
+@pytest.mark.parametrize("workers", [0, -1, 10**9])
+def test_nobody_is_given_an_absurd_number_of_workers(manager, workers):
+    with connected(manager) as sock:
+        body = {"workers": workers, "max_workers": None, "reply": 1}
+        assert asked(sock, Call(1, "request", "Resized", msgspec.Raw(encode(body)))).kind == "error"
+    assert len(manager.workers()) == 1
+
+
+def test_who_stops_in_the_middle_of_a_frame_holds_up_nobody(manager):
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            sock = stack.enter_context(connected(manager))
+            sock.sendall(struct.pack(">I", 1000) + b"only this")
+        assert is_well(manager)
+        with ProcedureClient(manager._path) as client:
+            assert client.run(Add(1, 2)) == 3
+
+
+def test_who_floods_without_reading_waits_and_nobody_else(manager):
+    stop = threading.Event()
+    call = framed(Call(1, "call", "metrics", msgspec.Raw(encode(()))))
+    pause = framed(Call(1, "request", "AbortRequested", msgspec.Raw(encode({"id": "nobody", "reply": 1}))))
+
+    def flood(sock):
+        with contextlib.suppress(OSError):
+            while not stop.is_set():
+                sock.sendall((call + pause) * 50)
+
+    with contextlib.ExitStack() as stack:
+        threads = []
+        for _ in range(3):
+            sock = stack.enter_context(connected(manager))
+            sock.settimeout(1.0)
+            threads.append(threading.Thread(target=flood, args=(sock,)))
+            threads[-1].start()
+        try:
+            for _ in range(5):
+                assert is_well(manager)
+            with ProcedureClient(manager._path) as client:
+                assert client.run(Add(1, 2)) == 3
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(BOUND)
+    assert is_well(manager)
