@@ -23,6 +23,7 @@ from actorproc.errors import (
 if TYPE_CHECKING:
     from actorproc.client import ProcedureClient
     from actorproc.reader import StoreReader
+    from actorproc.store.lmdb import LmdbReader
 
 __all__ = [
     "FAILED",
@@ -141,9 +142,9 @@ def quiet() -> None:
     logging.getLogger("actorproc").propagate = False
 
 
-def full_id(source: StoreReader, start: str) -> str:
+def full_id(source: StoreReader | LmdbReader, start: str) -> str:
     """The id that is this, or the only one that begins so. Raises `UnknownProcedure` and `AmbiguousId`."""
-    found = source.ids(start, limit=_CANDIDATES + 1)
+    found = source.ids(start)[: _CANDIDATES + 1]
     if start in found:
         return start
     if not found:

@@ -8,8 +8,12 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from actorproc.cli.common import full_id
+
 if TYPE_CHECKING:
     from actorproc.listing import ListFilter
+    from actorproc.reader import StoreReader
+    from actorproc.store.lmdb import LmdbReader
 
 __all__ = ["add_filters", "filter_of", "has_filter", "moment", "seconds"]
 
@@ -99,8 +103,8 @@ def has_filter(options: argparse.Namespace) -> bool:
     return any(getattr(options, name, None) for name in _FILTERS)
 
 
-def filter_of(options: argparse.Namespace) -> ListFilter:
-    """The filter that the options say. Raises `UsageError`s and `ValueError`s."""
+def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> ListFilter:
+    """The filter that the options say; ids in it may be beginnings. Raises `UsageError`s and `ValueError`s."""
     from actorproc.listing import ListFilter
 
     phases = list(options.phase or ())
@@ -110,8 +114,8 @@ def filter_of(options: argparse.Namespace) -> ListFilter:
         state=options.state or None,
         phase=phases or None,
         type_name=options.type,
-        root=options.root,
-        parent=options.parent,
+        root=None if options.root is None else full_id(source, options.root),
+        parent=None if options.parent is None else full_id(source, options.parent),
         tag=options.tag,
         owner=options.owner,
         id_prefix=options.prefix,

@@ -34,8 +34,8 @@ def _list(options: argparse.Namespace) -> int:
     output = Output(options)
     from actorproc.store.lmdb import LmdbReader
 
-    wanted = filter_of(options)
     with LmdbReader(directory(options)) as store:
+        wanted = filter_of(options, store)
         output.rows(
             "procedure",
             _found(store, wanted),

@@ -57,9 +57,8 @@ def selected(options: argparse.Namespace, *, roots: bool = False) -> list[str]:
         with open_reader(options) as reader:
             return list(dict.fromkeys(full_id(reader, start) for start in options.ids))
     options.roots = options.roots or roots
-    wanted = filter_of(options)
     with open_reader(options) as reader:
-        return [info.id for info in reader.matching(wanted)]
+        return [info.id for info in reader.matching(filter_of(options, reader))]
 
 
 def apply(options: argparse.Namespace, verb: str, act: Act, *, roots: bool = False) -> int:

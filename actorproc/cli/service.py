@@ -61,7 +61,9 @@ def _watch(manager: ProcedureManager, notifier: Notifier, asked: queue.SimpleQue
     beat = notifier.watchdog_seconds
     # Twice as often as it must be, as systemd recommends.
     pause = min(_LOOK_EVERY, beat / 2) if beat is not None else _LOOK_EVERY
-    notifier.ready(_in_words(manager.health()))
+    words = _in_words(manager.health())
+    logger.info("process %d serves %s: %s; SIGTERM or Ctrl-C stops it in order", os.getpid(), manager._path, words)
+    notifier.ready(words)
     while True:
         health = manager.health()
         if health.status in {"failed", "stopped"} or tree.failure is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -32,12 +33,14 @@ from actorproc.model.ids import StepToken, WorkerId, new_id
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.store.base import ProcedureStore
+from actorproc.store.directory import DATA_FILE
 from actorproc.store.lmdb import LmdbReader
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.logbook import LogEntry
 
 __all__ = ["RemoteEngine"]
 
+_PAUSE = 0.05
 _BUFFER = 10_000
 """Changes that may wait at the manager's end."""
 
@@ -94,6 +97,7 @@ class RemoteEngine:
 
     def __init__(self, directory: str | os.PathLike[str], *, patience: float, max_frame: int) -> None:
         self._directory = directory
+        self._patience = patience
         self._channel = Channel(directory, patience=patience, max_frame=max_frame)
         self._courier = Courier()
         self._opening = threading.Lock()
@@ -114,7 +118,10 @@ class RemoteEngine:
             return cast("ProcedureStore", self._store)
 
     def open(self) -> None:
-        """Open the store for reading. Raises `EngineError` when there is none."""
+        """Open the store for reading, once a manager has made it. Raises `EngineError` when none does in time."""
+        until = time.monotonic() + self._patience
+        while not self.closed and not (Path(self._directory) / DATA_FILE).exists() and time.monotonic() < until:
+            time.sleep(_PAUSE)
         _ = self.store
 
     def close(self) -> None:

@@ -261,6 +261,13 @@ def test_without_a_manager_stored_things_are_shown_and_the_rest_says_so(serve):
         client.submit(Add(1, 1))
 
 
+def test_a_client_may_be_there_before_the_first_manager(serve, tmp_path):
+    with ProcedureClient(tmp_path / "state") as client, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.run, Add(1, 2))
+        serve(tmp_path / "state")
+        assert asked.result(BOUND) == 3
+
+
 def test_a_closed_client_says_so(serve):
     client = ProcedureClient(serve().path)
     handle = client.submit(Order("a"))
