@@ -26,7 +26,7 @@ from actorproc.control.channel import Channel
 from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.lock_table import LockWaiter
-from actorproc.errors import ActorprocError, ManagerStopped
+from actorproc.errors import ActorprocError, EngineError, ManagerStopped
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event, Signalled, Submitted
 from actorproc.model.ids import StepToken, WorkerId, new_id
@@ -120,9 +120,17 @@ class RemoteEngine:
     def open(self) -> None:
         """Open the store for reading, once a manager has made it. Raises `EngineError` when none does in time."""
         until = time.monotonic() + self._patience
-        while not self.closed and not (Path(self._directory) / DATA_FILE).exists() and time.monotonic() < until:
-            time.sleep(_PAUSE)
-        _ = self.store
+        was_there = (Path(self._directory) / DATA_FILE).exists()
+        while True:
+            try:
+                _ = self.store
+            except EngineError:
+                # One that is being made at this moment is no store for some milliseconds.
+                if was_there or self.closed or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
 
     def close(self) -> None:
         """Leave the manager and the store alone. Idempotent."""
