@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 from actorproc.store.directory import KEY_FILE as FILE_NAME
@@ -27,13 +28,22 @@ def keep_key(directory: str | os.PathLike[str], key: bytes) -> bytes:
     known = read_key(directory)
     if known is not None:
         return known
-    # Written aside and renamed, so that a crash leaves a whole key or none.
-    aside = place.with_suffix(".new")
+    # Written aside and linked, so that a crash leaves a whole key or none, and of two who come at once the first wins.
+    aside = place.with_suffix(f".new-{os.getpid()}-{threading.get_ident()}")
     aside.unlink(missing_ok=True)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(place)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            place.hardlink_to(aside)
+        except FileExistsError:
+            known = read_key(directory)
+            if known is not None:
+                return known
+            aside.rename(place)  # what is there is no key
+    finally:
+        aside.unlink(missing_ok=True)
     return key
