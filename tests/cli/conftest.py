@@ -53,6 +53,13 @@ class Half(Saga):
 
 Half.rollback_retry = RetryPolicy(max_attempts=2, base=0.01)
 
+class Patient(Half):
+    """Its undo is tried again for a long time."""
+    def lock_keys(self):
+        return []
+
+Patient.rollback_retry = RetryPolicy(max_attempts=50, base=30.0, retry_on=(RuntimeError,))
+
 @dataclass
 class Loop(Procedure):
     """Never comes to an end, and says so."""

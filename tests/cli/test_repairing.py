@@ -56,6 +56,42 @@ def test_a_failed_rollback_is_found_and_repaired(place):
     assert place.rows("poisons") == []
 
 
+def test_an_undo_that_is_tried_again_says_why_it_fails(place):
+    place("submit", "jobs:Patient", "mended=/nowhere", "--id", "patient-1")
+
+    text = place.until(lambda: "next try" in (text := why(place, "patient-1")) and text)
+
+    assert "rolled back because of ValueError: the second step fails" in text
+    assert "its undo failed 1 time: RuntimeError: the undo fails" in text
+    shown = place.rows("show", "patient-1")[0]
+    assert (shown["error"]["message"], shown["undo_error"]["message"]) == ("the second step fails", "the undo fails")
+    printed = place("-o", "table", "show", "patient-1")[1]
+    assert "its undo fails" in printed
+    assert [row["reason"] for row in place.rows("list", "--prefix", "patient-1")] == ["its undo fails: the undo fails"]
+    assert place(*first_repair(place, "patient-1", "bypass"))[0] == 0
+
+
+def test_signals_and_poison_are_dealt_with_by_filters_and_reasons_are_kept(place):
+    for n in range(2):
+        place("submit", "jobs:Waits", "event=x", "--id", f"many-{n}", "--tag", "many")
+    place.until(lambda: all(place.phase(f"many-{n}") == "waiting" for n in range(2)))
+    many = ["signal", "--all-matching", "--tag", "many", "--reason", "by hand"]
+
+    assert place(*many)[0] == 2  # not without a yes
+    assert [row["result"] for row in place.rows(*many, "1", "--dry-run")] == ["would be done (dry run)"] * 2
+    assert [row["ok"] for row in place.rows(*many, "1", "--yes")] == [True, True]
+    place.until(lambda: all(place.phase(f"many-{n}") == "done" for n in range(2)))
+    assert [row["reason"] for row in place.rows("audit", "many-0")] == ["by hand"]
+    assert place("ack", "many-0", "--reason", "taken")[0] == 0
+    assert place.rows("audit")[-1]["reason"] == "taken"
+
+    place("submit", "jobs:Half", "mended=/nowhere", "--id", "half-4")
+    place("watch", "half-4", "--timeout", "50s")
+    assert place("clear-poison", "--below", "catalog", "--yes")[0] == 0
+    assert place.rows("poisons") == []
+    assert place("clear-poison", "--below", "catalog", "--yes")[0] == 3
+
+
 def test_a_poisoned_key_is_given_back(place):
     place("submit", "jobs:Half", "mended=/nowhere", "--id", "half-3")
     place("watch", "half-3", "--timeout", "50s")
