@@ -40,7 +40,6 @@ def test_what_only_a_running_manager_knows_says_how_to_start_one(stopped):
         ["workers"],
         ["watch", "holder"],
         ["stack", "holder"],
-        ["logs", "holder"],
         ["metrics"],
         ["submit", "jobs:add", "a=1", "b=2", "--wait"],
     ):
