@@ -95,11 +95,11 @@ def _break(book: Book, root: str, cycle: list[str]) -> None:
     """Fail the member of a cycle that belongs to the chosen tree."""
     ours = [name for name in cycle if book.procs[name].root == root]
     # A member that is being undone cannot fail once more; another one of the cycle gives way.
-    member = book.procs[next((name for name in ours if not book.procs[name].rolling), ours[0])]
+    member = book.procs[next((name for name in ours if locking.goes_forward(book.procs[name])), ours[0])]
     names = " -> ".join([*cycle, cycle[0]])
     message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
     error = ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
-    if member.rolling:
+    if not locking.goes_forward(member):
         give_up(book, member, error)
         book.scopes_to_advance.update(book.tree_of(member).scopes)
     else:

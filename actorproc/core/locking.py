@@ -16,6 +16,7 @@ __all__ = [
     "ask",
     "covers_poison",
     "end_of_step",
+    "goes_forward",
     "has_retaken",
     "inherit",
     "let_pass",
@@ -211,6 +212,11 @@ def look_for_cycles(book: Book, tree: Tree) -> None:
         _look_for_cycle(book, book.procs[name])
 
 
+def goes_forward(record: ProcedureRecord) -> bool:
+    """Neither it nor what it finished is being undone."""
+    return not (record.rolling or record.undoing)
+
+
 def let_pass(book: Book, cycle: list[str]) -> bool:
     """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
 
@@ -244,7 +250,7 @@ def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
     if any(root in book.victims for root in roots):
         return
     # Who undoes already cannot fail once more; who may not turn back is spared while there is another.
-    forward = {book.procs[name].root for name in cycle if not book.procs[name].rolling}
+    forward = {book.procs[name].root for name in cycle if goes_forward(book.procs[name])}
     tops = [book.procs[root] for root in forward or roots]
     able = [top for top in tops if not book.has_no_return(top) and not top.failing] or tops
     book.victims[max(able, key=lambda top: top.seq).id] = cycle

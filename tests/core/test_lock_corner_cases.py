@@ -8,7 +8,8 @@ from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Sus
 from actorproc.model.policies import LockKey
 from actorproc.model.records import ErrorInfo
 from actorproc.model.states import ProcedureState
-from tests.core.stage import Stage
+from actorproc.model.writes import PutPoison
+from tests.core.stage import Stage, boom
 
 DONE = Finished(state=b"")
 
@@ -119,3 +120,65 @@ def test_a_key_that_stays_poisoned_by_strangers_alone_is_refused_to_those_who_wa
     error = stage.core.view("waiter").error
     assert error.type_name == "KeyPoisoned"
     assert "poisoned by stranger" in error.message
+
+
+def test_an_undo_does_not_fail_twice_so_another_tree_gives_way() -> None:
+    stage = Stage(workers=4, rollback_supported=True)
+    stage.register("S", rollback_supported=True, lock_scope="step")
+    stage.register("R", rollback_supported=True, on_child_failure="resume")
+    stage.submit(stage.new("old", unit="", locks=(LockKey.write("a"),)))
+    stage.submit(stage.new("young", "R", unit="", locks=(LockKey.write("e"),)))
+    stage.answer("young", Suspended(state=b"", unit="", children=(stage.new("child", "S", unit="u"),)))
+    stage.answer("child", Advanced(state=b"", unit="u", acquire=(LockKey.write("a"),)))
+
+    stage.answer("old", _acquire(LockKey.write("e")))
+
+    # The child gave way, but its parent goes on with the key; the undo of the child's step needs the other one.
+    assert stage.core.view("child").error.kind == "deadlock"
+    assert stage.core.view("old").error.kind == "deadlock"
+    stage.undo_all()
+    assert stage.resolved()["old"] is ProcedureState.ROLLEDBACK
+    assert stage.resolved()["child"] is ProcedureState.ROLLEDBACK
+
+
+def test_undos_that_wait_for_each_other_do_not_wait_for_ever() -> None:
+    stage = Stage(workers=4, rollback_supported=True)
+    stage.register("S", rollback_supported=True, lock_scope="step")
+    trees = {"one": ("x", "y"), "two": ("y", "x")}
+    for root, (first, _) in trees.items():
+        # Its first child changes something under a key for a step; the key is free for others then.
+        stage.submit(stage.new(root, unit=""))
+        child = stage.new(f"{root}-1", "S", unit="u", locks=(LockKey.write(first),))
+        stage.answer(root, Suspended(state=b"", unit="", children=(child,)))
+        stage.answer(f"{root}-1", DONE)
+    for root, (_, second) in trees.items():
+        # Its second one keeps what the other tree's undo is going to need.
+        child = stage.new(f"{root}-2", unit="", locks=(LockKey.write(second),))
+        stage.answer(root, Suspended(state=b"", unit="", children=(child,)))
+    for root in trees:
+        stage.answer(f"{root}-2", boom())
+
+    stage.undo_all()
+
+    ended = {root: stage.state(root) for root in trees}
+    assert ended == {"one": ProcedureState.ROLLEDBACK, "two": ProcedureState.FAILED}
+    error = stage.core.view("two-1").error
+    assert error is not None
+    assert error.type_name == "DeadlockDetected"
+    assert [write.record.path for write in stage.writes if isinstance(write, PutPoison)] == ["x"]
+
+
+def test_who_began_nothing_gives_its_locks_back_when_its_tree_fails() -> None:
+    stage = Stage(workers=1, rollback_supported=True)
+    stage.submit(stage.new("p", unit=""))
+    children = (stage.new("bad"), stage.new("idle", unit="", locks=(LockKey.write("a"),)))
+    stage.answer("p", Suspended(state=b"", unit="", children=children))
+    stage.submit(stage.new("other", locks=(LockKey.write("a"),)))
+    assert "idle" in stage.core._book.locks.holders()
+
+    stage.answer("bad", boom())
+
+    assert stage.core.view("p").failing
+    assert "other" in stage.core._book.locks.holders()
+    stage.undo_all()
+    assert stage.state("idle") is ProcedureState.ROLLEDBACK
