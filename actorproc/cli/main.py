@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "add_doctor"),
     "run": ("run", "add_command"),
     "demo": ("demo", "add_command"),
+    "torture": ("torture", "add_command"),
     "schema": ("keeping", "add_schema"),
     "completion": ("completion", "add_completion"),
 }
@@ -92,7 +93,7 @@ def _told(error: Exception, command: str | None) -> int:
     if isinstance(error, MissingExtra):
         complain(error)
         return USAGE
-    if command in ("run", "demo"):  # what the user's module raises is for its author to see
+    if command in ("run", "demo", "torture"):  # what the user's module raises is for its author to see
         raise error
     if not isinstance(error, ActorprocError | TimeoutError | OSError | ValueError | TypeError):
         raise error

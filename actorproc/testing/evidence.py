@@ -16,7 +16,7 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.store.base import ProcedureStore
+from actorproc.store.base import RecordStore
 
 __all__ = ["Entry", "Facts", "Judge", "StoreDump", "Violation"]
 
@@ -40,7 +40,7 @@ class StoreDump(msgspec.Struct):
     poisons: list[PoisonRecord]
 
     @classmethod
-    def of(cls, store: ProcedureStore) -> StoreDump:
+    def of(cls, store: RecordStore) -> StoreDump:
         """Read a whole store through its protocol."""
         heads = {head.id: head for head in store.scan()}
         return cls(heads, {id: store.steps(id) for id in heads}, store.locks(), store.poisons())  # noqa: A001

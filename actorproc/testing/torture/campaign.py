@@ -1,0 +1,157 @@
+"""Episode after episode until the time is up; one that fails is kept with the command that plays it again."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from actorproc.store.lmdb import LmdbStore
+from actorproc.testing.invariants import StoreDump, Violation
+from actorproc.testing.torture.coverage import Tally, count
+from actorproc.testing.torture.oracle import judge
+from actorproc.testing.torture.plan import Plan, draw_plan
+from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.testing.torture.tormentor import Tormentor
+
+__all__ = ["Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
+
+_SEEDS = 1_000_000
+
+
+class Episode(msgspec.Struct):
+    """One that was played and judged."""
+
+    plan: Plan
+    violations: list[Violation]
+    tally: Tally
+    folder: Path | None = None
+    """Where its journal and its store are kept; None: they are gone."""
+
+
+def play(plan: Plan, folder: Path) -> Episode:
+    """Play one episode in a new folder and judge it. The folder stays."""
+    folder.mkdir(parents=True)
+    Tormentor(plan, folder).run()
+    return judge_folder(folder)
+
+
+def play_and_keep(plan: Plan, keep: Path) -> Episode:
+    """Play one episode in a temporary folder, and keep it only if it has violations."""
+    place = Path(tempfile.mkdtemp(prefix="actorproc-torture-"))
+    try:
+        episode = play(plan, place / "episode")
+        episode.folder = _kept(episode, keep) if episode.violations else None
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return episode
+
+
+def judge_folder(folder: Path) -> Episode:
+    """Judge what an episode left: the same folder gives the same violations, for ever."""
+    plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+    with LmdbStore.reader(folder / "state") as reader:
+        dump = StoreDump.of(reader)
+    lines = EpisodeJournal(folder / "journal").lines()
+    world = frozenset(f"{path.parent.name}/{path.name}" for path in (folder / "world").glob("*/*"))
+    violations = judge(plan, lines, dump, world)
+    violations += _opinion_of_user(plan, folder)
+    tally = count(lines, procedures=len(dump.heads), failed=bool(violations))
+    return Episode(plan, violations, tally, folder)
+
+
+def _opinion_of_user(plan: Plan, folder: Path) -> list[Violation]:
+    check = getattr(importlib.import_module(plan.module), "check", None) if plan.module else None
+    return [] if check is None else [Violation(0, str(text)) for text in check(str(folder))]
+
+
+def campaign(
+    seed: int,
+    *,
+    seconds: float | None = None,
+    episodes: int | None = None,
+    jobs: int = 1,
+    keep: Path | None = None,
+    module: str = "",
+    plant: str = "",
+    told: Callable[[Episode], None] | None = None,
+) -> Tally:
+    """Play episodes number 0, 1, 2 … of a seed, `jobs` at a time, for so long or so many; the tally of all.
+
+    Those with violations stay in `keep` (default: ``torture-failures`` below the working directory). `told` hears of
+    each when it is judged.
+    """
+    run = _Run(seed, seconds, episodes, keep or Path("torture-failures"), module, plant, told)
+    with ThreadPoolExecutor(jobs) as threads:
+        for done in [threads.submit(run.work) for _ in range(jobs)]:
+            done.result()
+    return run.tally
+
+
+class _Run:
+    def __init__(
+        self,
+        seed: int,
+        seconds: float | None,
+        episodes: int | None,
+        keep: Path,
+        module: str,
+        plant: str,
+        told: Callable[[Episode], None] | None,
+    ) -> None:
+        self.seed = seed
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.episodes = episodes
+        self.keep = keep
+        self.module = module
+        self.plant = plant
+        self.told = told
+        self.tally = Tally()
+        self.lock = threading.Lock()
+        self.next = 0
+
+    def work(self) -> None:
+        """Take one number after the other."""
+        while (number := self._take()) is not None:
+            episode = play_and_keep(
+                draw_plan(self.seed * _SEEDS + number, module=self.module, plant=self.plant), self.keep
+            )
+            with self.lock:
+                self.tally.add(episode.tally)
+                if self.told is not None:
+                    self.told(episode)
+
+    def _take(self) -> int | None:
+        with self.lock:
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                return None
+            if self.episodes is not None and self.next >= self.episodes:
+                return None
+            self.next += 1
+            return self.next - 1
+
+
+def _kept(episode: Episode, keep: Path) -> Path:
+    """Move a failed episode where it stays, with what was found and how to see it again."""
+    assert episode.folder is not None
+    keep.mkdir(parents=True, exist_ok=True)
+    place = keep / f"episode-{episode.plan.seed}"
+    while place.exists():
+        place = place.with_name(place.name + "x")
+    shutil.move(os.fspath(episode.folder), place)
+    text = [f"invariant {violation.number}: {violation.text}" for violation in episode.violations]
+    (place / "violations.txt").write_text("\n".join([*text, "", replay_command(place), ""]))
+    return place
+
+
+def replay_command(folder: Path) -> str:
+    """The one command that judges a kept episode again and plays it once more."""
+    return f"actorproc torture --replay {folder}"

@@ -1,0 +1,75 @@
+"""What may go wrong in an episode, and where in the engine's work it may strike."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+__all__ = ["HOST_POINTS", "WORKER_POINTS", "Fault", "FaultKind", "Phase"]
+
+
+class FaultKind(StrEnum):
+    """One way an episode is disturbed. The values are the rows of the table."""
+
+    WORKER_KILL = "worker killed, any instant"
+    WORKER_POINT = "worker killed, named point"
+    WORKER_STOP = "worker stopped, continued"
+    ANSWER_TWICE = "answer sent twice"
+    ANSWER_LATE = "old answer sent again"
+    HOST_KILL = "host killed, any instant"
+    HOST_POINT = "host killed, named point"
+    HOST_STOP = "host stopped, continued"
+    BOTH_KILL = "host and workers killed"
+    STORM = "host killed while it recovers"
+    EIO_LOST = "commit fails, not applied"
+    EIO_APPLIED = "commit fails, yet applied"
+    DISK_FULL = "disk full for a while"
+    SLOW_DISK = "slow disk"
+    CLOCK = "wall clock jumps"
+
+
+class Phase(StrEnum):
+    """Where the engine was when a fault struck. The values are the columns of the table."""
+
+    STARTING = "starting"
+    RECOVERING = "recovering"
+    EXECUTING = "executing"
+    ANSWERING = "answering"
+    """A step has ended in its worker, and the host has not heard of it."""
+    HEARD = "heard"
+    """The host has heard of a result and does not commit it yet."""
+    COMMITTING = "committing"
+    ACTING = "acting"
+    """A commit is durable; what follows from it is on its way."""
+    UNDOING = "undoing"
+    WAITING = "waiting"
+    """Work is there, no step runs: it sleeps, waits for an event, for a lock or for a worker."""
+    TROUBLE = "trouble"
+    """A commit failed, and the store is being opened again."""
+    IDLE = "idle"
+    """Nothing was hit: the fault does not count."""
+
+
+WORKER_POINTS = ("before", "begin", "mid", "end", "half-answer", "answered")
+"""Before the step does anything, at its begin, after its effect, at its end, half-way through the answer, after it."""
+
+HOST_POINTS = ("owned", "loaded", "heard", "before-commit", "after-commit", "before-send", "after-send")
+"""After the store was owned, after it was read, at a result, around a commit, around the sending of steps."""
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One planned fault of one life."""
+
+    kind: FaultKind
+    after: float = 0.0
+    """Seconds after the host is up; of a storm: after the store is owned."""
+    point: str = ""
+    nth: int = 0
+    """Of faults in the host: at which passage of the point, or at which commit, counted in this life."""
+    seconds: float = 0.0
+    """How long a stop lasts, a disk is full, or one commit of a slow disk takes; of a clock: by how much it jumps."""
+    times: int = 1
+    """Commits of a slow disk."""
+    draw: float = 0.0
+    """Chooses the victim among those there are: from 0 to 1."""

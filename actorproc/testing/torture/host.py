@@ -1,0 +1,217 @@
+"""One life of the host that is tortured: ``python -m actorproc.testing.torture.host FOLDER NUMBER``.
+
+It is an ordinary program around a `ProcedureManager`: it submits, signals and aborts as the plan says, and in the
+last life waits until everything has ended. All it says goes to the journal.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from actorproc.config import Config
+from actorproc.errors import (
+    ActorprocError,
+    ManagerBusy,
+    ManagerStopped,
+    OutcomeUnknown,
+    ProcedureFailed,
+    StorageUnavailable,
+    UnknownProcedure,
+)
+from actorproc.manager import ProcedureManager
+from actorproc.procedure.procedure import Procedure
+from actorproc.testing.torture.gauge import Gauge, Mark, Stage
+from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
+from actorproc.testing.torture.plan import Life, Plan, Root
+from actorproc.testing.torture.plants import PLANTS, VARIABLE
+from actorproc.testing.torture.procedures import CLASSES, made_of
+from actorproc.testing.torture.record import EpisodeJournal
+
+__all__ = ["main", "settings"]
+
+_PAUSE = 0.02
+"""Seconds before a refused request is made again."""
+
+
+def settings() -> Config:
+    """Short pauses, and no worker slot that is given up: kills are what this is about."""
+    return Config(
+        commit_backoff=0.02, commit_backoff_cap=0.2, restart_limit=1_000_000, spares=2, control=False, log_bytes=0
+    )
+
+
+class _Caller:
+    """One thread of the program: submits a root, then signals and aborts it."""
+
+    def __init__(self, manager: ProcedureManager, journal: EpisodeJournal, clock: JumpyClock) -> None:
+        self.manager = manager
+        self.journal = journal
+        self.clock = clock
+        self.up = time.monotonic()
+
+    def serve(self, root: Root, procedure: Procedure, known: set[str]) -> None:
+        """Everything the plan wants of one root. Ends with the manager."""
+        try:
+            self._wait(root.after)
+            if f"given-up {root.id}" in known:
+                return
+            if root.id not in known and not self.submit(root, procedure):
+                return
+            errands = [(after, "signal", event) for event, after in root.signals]
+            if root.abort_after is not None:
+                errands.append((root.abort_after, "abort", root.id))
+            for after, what, name in sorted(errands):
+                self._wait(after)
+                if f"{what} {name}" not in known:
+                    self._request(what, name)
+        except ManagerStopped:
+            return
+
+    def submit(self, root: Root, procedure: Procedure) -> bool:
+        """Submit until it is acknowledged, or refused to a caller who does not insist."""
+        while True:
+            self.journal.submitted(root.id)
+            try:
+                deadline = None if root.deadline is None else self.clock.wall() + root.deadline
+                self.manager.submit(procedure, id=root.id, deadline=deadline)
+            except (StorageUnavailable, ManagerBusy):
+                self.journal.note("refused", procedure=root.id)
+                if not root.insists:
+                    self.journal.note("asked", procedure=f"given-up {root.id}")
+                    return False
+                time.sleep(_PAUSE)
+            except OutcomeUnknown:
+                self.journal.note("unknown", procedure=root.id)
+                return False
+            else:
+                self.journal.acknowledged(root.id)
+                return True
+
+    def _request(self, what: str, name: str) -> None:
+        while True:
+            try:
+                if what == "signal":
+                    self.manager.signal(name, dedup=name)
+                else:
+                    self.manager.abort(name)
+            except UnknownProcedure:
+                return
+            except (StorageUnavailable, OutcomeUnknown):
+                time.sleep(_PAUSE)
+            else:
+                self.journal.note("asked", procedure=f"{what} {name}")
+                return
+
+    def _wait(self, after: float) -> None:
+        time.sleep(max(0.0, self.up + after - time.monotonic()))
+
+
+def main(folder: Path, number: int) -> int:
+    """Live; the exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+    if plan.plant:
+        os.environ[VARIABLE] = plan.plant
+        PLANTS[plan.plant].in_host()
+    life = plan.lives[number]
+    journal = EpisodeJournal(folder / "journal")
+    gauge = Gauge(folder / f"gauge-{number}")
+    mark_acting(gauge)
+    executioner = Executioner(life, journal, gauge)
+    clock = JumpyClock(life, journal)
+    manager = TorturedManager(
+        str(folder / "state"),
+        executioner=executioner,
+        procedures=CLASSES.values() if not plan.module else (),
+        workers=plan.workers,
+        store=TorturedStore(str(folder / "state"), life, executioner, durability=plan.durability),
+        config=settings(),
+        clock=clock,
+        preload=["actorproc.testing.torture.procedures"],
+    )
+    roots = _roots(plan, folder, manager)
+    manager.start()
+    gauge.set(Mark.STAGE, Stage.RUNNING)
+    clock.up()
+    _live(manager, journal, clock, plan, life, roots)
+    gauge.set(Mark.STAGE, Stage.STOPPING)
+    manager.stop(timeout=20)
+    return 0
+
+
+def _live(
+    manager: ProcedureManager,
+    journal: EpisodeJournal,
+    clock: JumpyClock,
+    plan: Plan,
+    life: Life,
+    roots: list[tuple[Root, Procedure]],
+) -> None:
+    known = _known(journal)
+    caller = _Caller(manager, journal, clock)
+    threads = [
+        threading.Thread(target=caller.serve, args=(root, procedure, known), daemon=True) for root, procedure in roots
+    ]
+    for thread in threads:
+        thread.start()
+    if life.ends != "quiet":
+        time.sleep(life.seconds if life.ends == "stopped" else plan.patience)
+        return
+    deadline = time.monotonic() + plan.patience
+    for thread in threads:
+        thread.join(max(0.1, deadline - time.monotonic()))
+    for root in sorted(_known(journal)):
+        if " " not in root:
+            _see_the_end(manager, journal, root, deadline)
+    for info in manager.list():
+        if info.finished_at is None:
+            journal.note("stalled", procedure=info.id, text=f"{info.phase}: {info.reason}")
+
+
+def _see_the_end(manager: ProcedureManager, journal: EpisodeJournal, id: str, deadline: float) -> None:  # noqa: A002
+    try:
+        handle = manager.get(id)
+    except UnknownProcedure:
+        return  # the oracle says what that means
+    try:
+        output: Any = handle.result(max(1.0, deadline - time.monotonic()))
+        journal.note("output", procedure=id, text=repr(output))
+    except ProcedureFailed as failure:
+        journal.note("output", procedure=id, text="", mode=str(failure.cause)[:200])
+    except TimeoutError:
+        return
+    journal.resolved(id, handle.info().state.value)
+
+
+def _known(journal: EpisodeJournal) -> set[str]:
+    """What was acknowledged in any life so far: roots, and "signal NAME", "abort ID", "given-up ID"."""
+    return {line.procedure for line in journal.lines() if line.kind in {"acknowledged", "asked"}}
+
+
+def _roots(plan: Plan, folder: Path, manager: ProcedureManager) -> list[tuple[Root, Procedure]]:
+    if not plan.module:
+        return [(root, made_of(root.spec, str(folder))) for root in plan.roots]
+    made: Iterable[Any] = importlib.import_module(plan.module).torture(str(folder), plan.seed)
+    roots = []
+    for number, entry in enumerate(made):
+        id, procedure = entry if isinstance(entry, tuple) else (f"root-{number}", entry)  # noqa: A001
+        manager.register(type(procedure))
+        roots.append((Root(id=id, spec={}, ends=()), procedure))
+    return roots
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    except ActorprocError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,263 @@
+"""The host's own side of the faults: its store, its clock and its pool, each broken through the seam it has.
+
+Nothing here is known to the engine: a subclass of `LmdbStore` is given to the manager, a clock of the `Clock`
+protocol, and a manager that makes its pool from a subclass of `LocalPool`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from actorproc.actors.dispatch import Dispatcher
+from actorproc.errors import StorageUnavailable
+from actorproc.manager import ProcedureManager
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import TERMINAL
+from actorproc.model.writes import PutProcedure, Write
+from actorproc.store.lmdb import LmdbStore
+from actorproc.testing.torture.faults import Fault, FaultKind, Phase
+from actorproc.testing.torture.gauge import Gauge, Mark, Stage
+from actorproc.testing.torture.plan import Life
+from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.workers.base import PoolEvent, WorkerMessages, WorkerPool
+from actorproc.workers.frames import Ended, Run, ToWorker
+from actorproc.workers.local_pool import LocalPool
+
+__all__ = ["Executioner", "JumpyClock", "TorturedManager", "TorturedStore", "mark_acting"]
+
+_PHASE_OF_POINT = {
+    "owned": Phase.RECOVERING,
+    "loaded": Phase.RECOVERING,
+    "heard": Phase.HEARD,
+    "before-commit": Phase.COMMITTING,
+    "after-commit": Phase.ACTING,
+    "before-send": Phase.ACTING,
+    "after-send": Phase.ACTING,
+}
+
+
+class Executioner:
+    """Kills this process at the planned passage of a named point."""
+
+    def __init__(self, life: Life, journal: EpisodeJournal, gauge: Gauge) -> None:
+        self.journal = journal
+        self.gauge = gauge
+        self._due = {(f.point, f.nth) for f in life.faults if f.kind is FaultKind.HOST_POINT}
+        self._passed: Counter[str] = Counter()
+
+    def passing(self, point: str) -> None:
+        """The host is at this point."""
+        self._passed[point] += 1
+        if (point, self._passed[point]) in self._due:
+            is_recovering = self.gauge.stage is Stage.RECOVERING
+            phase = Phase.RECOVERING if is_recovering else _PHASE_OF_POINT[point]
+            self.journal.struck(FaultKind.HOST_POINT, phase, text=point)
+            self.journal.killing(os.getpid(), is_host=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class JumpyClock:
+    """The system's clocks, with a wall clock that jumps at the planned moments of a life."""
+
+    def __init__(self, life: Life, journal: EpisodeJournal) -> None:
+        self._journal = journal
+        self._offset = life.clock
+        self._jumps = sorted((f.after, f.seconds) for f in life.faults if f.kind is FaultKind.CLOCK)
+        self._up: float | None = None
+
+    def up(self) -> None:
+        """The host is up: the moments count from now."""
+        self._up = time.monotonic()
+
+    def wall(self) -> float:
+        """Epoch seconds of this host."""
+        while self._jumps and self._up is not None and time.monotonic() >= self._up + self._jumps[0][0]:
+            _, seconds = self._jumps.pop(0)
+            self._offset += seconds
+            self._journal.struck(FaultKind.CLOCK, Phase.WAITING, text=f"{seconds:+g} s")
+        return time.time() + self._offset
+
+    def monotonic(self) -> float:
+        """As the system's."""
+        return time.monotonic()
+
+
+class TorturedStore(LmdbStore):
+    """A store whose disk is slow, full or broken at the planned commits, and that writes down what is durable."""
+
+    def __init__(self, path: str, life: Life, executioner: Executioner, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._executioner = executioner
+        self._journal = executioner.journal
+        self._gauge = executioner.gauge
+        self._planned: dict[int, Fault] = {f.nth: f for f in life.faults if f.kind in _STORAGE}
+        self._commits = 0
+        self._slow: tuple[int, float] = (0, 0.0)
+        self._full_until = 0.0
+
+    def own(self) -> int:
+        """As `LmdbStore.own`, marked."""
+        self._gauge.set(Mark.STAGE, Stage.RECOVERING)
+        epoch = super().own()
+        self._executioner.passing("owned")
+        return epoch
+
+    def load(self) -> Snapshot:
+        """As `LmdbStore.load`; all heads are durable."""
+        snapshot = super().load()
+        for head in snapshot.procedures:
+            self._durable(head)
+        self._journal.note("loaded", epoch=snapshot.epoch, text=str(len(snapshot.procedures)))
+        if not self._gauge.get(Mark.TROUBLE):
+            self._executioner.passing("loaded")
+        self._gauge.set(Mark.TROUBLE, 0)
+        return snapshot
+
+    def reopen(self) -> None:
+        """As `LmdbStore.reopen`, unless the disk is still full."""
+        self._check_room()
+        super().reopen()
+
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
+        """As `LmdbStore.commit`, with the planned trouble."""
+        self._commits += 1
+        self._gauge.set(Mark.COMMITTING, 1)
+        self._gauge.set(Mark.HEARD, 0)
+        try:
+            self._executioner.passing("before-commit")
+            self._write_out(writes, epoch, batch)
+            self._gauge.set(Mark.ACTING, 1)
+            self._executioner.passing("after-commit")
+        except StorageUnavailable:
+            self._gauge.set(Mark.TROUBLE, 1)
+            raise
+        finally:
+            self._gauge.set(Mark.COMMITTING, 0)
+
+    def _write_out(self, writes: Sequence[Write], epoch: int, batch: int) -> None:
+        fault = self._planned.get(self._commits)
+        if fault is not None:
+            self._strike(fault)
+        self._check_room()
+        if self._slow[0]:
+            self._slow = (self._slow[0] - 1, self._slow[1])
+            time.sleep(self._slow[1])
+        if fault is not None and fault.kind is FaultKind.EIO_LOST:
+            raise StorageUnavailable("writing the store: an input/output error, as planned")
+        super().commit(writes, epoch, batch)
+        for write in writes:
+            if type(write) is PutProcedure:
+                self._durable(write.record)
+        if fault is not None and fault.kind is FaultKind.EIO_APPLIED:
+            raise StorageUnavailable("writing the store: an input/output error after the fact, as planned")
+
+    def _strike(self, fault: Fault) -> None:
+        phase = Phase.RECOVERING if self._gauge.stage is Stage.RECOVERING else Phase.COMMITTING
+        self._journal.struck(fault.kind, phase)
+        if fault.kind is FaultKind.SLOW_DISK:
+            self._slow = (fault.times, fault.seconds)
+        elif fault.kind is FaultKind.DISK_FULL:
+            self._full_until = time.monotonic() + fault.seconds
+
+    def _check_room(self) -> None:
+        if time.monotonic() < self._full_until:
+            raise StorageUnavailable("writing the store: no space left on device, as planned")
+
+    def _durable(self, head: ProcedureRecord) -> None:
+        note_durable(self._journal, head, self._epoch)
+
+
+_STORAGE = {FaultKind.EIO_LOST, FaultKind.EIO_APPLIED, FaultKind.DISK_FULL, FaultKind.SLOW_DISK}
+
+
+def note_durable(journal: EpisodeJournal, head: ProcedureRecord, epoch: int) -> None:
+    """Write down that this head is in the store."""
+    journal.note(
+        "durable",
+        procedure=head.id,
+        parent=head.parent,
+        root=head.root,
+        epoch=epoch,
+        step=head.step,
+        attempt=head.attempt,
+        mode=head.state.value,
+        state=str(head.records),
+        text="rolling" if head.rolling or head.failing else "ended" if head.state in TERMINAL else "",
+    )
+
+
+class TorturedPool(LocalPool):
+    """A pool that says when it kills, and whose host may die at a result or around a send."""
+
+    def __init__(self, executioner: Executioner, **options: Any) -> None:
+        super().__init__(**options)
+        self._executioner = executioner
+
+    def open(self, sink: Callable[[PoolEvent], None]) -> None:
+        """As `LocalPool.open`; results are marked."""
+
+        def listen(event: PoolEvent) -> None:
+            if type(event) is WorkerMessages and any(type(message) is Ended for message in event.messages):
+                self._executioner.gauge.set(Mark.HEARD, 1)
+                self._executioner.passing("heard")
+            sink(event)
+
+        super().open(listen)
+
+    def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
+        """As `LocalPool.send`."""
+        is_work = any(type(message) is Run for message in messages)
+        if is_work:
+            self._executioner.passing("before-send")
+        super().send(worker, messages)
+        if is_work:
+            self._executioner.passing("after-send")
+
+    def kill(
+        self,
+        worker: WorkerId,
+        *,
+        grace: float = 0.0,
+        blamed: StepToken | None = None,
+        reason: str = "",
+        kind: str = "",
+    ) -> None:
+        """As `LocalPool.kill`, announced in the journal."""
+        link = self._links.get(worker)
+        if link is not None and link.process is not None:
+            self._executioner.journal.killing(link.process.pid)
+        super().kill(worker, grace=grace, blamed=blamed, reason=reason, kind=kind)
+
+
+class TorturedManager(ProcedureManager):
+    """A manager whose pool is a `TorturedPool`."""
+
+    def __init__(self, path: str, *, executioner: Executioner, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._executioner = executioner
+
+    def _make_pool(self, epoch: int) -> WorkerPool:
+        return TorturedPool(
+            self._executioner, epoch=epoch, spares=self._config.spares, preload=self._preload, log_level=40
+        )
+
+
+def mark_acting(gauge: Gauge) -> None:
+    """Have the gauge show how long the manager acts on a commit."""
+    honest = Dispatcher.act
+
+    def act(self: Dispatcher, batch: Any) -> Any:
+        gauge.set(Mark.ACTING, 1)
+        try:
+            return honest(self, batch)
+        finally:
+            gauge.set(Mark.ACTING, 0)
+
+    Dispatcher.act = act  # type: ignore[method-assign]

@@ -1,0 +1,227 @@
+"""The judge of an episode: what was written down, the store at the end and the world, as one pure function.
+
+It begins with `check_journal` and adds what the host's own lines make visible. By the numbers of
+`actorproc.testing.invariants`:
+
+1 nothing is acknowledged before it is durable · 4 what is durable is never gone, nor goes back · 5 no step begins
+before the attempt it was handed out in is durable · 6 none begins when its result is durable · 9 `remember` gives what
+it gave before · 11 nothing is left in the world of what was rolled back · 12 a parent goes on when its children's ends
+are durable · 13 a tree that succeeded has the members its orders say · 14 each end is one that the orders allow, with
+the output they say, told only when it is durable · 15 everything ends when the faults stop · 16 a recovery that is
+repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there.
+
+Seen elsewhere, or not from outside: 0, 17 (`14` for neighbours of a procedure that kills workers), 19 and 21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from actorproc.model.states import TERMINAL
+from actorproc.testing.invariants import StoreDump, Violation
+from actorproc.testing.journal import JournalLine
+from actorproc.testing.real_histories import check_journal
+from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
+
+__all__ = ["judge"]
+
+_TERMINAL = frozenset(state.value for state in TERMINAL)
+_FOUND = {"stalled": 15, "orphan": 18, "unsound": 16}
+
+
+def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
+    """All violations of an episode. Pure. `world` has the files the procedures left, as ``id/order``."""
+    lines = list(lines)
+    found = check_journal(lines, dump)
+    if not any(line.kind == "enter" for line in lines):
+        # A user's own procedures, which keep no journal: what ran cannot be compared with what is stored.
+        found = [violation for violation in found if violation.number not in {3, 11}]
+    history = _History(dump)
+    for line in lines:
+        history.read(line)
+    found += history.found
+    found += _judge_submits(lines, dump)
+    for root in plan.roots:
+        found += _judge_root(root, lines, dump, world)
+    return found
+
+
+class _Head(msgspec.Struct):
+    """What was last seen to be durable of a procedure."""
+
+    parent: str | None
+    root: str
+    epoch: int
+    step: int
+    attempt: int
+    state: str
+    records: int
+    rolling: bool
+
+
+def _after(head: _Head) -> set[str]:
+    """States that may follow an end: a member of a tree that fails later is undone."""
+    return {head.state} if head.parent is None or head.state != "SUCCESS" else {head.state, "ROLLEDBACK", "FAILED"}
+
+
+class _History:
+    """One walk over the journal with what is durable at each line."""
+
+    def __init__(self, dump: StoreDump) -> None:
+        self.dump = dump
+        self.found: list[Violation] = []
+        self.heads: dict[str, _Head] = {}
+        self.children: dict[str, list[str]] = {}
+        self.loading: set[str] = set()
+        self.remembered: dict[tuple[str, int], str] = {}
+
+    def say(self, number: int, text: str) -> None:
+        self.found.append(Violation(number, text))
+
+    def read(self, line: JournalLine) -> None:
+        match line.kind:
+            case "durable":
+                self._durable(line)
+            case "loaded":
+                self._loaded(line)
+            case "enter":
+                self._enter(line)
+            case "acknowledged":
+                if line.procedure not in self.heads:
+                    self.say(1, f"{line.procedure} is acknowledged before it is durable")
+            case "resolved":
+                head = self.heads.get(line.procedure)
+                if head is None or head.state != line.text:
+                    self.say(14, f"{line.procedure} is told to have ended as {line.text}; durable is {head}")
+            case "noted":
+                value = self.remembered.setdefault((line.procedure, line.step), line.text)
+                if value != line.text:
+                    self.say(9, f"step {line.step} of {line.procedure} remembers {line.text} and {value}")
+            case "stalled" | "orphan" | "unsound":
+                self.say(_FOUND[line.kind], f"{line.procedure} {line.text}".strip())
+
+    def _durable(self, line: JournalLine) -> None:
+        id = line.procedure  # noqa: A001 - the name in the vocabulary
+        head = _Head(
+            parent=line.parent,
+            root=line.root,
+            epoch=line.epoch,
+            step=line.step,
+            attempt=line.attempt,
+            state=line.mode,
+            records=int(line.state),
+            rolling=line.text == "rolling",
+        )
+        before = self.heads.get(id)
+        if before is None:
+            if line.parent is not None:
+                self.children.setdefault(line.parent, []).append(id)
+        elif head.records < before.records or head.epoch < before.epoch:
+            self.say(4, f"{id} goes back from {before} to {head}")
+        elif before.state in _TERMINAL and head.state not in _after(before):
+            self.say(14, f"{id} was {before.state} and is {head.state}")
+        self.heads[id] = head
+        self.loading.add(id)
+
+    def _loaded(self, line: JournalLine) -> None:
+        """All that had not finished must have been read back."""
+        for id, head in self.heads.items():  # noqa: A001
+            top = self.heads.get(head.root)
+            if (
+                head.state not in _TERMINAL
+                and top is not None
+                and top.state not in _TERMINAL
+                and head.epoch < line.epoch
+            ):
+                self.say(4, f"{id} was durable ({head}) and is gone from the store in epoch {line.epoch}")
+        self.loading.clear()
+
+    def _enter(self, line: JournalLine) -> None:
+        head = self.heads.get(line.procedure)
+        if head is None:
+            self.say(5, f"{_shown(line)} runs and is not durable")
+        elif line.mode == "execute":
+            self._enter_forward(line, head)
+        elif line.mode == "rollback" and not any(
+            other.rolling for other in self.heads.values() if other.root == head.root
+        ):
+            self.say(5, f"{_shown(line)} is undone, and no failure of its tree is durable")
+
+    def _enter_forward(self, line: JournalLine, head: _Head) -> None:
+        if head.step > line.step:
+            self.say(6, f"{_shown(line)} runs although its result is durable: {head}")
+        elif head.step < line.step or (head.attempt < line.attempt and not head.rolling):
+            self.say(5, f"{_shown(line)} runs before that is durable: {head}")
+        parent = self.dump.heads.get(line.procedure)
+        if parent is not None and parent.wait == "all":
+            open_ = [
+                child for child in self.children.get(line.procedure, ()) if self.heads[child].state not in _TERMINAL
+            ]
+            if open_ and not head.rolling:
+                self.say(12, f"{_shown(line)} goes on before the end of {open_[0]} is durable")
+
+
+def _judge_submits(lines: list[JournalLine], dump: StoreDump) -> list[Violation]:
+    """A submit whose last attempt was refused, and none before it left in doubt, was not done."""
+    last: dict[str, str] = {}
+    doubtful: set[str] = set()
+    for line in lines:
+        if line.kind == "submitted" and last.get(line.procedure) == "submitted":
+            doubtful.add(line.procedure)  # the host died in it
+        if line.kind in {"submitted", "acknowledged", "refused", "unknown"}:
+            last[line.procedure] = line.kind
+            if line.kind == "unknown":
+                doubtful.add(line.procedure)
+    return [
+        Violation(20, f"the submit of {id} was refused, and it is in the store")
+        for id, what in last.items()  # noqa: A001
+        if what == "refused" and id not in doubtful and id in dump.heads
+    ]
+
+
+def _judge_root(root: Root, lines: list[JournalLine], dump: StoreDump, world: frozenset[str]) -> list[Violation]:
+    head = dump.heads.get(root.id)
+    if head is None:
+        return []  # never acknowledged, or `check_journal` has said so
+    if head.state not in TERMINAL:
+        return [Violation(15, f"{root.id} is {head.state} at the end")]
+    if head.state.value not in root.ends:
+        error = "" if head.error is None else f": {head.error.kind} {head.error.message}"
+        return [Violation(14, f"{root.id} is {head.state}, its orders allow {' or '.join(root.ends)}{error}")]
+    members = [id for id, other in dump.heads.items() if other.root == root.id]  # noqa: A001
+    left = {name for name in world if name.partition("/")[0] in members}
+    if head.state.value == "SUCCESS":
+        return _judge_success(root, members, left, lines)
+    if head.state.value == "ROLLEDBACK" and left:
+        return [Violation(11, f"{root.id} is rolled back, and there is still {min(left)}")]
+    return []
+
+
+def _judge_success(root: Root, members: list[str], left: set[str], lines: list[JournalLine]) -> list[Violation]:
+    found = []
+    if len(members) != work_of(root.spec):
+        found.append(Violation(13, f"{root.id} has {len(members)} members, its orders say {work_of(root.spec)}"))
+    if len(left) != _files_of(root.spec):
+        found.append(Violation(3, f"{root.id} left {len(left)} files, its orders say {_files_of(root.spec)}"))
+    outputs = {line.text for line in lines if line.kind == "output" and line.procedure == root.id}
+    wanted = {_output_of(root.spec)}
+    if outputs and outputs != wanted:
+        found.append(Violation(14, f"{root.id} gave {outputs}, its orders say {wanted}"))
+    return found
+
+
+def _files_of(spec: Spec) -> int:
+    return len(spec["orders"]) + sum(
+        _files_of(child) for order in spec["orders"] for child in order.get("children", ())
+    )
+
+
+def _output_of(spec: Spec) -> str:
+    # A circuit ends without an output.
+    return "None" if spec["type"] == "circuit" else str(len(spec["orders"]))
+
+
+def _shown(line: JournalLine) -> str:
+    return f"{line.procedure} step {line.step} attempt {line.attempt} ({line.mode}, epoch {line.epoch})"

@@ -1,0 +1,265 @@
+"""What an episode tries, drawn from its seed: procedures, callers, and the faults of each life of the host."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+
+from actorproc.testing.torture.faults import HOST_POINTS, WORKER_POINTS, Fault, FaultKind
+
+__all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
+
+Spec = dict[str, Any]
+
+End = Literal["killed", "stopped", "quiet"]
+"""How a life ends: by a kill, in order, or when all work is done."""
+
+_QUIET: End = "quiet"
+
+
+class Root(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One procedure that is submitted."""
+
+    id: str
+    spec: Spec
+    ends: tuple[str, ...]
+    """Final states that are right."""
+    after: float = 0.0
+    """Seconds after the host is up."""
+    deadline: float | None = None
+    abort_after: float | None = None
+    signals: tuple[tuple[str, float], ...] = ()
+    """Events to send, and when."""
+    insists: bool = True
+    """The caller submits again what was refused."""
+
+
+class Life(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One start of the host."""
+
+    ends: End
+    seconds: float
+    """Length, counted from when the host is up."""
+    faults: tuple[Fault, ...] = ()
+    clock: float = 0.0
+    """Seconds by which its wall clock is off when it starts."""
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One episode."""
+
+    seed: int
+    roots: tuple[Root, ...]
+    lives: tuple[Life, ...]
+    workers: int = 2
+    durability: Literal["power", "process"] = "process"
+    module: str = ""
+    """A user's module in place of `roots`."""
+    plant: str = ""
+    """A bug that is built in, to test the tormentor."""
+    patience: float = 60.0
+    """Seconds everything may take to end once the faults have stopped."""
+
+
+def work_of(spec: Spec) -> int:
+    """How many procedures a spec makes, itself included."""
+    return 1 + sum(work_of(child) for order in spec["orders"] for child in order.get("children", ()))
+
+
+def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float = 60.0) -> Plan:
+    """The plan of a seed, always the same."""
+    chance = Random(seed)
+    roots = () if module else tuple(_root(chance, number) for number in range(chance.randint(4, 8)))
+    lives = [_life(chance) for _ in range(chance.randint(2, 4))]
+    jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is FaultKind.CLOCK]
+    # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
+    latest = sum(jump for jump in jumps if jump > 0)
+    clocks = _clocks(lives)
+    lives = [msgspec.structs.replace(life, clock=clock) for life, clock in zip(lives, clocks, strict=True)]
+    return Plan(
+        seed=seed,
+        roots=roots,
+        lives=(*lives, Life(_QUIET, 0.0, clock=latest)),
+        workers=chance.randint(2, 4),
+        durability=chance.choice(("power", "process")),
+        module=module,
+        plant=plant,
+        patience=patience,
+    )
+
+
+def _clocks(lives: list[Life]) -> list[float]:
+    clocks, at = [], 0.0
+    for life in lives:
+        clocks.append(at)
+        at += sum(fault.seconds for fault in life.faults if fault.kind is FaultKind.CLOCK)
+    return clocks
+
+
+# ------------------------------------------------------------ procedures
+class _Draw:
+    """Draws the orders of one tree, and keeps what follows from them."""
+
+    def __init__(self, chance: Random, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+        self.chance = chance
+        self.id = id
+        self.fails = False
+        self.may_fail = False
+        self.deadly = False
+        self.fans = 0
+        self.signals: list[tuple[str, float]] = []
+
+    def spec(self, depth: int, keys: list[list[str]], *, bad: bool) -> Spec:
+        """One procedure and those below it; with `bad` something in it goes wrong for good."""
+        chance = self.chance
+        kind = chance.choices(("errand", "journey", "circuit"), (5, 3, 2))[0]
+        length = {"errand": chance.randint(2, 5), "journey": 4, "circuit": 3}[kind]
+        orders = [self._order() for _ in range(length)]
+        if depth < 2 and chance.random() < (0.6 if depth == 0 else 0.3):
+            orders[chance.randrange(length - 1)] = self._fan(depth, keys, bad=bad and chance.random() < 0.5)
+        if bad and not self.fails:
+            kind, orders = self._spoil(kind, orders)
+        for order in orders:
+            self._arm(order)
+        return {"type": kind, "orders": orders, "keys": keys}
+
+    def _order(self) -> Spec:
+        chance = self.chance
+        what = chance.choices(("work", "sleep", "wait", "flaky", "note"), (8, 2, 2, 2, 2))[0]
+        order: Spec = {"do": what}
+        if chance.random() < 0.6:
+            order["seconds"] = round(chance.uniform(0.001, 0.03), 4)
+        if what == "sleep":
+            order["for"] = round(chance.uniform(0.01, 0.2), 3)
+        elif what == "flaky":
+            order["times"] = chance.randint(1, 3)
+        elif what == "wait":
+            order["event"] = f"{self.id}/{len(self.signals)}"
+            self.signals.append((order["event"], round(chance.uniform(0.0, 0.8), 3)))
+            if chance.random() < 0.2:
+                order["timeout"] = round(chance.uniform(0.1, 0.6), 3)
+                self.may_fail = True
+        return order
+
+    def _fan(self, depth: int, keys: list[list[str]], *, bad: bool) -> Spec:
+        chance = self.chance
+        written = [path for mode, path in keys if mode == "w"]
+        children = []
+        count = chance.randint(2, 4)
+        self.fans += 1
+        yard = f"yard/{self.id}/{self.fans}"
+        for number in range(count):
+            # Below what the parent has for itself, or among siblings only: so no two can wait for each other.
+            above = chance.choice(written) if written and chance.random() < 0.5 else yard
+            child_keys = [["w", f"{above}/{chance.randint(0, 2)}"]] if chance.random() < 0.5 else []
+            children.append(self.spec(depth + 1, child_keys, bad=bad and number == count - 1))
+        fan: Spec = {"do": "fan", "children": children, "named": chance.random() < 0.5}
+        if chance.random() < 0.3:
+            fan["parallel"] = chance.randint(1, 2)
+        return fan
+
+    def _spoil(self, kind: str, orders: list[Spec]) -> tuple[str, list[Spec]]:
+        chance = self.chance
+        self.fails = True
+        at = chance.randrange(len(orders))
+        if any("children" in order for order in orders[at : at + 1]):
+            at = len(orders) - 1
+        way = chance.choices(("fail", "hang", "crash"), (6, 1, 1))[0]
+        if kind != "errand":
+            way = "fail"
+        orders[at] = {"do": way}
+        if way == "crash":
+            self.deadly = True
+        return {"fail": kind, "hang": "hasty", "crash": "deadly"}[way], orders
+
+    def _arm(self, order: Spec) -> None:
+        chance = self.chance
+        die = [f"do:{point}" for point in WORKER_POINTS if chance.random() < 0.03]
+        die += [f"undo:{point}" for point in WORKER_POINTS if chance.random() < 0.03]
+        die += [f"do:{trick}" for trick in ("twice", "late") if chance.random() < 0.03]
+        if die:
+            order["die"] = die
+        if chance.random() < 0.1:
+            order["undo_errors"] = 2
+
+
+def _root(chance: Random, number: int) -> Root:
+    draw = _Draw(chance, f"root-{number}")
+    places = chance.sample(("town/a", "town/b", "town/c"), chance.choice((0, 1, 1, 2)))
+    keys = [[chance.choice("rww"), place] for place in places]
+    # A reader of a place lets no child write below it; `_fan` looks at that.
+    spec = draw.spec(0, keys, bad=chance.random() < 0.35)
+    deadline = round(chance.uniform(0.3, 2.0), 2) if chance.random() < 0.1 else None
+    abort_after = round(chance.uniform(0.0, 1.0), 2) if chance.random() < 0.12 else None
+    return Root(
+        id=draw.id,
+        spec=spec,
+        ends=_ends(draw, loose=deadline is not None or abort_after is not None),
+        after=round(chance.uniform(0.0, 0.4), 3),
+        deadline=deadline,
+        abort_after=abort_after,
+        signals=tuple(draw.signals),
+        insists=chance.random() < 0.5,
+    )
+
+
+def _ends(draw: _Draw, *, loose: bool) -> tuple[str, ...]:
+    if draw.deadly:
+        # Its undo may take three workers along as well, when kills hit it: then it is given up.
+        return ("ROLLEDBACK", "FAILED")
+    if draw.fails:
+        return ("ROLLEDBACK",)
+    return ("SUCCESS", "ROLLEDBACK") if loose or draw.may_fail else ("SUCCESS",)
+
+
+# ------------------------------------------------------------ faults
+def _life(chance: Random) -> Life:
+    seconds = round(chance.uniform(0.1, 1.0), 3)
+    faults = [_disturbance(chance, seconds) for _ in range(chance.randint(2, 6))]
+    if chance.random() < 0.1:
+        return Life("stopped", seconds, tuple(faults))
+    faults.append(_ending(chance, seconds))
+    return Life("killed", seconds, tuple(faults))
+
+
+def _disturbance(chance: Random, seconds: float) -> Fault:
+    kinds = (
+        (FaultKind.WORKER_KILL, 8),
+        (FaultKind.WORKER_STOP, 2),
+        (FaultKind.HOST_STOP, 1),
+        (FaultKind.EIO_LOST, 3),
+        (FaultKind.EIO_APPLIED, 3),
+        (FaultKind.DISK_FULL, 2),
+        (FaultKind.SLOW_DISK, 2),
+        (FaultKind.CLOCK, 2),
+    )
+    kind = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+    after = round(chance.uniform(0.0, seconds), 3)
+    nth = chance.randint(1, 30)
+    match kind:
+        case FaultKind.WORKER_STOP | FaultKind.HOST_STOP:
+            return Fault(kind, after=after, seconds=round(chance.uniform(0.02, 0.4), 3), draw=chance.random())
+        case FaultKind.DISK_FULL:
+            return Fault(kind, nth=nth, seconds=round(chance.uniform(0.05, 0.5), 3))
+        case FaultKind.SLOW_DISK:
+            return Fault(kind, nth=nth, seconds=round(chance.uniform(0.01, 0.1), 3), times=chance.randint(1, 8))
+        case FaultKind.CLOCK:
+            return Fault(kind, after=after, seconds=chance.choice((-86400.0, -3600.0, -5.0, 5.0, 3600.0, 86400.0)))
+        case FaultKind.EIO_LOST | FaultKind.EIO_APPLIED:
+            return Fault(kind, nth=nth)
+    return Fault(kind, after=after, draw=chance.random())
+
+
+def _ending(chance: Random, seconds: float) -> Fault:
+    """What kills the host."""
+    way = chance.random()
+    if way < 0.45:
+        point = chance.choice(HOST_POINTS)
+        nth = 1 if point in {"owned", "loaded"} else chance.choice((1, 2, 3, chance.randint(1, 40)))
+        return Fault(FaultKind.HOST_POINT, point=point, nth=nth)
+    if way < 0.6:
+        return Fault(FaultKind.STORM, after=round(chance.expovariate(10.0), 4))
+    kind = FaultKind.BOTH_KILL if way < 0.75 else FaultKind.HOST_KILL
+    return Fault(kind, after=seconds)

@@ -1,0 +1,378 @@
+"""What is tortured: procedures that do as their orders say. Loaded by workers, so nothing here loads the store.
+
+An order is plain data: ``do`` is work, sleep, wait, fan, flaky, fail, hang, crash or note, and ``die`` names the points
+at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and its undo removes
+it: at the end the files of what succeeded are there, and none of what was rolled back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+from actorproc.errors import RetryLater
+from actorproc.model.policies import LockKey
+from actorproc.procedure.context import Context
+from actorproc.procedure.machine import StateMachineProcedure
+from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.saga import Saga, step
+from actorproc.procedure.status import Status
+from actorproc.testing.journal import Referee
+from actorproc.testing.torture.faults import FaultKind, Phase
+from actorproc.testing.torture.plants import PLANTS, VARIABLE
+from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.workers.child.desk import StepLine
+from actorproc.workers.frames import Ended, FromWorker
+
+__all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "made_of"]
+
+Order = dict[str, Any]
+
+_PATIENT = RetryPolicy(max_attempts=100_000, base=0.005, cap=0.02, jitter=0.0)
+_UNDO = RetryPolicy(max_attempts=100_000, base=0.005, cap=0.02, jitter=0.0, retry_on=(Exception, RetryLater))
+_STURDY = Limits(crashes=100_000)
+_HANG_SECONDS = 30.0
+
+
+def made_of(spec: Order, folder: str) -> Procedure:
+    """The procedure of a spec: ``type``, ``orders``, ``keys``."""
+    return CLASSES[spec["type"]](folder, spec["orders"], spec["keys"])
+
+
+class _Scene:
+    """What a step does beside its work: lines in the journal, canary locks, and dying where its order says."""
+
+    def __init__(self, procedure: Any, ctx: Context, order: Order) -> None:
+        self.procedure = procedure
+        self.ctx = ctx
+        self.order = order
+        self.folder = Path(procedure.folder)
+        self.journal = EpisodeJournal(self.folder / "journal")
+
+    @contextlib.contextmanager
+    def played(self) -> Iterator[None]:
+        """Around the whole body of a step or an undo."""
+        self.at("before")
+        referee = Referee(self.folder / "canaries", self.journal)
+        with self.journal.step(self.ctx, self.procedure), contextlib.ExitStack() as held:
+            for mode, path in self.procedure.keys:
+                held.enter_context(referee.hold(path, shared=mode == "r", ctx=self.ctx))
+            self.at("begin")
+            yield
+        self.at("end")
+        self._bewitch_answer()
+
+    def at(self, point: str) -> None:
+        """Die here, if the order says so and it was not done yet."""
+        if self._is_due(point):
+            self._die(point)
+
+    def leave(self, name: object) -> None:
+        """Change the world."""
+        place = self.folder / "world" / self.ctx.id
+        place.mkdir(parents=True, exist_ok=True)
+        (place / str(name)).touch()
+        self.journal.effect(self.ctx, f"left {name}")
+        self.at("mid")
+
+    def remove(self, name: object) -> None:
+        """Change it back."""
+        (self.folder / "world" / self.ctx.id / str(name)).unlink(missing_ok=True)
+        self.journal.effect(self.ctx, f"removed {name}")
+        self.at("mid")
+
+    # ------------------------------------------------------------ dying, and answering badly
+    def _is_due(self, point: str) -> bool:
+        way = "undo" if self.ctx.mode else "do"
+        if f"{way}:{point}" not in self.order.get("die", ()):
+            return False
+        spent = self.folder / "spent"
+        spent.mkdir(exist_ok=True)
+        name = f"{self.ctx.id}.{self.ctx.step}.{self.ctx.unit}.{way}.{point}"
+        try:
+            os.close(os.open(spent / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        return True
+
+    def _die(self, point: str) -> None:
+        is_over = point in {"end", "half-answer", "answered"}
+        phase = Phase.ANSWERING if is_over else Phase.UNDOING if self.ctx.mode else Phase.EXECUTING
+        self.journal.struck(FaultKind.WORKER_POINT, phase, text=point, procedure=self.ctx.id)
+        self.journal.killing(os.getpid())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _bewitch_answer(self) -> None:
+        """Let the answer of this step be cut short, come twice, or bring an older one along."""
+        line = self.ctx._channel
+        if not isinstance(line, StepLine):
+            return
+        channel: Any = line._desk.channel
+        honest = type(channel).send.__get__(channel)
+        for point, send in (
+            ("half-answer", self._half),
+            ("answered", self._then_die),
+            ("twice", self._twice),
+            ("late", self._late),
+        ):
+            if self._is_due(point):
+                channel.send = _once(channel, honest, send)
+
+    def _half(self, channel: Any, honest: _Send, messages: Sequence[FromWorker]) -> None:
+        write = channel._write
+
+        def half(frame: bytes) -> None:
+            write(frame[: len(frame) // 2])
+            self._die("half-answer")
+
+        channel._write = half
+        honest(messages)
+
+    def _then_die(self, _channel: Any, honest: _Send, messages: Sequence[FromWorker]) -> None:
+        honest(messages)
+        self._die("answered")
+
+    def _twice(self, _channel: Any, honest: _Send, messages: Sequence[FromWorker]) -> None:
+        self.journal.struck(FaultKind.ANSWER_TWICE, Phase.ANSWERING, procedure=self.ctx.id)
+        honest(messages)
+        honest(messages)
+
+    def _late(self, channel: Any, honest: _Send, messages: Sequence[FromWorker]) -> None:
+        honest(messages)
+        channel.send = _once(channel, honest, lambda _channel, send, later: self._again(send, messages, later))
+
+    def _again(self, honest: _Send, old: Sequence[FromWorker], messages: Sequence[FromWorker]) -> None:
+        self.journal.struck(FaultKind.ANSWER_LATE, Phase.ANSWERING, procedure=self.ctx.id)
+        honest([*old, *messages])
+
+
+_Send = Callable[[Sequence[FromWorker]], None]
+
+
+def _once(channel: Any, honest: _Send, instead: Callable[[Any, _Send, Sequence[FromWorker]], None]) -> _Send:
+    """A `send` for the next answer of a step; everything else goes the usual way."""
+
+    def send(messages: Sequence[FromWorker]) -> None:
+        if not any(isinstance(message, Ended) for message in messages):
+            honest(messages)
+            return
+        channel.send = honest
+        instead(channel, honest, messages)
+
+    return send
+
+
+class _Ordered:
+    """What the classes below share; not a procedure."""
+
+    folder: str
+    orders: list[Order]
+    keys: list[list[str]]
+    done: list[int]
+
+    def lock_keys(self) -> list[LockKey]:
+        return [(LockKey.read if mode == "r" else LockKey.write)(path) for mode, path in self.keys]
+
+    def _follow(self, scene: _Scene, at: int, *, last: bool) -> Status | None:
+        """Do one order; None: go on."""
+        order, ctx = scene.order, scene.ctx
+        self.done.append(at)  # before it can fail: a repeated step must not see it
+        if order["do"] == "flaky" and ctx.attempt <= order["times"]:
+            raise RetryLater(after=0.002)
+        scene.leave(at)
+        if order.get("seconds"):
+            time.sleep(order["seconds"])
+        match order["do"]:
+            case "fail":
+                raise RuntimeError("as ordered")
+            case "hang":
+                time.sleep(_HANG_SECONDS)
+            case "crash":
+                scene._die("crash")
+            case "note":
+                value = ctx.remember("dice", time.monotonic_ns)
+                scene.journal.note("noted", procedure=ctx.id, step=ctx.step, text=str(value))
+            case "sleep" if not last:
+                return Status.sleep(order["for"])
+            case "wait" if not last:
+                return Status.wait(order["event"], timeout=order.get("timeout"))
+            case "fan" if not last:
+                made = [made_of(spec, self.folder) for spec in order["children"]]
+                named = [(f"{ctx.id}-{at}-{number}", child) for number, child in enumerate(made)]
+                return Status.suspended(named if order["named"] else made, max_parallel=order.get("parallel"))
+        return None
+
+    def _take_back(self, scene: _Scene, at: int) -> None:
+        if scene.order.get("undo_errors", 0) >= scene.ctx.attempt:
+            raise RuntimeError("the undo does not work yet")
+        scene.remove(at)
+
+
+class Errand(_Ordered, Procedure):
+    """Orders one after the other; undone as a whole, newest first, one step each."""
+
+    limits: ClassVar[Limits] = _STURDY
+    retry: ClassVar[RetryPolicy] = _PATIENT
+    rollback_retry: ClassVar[RetryPolicy] = _UNDO
+
+    def __init__(self, folder: str, orders: list[Order], keys: list[list[str]]) -> None:
+        self.folder = folder
+        self.orders = orders
+        self.keys = keys
+        self.done: list[int] = []
+        self.undone = 0
+
+    def execute(self, ctx: Context) -> Status:
+        at = len(self.done)
+        last = at + 1 == len(self.orders)
+        scene = _Scene(self, ctx, self.orders[at])
+        with scene.played():
+            status = self._follow(scene, at, last=last)
+            if status is None:
+                status = Status.done(len(self.done)) if last else Status.executing()
+        return status
+
+    def rollback(self, ctx: Context) -> Status | None:
+        # The step that failed may have done half its work, so it is undone as well.
+        at = min(len(self.done), len(self.orders) - 1) - self.undone
+        scene = _Scene(self, ctx, self.orders[max(at, 0)])
+        with scene.played():
+            if at >= 0:
+                self._take_back(scene, at)
+            self.undone += 1
+        return Status.executing() if at > 0 else None
+
+
+class Hasty(Errand):
+    """May not take long, and its order to hang takes for ever."""
+
+    limits: ClassVar[Limits] = Limits(crashes=100_000, wall_time=1.0, grace=0.05)
+    retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=2, base=0.005, retry_on=(RetryLater, TimeoutError))
+
+
+class Deadly(Errand):
+    """Kills every worker that touches it, until it is given up."""
+
+    limits: ClassVar[Limits] = Limits(crashes=3)
+
+
+class Journey(_Ordered, Saga):
+    """Four orders, each with an undo of its own."""
+
+    limits: ClassVar[Limits] = _STURDY
+    retry: ClassVar[RetryPolicy] = _PATIENT
+    rollback_retry: ClassVar[RetryPolicy] = _UNDO
+    folder: str
+    orders: list[dict[str, Any]]
+    keys: list[list[str]]
+    done: list[int]
+
+    def __init__(self, folder: str, orders: list[Order], keys: list[list[str]]) -> None:
+        self.folder = folder
+        self.orders = orders
+        self.keys = keys
+        self.done = []
+
+    def _go(self, ctx: Context, at: int) -> Any:
+        scene = _Scene(self, ctx, self.orders[at])
+        with scene.played():
+            status = self._follow(scene, at, last=at == 3)
+        return (len(self.done) if at == 3 else None) if status is None else status
+
+    def _return(self, ctx: Context, at: int) -> None:
+        scene = _Scene(self, ctx, self.orders[at])
+        with scene.played():
+            self._take_back(scene, at)
+
+    @step
+    def leave_home(self, ctx: Context) -> Any:
+        return self._go(ctx, 0)
+
+    @leave_home.undo
+    def come_home(self, ctx: Context) -> None:
+        self._return(ctx, 0)
+
+    @step
+    def cross_river(self, ctx: Context) -> Any:
+        return self._go(ctx, 1)
+
+    @cross_river.undo
+    def cross_back(self, ctx: Context) -> None:
+        self._return(ctx, 1)
+
+    @step
+    def climb_hill(self, ctx: Context) -> Any:
+        return self._go(ctx, 2)
+
+    @climb_hill.undo
+    def climb_down(self, ctx: Context) -> None:
+        self._return(ctx, 2)
+
+    @step
+    def arrive(self, ctx: Context) -> Any:
+        return self._go(ctx, 3)
+
+    @arrive.undo
+    def depart(self, ctx: Context) -> None:
+        self._return(ctx, 3)
+
+
+class Lamp(Enum):
+    """States of a `Circuit`."""
+
+    RED = 0
+    AMBER = 1
+    GREEN = 2
+
+
+class Circuit(_Ordered, StateMachineProcedure):
+    """Three states with an order each; the middle one runs twice."""
+
+    limits: ClassVar[Limits] = _STURDY
+    retry: ClassVar[RetryPolicy] = _PATIENT
+    rollback_retry: ClassVar[RetryPolicy] = _UNDO
+    initial_state = Lamp.RED
+
+    def __init__(self, folder: str, orders: list[Order], keys: list[list[str]]) -> None:
+        self.folder = folder
+        self.orders = orders
+        self.keys = keys
+        self.done: list[int] = []
+        self.turns = 0
+
+    def execute_from_state(self, ctx: Context, state: Lamp) -> Enum | Status | None:
+        at = state.value
+        scene = _Scene(self, ctx, self.orders[at])
+        with scene.played():
+            # A state that sleeps or waits is entered again afterwards, so its order is followed at the first turn.
+            status = self._follow(scene, at, last=self.turns > 0 or at == 2)
+            self.turns = 0 if status is None and (at != 1 or self.turns > 0) else self.turns + 1
+        if status is not None:
+            return status
+        if at == 1 and self.turns:
+            return Status.executing()
+        return None if at == 2 else Lamp(at + 1)
+
+    def rollback_state(self, ctx: Context, state: Lamp) -> None:
+        scene = _Scene(self, ctx, self.orders[state.value])
+        with scene.played():
+            self._take_back(scene, state.value)
+
+
+CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
+    "errand": Errand,
+    "hasty": Hasty,
+    "deadly": Deadly,
+    "journey": Journey,
+    "circuit": Circuit,
+}
+
+if _PLANT := os.environ.get(VARIABLE):
+    PLANTS[_PLANT].in_worker()

@@ -1,0 +1,62 @@
+"""The journal of an episode: the lines of `Journal`, and those of the host, its store and its tormentor.
+
+Kinds beside those of `JournalLine`: ``fault`` (mode: its kind, state: the phase it struck), ``durable`` (a head that
+was just committed or read back; mode: its state, state: number of records, text: flags), ``loaded`` (a host has read
+its store), ``refused`` (a submit was refused), ``unknown`` (its outcome is not known), ``output`` (a handle's output),
+``noted`` (what `remember` gave), ``orphan``, ``stalled``, ``unsound`` (found by the tormentor).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from actorproc.testing.journal import Journal, JournalLine
+from actorproc.testing.torture.faults import FaultKind, Phase
+
+__all__ = ["EpisodeJournal", "Tail"]
+
+_decode = msgspec.json.Decoder(JournalLine).decode
+
+
+class EpisodeJournal(Journal):
+    """A `Journal` that more than steps write to."""
+
+    def note(self, kind: str, *, pid: int | None = None, **fields: Any) -> None:
+        """One line of any kind."""
+        self._write(JournalLine(kind=kind, at=time.monotonic_ns(), pid=os.getpid() if pid is None else pid, **fields))
+
+    def struck(self, kind: FaultKind, phase: Phase, *, pid: int | None = None, text: str = "", **fields: Any) -> None:
+        """A fault has struck, or will in the next instant."""
+        self.note("fault", pid=pid, mode=kind.value, state=phase.value, text=text, **fields)
+
+
+class Tail:
+    """Reads a growing journal line by line, each line once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._path = journal.path
+        self._offset = 0
+        self._rest = b""
+
+    def news(self) -> list[JournalLine]:
+        """Whole lines since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                chunk = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(chunk)
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        lines = []
+        for text in whole:
+            try:
+                if text:
+                    lines.append(_decode(text))
+            except msgspec.DecodeError:
+                continue  # cut short by a kill
+        return lines

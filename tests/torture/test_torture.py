@@ -1,0 +1,226 @@
+"""The torture of real processes: a short one in every run, its plans, its judge and its command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actorproc.cli.main import main
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import ProcedureState
+from actorproc.testing.invariants import StoreDump
+from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.campaign import Episode, judge_folder, play
+from actorproc.testing.torture.coverage import count, table
+from actorproc.testing.torture.faults import HOST_POINTS, WORKER_POINTS, Fault, FaultKind, Phase
+from actorproc.testing.torture.oracle import judge
+from actorproc.testing.torture.plan import Life, Plan, Root, draw_plan, work_of
+from actorproc.testing.torture.record import EpisodeJournal, Tail
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+
+TREE = {
+    "type": "errand",
+    "keys": [["w", "town/a"]],
+    "orders": [
+        {"do": "work", "die": ["do:mid", "do:late"]},
+        {
+            "do": "fan",
+            "named": True,
+            "children": [
+                {
+                    "type": "journey",
+                    "keys": [["w", "town/a/1"]],
+                    "orders": [{"do": "note", "die": ["do:half-answer"]}] * 4,
+                },
+                {"type": "circuit", "keys": [], "orders": [{"do": "work", "die": ["do:twice"]}] * 3},
+            ],
+        },
+        {"do": "flaky", "times": 2},
+    ],
+}
+BAD = {
+    "type": "journey",
+    "keys": [["w", "town/a"]],
+    "orders": [{"do": "work", "die": ["undo:begin"]}, {"do": "sleep", "for": 0.01}, {"do": "work"}, {"do": "fail"}],
+}
+SHORT = Plan(
+    seed=7,
+    roots=(Root("root-0", TREE, ("SUCCESS",)), Root("root-1", BAD, ("ROLLEDBACK",))),
+    lives=(
+        Life(
+            "killed",
+            3.0,
+            (
+                Fault(FaultKind.EIO_APPLIED, nth=4),
+                Fault(FaultKind.EIO_LOST, nth=7),
+                Fault(FaultKind.HOST_POINT, point="after-commit", nth=9),
+            ),
+        ),
+        Life("quiet", 0.0),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def episode(tmp_path_factory: pytest.TempPathFactory) -> Episode:
+    """The short episode, played once for all tests that look at it."""
+    return play(SHORT, tmp_path_factory.mktemp("torture") / "episode")
+
+
+def test_an_episode_with_kills_failing_commits_and_odd_answers_breaks_no_promise(episode: Episode):
+    assert episode.violations == []
+    kinds = {kind for kind, _ in episode.tally.hits}
+    assert kinds >= {FaultKind.WORKER_POINT, FaultKind.HOST_POINT, FaultKind.EIO_APPLIED, FaultKind.EIO_LOST}
+    assert kinds >= {FaultKind.ANSWER_TWICE, FaultKind.ANSWER_LATE}
+    assert episode.tally.hits[FaultKind.HOST_POINT, Phase.ACTING] == 1
+    assert episode.tally.worker_kills >= 3
+
+
+def test_the_judge_gives_the_same_verdict_on_what_was_kept(episode: Episode, tmp_path):
+    kept = tmp_path / "kept"
+    shutil.copytree(episode.folder, kept)
+    (kept / "world" / "root-1").mkdir(exist_ok=True)
+    (kept / "world" / "root-1" / "0").touch()
+
+    first, second = judge_folder(kept), judge_folder(kept)
+
+    assert [violation.number for violation in first.violations] == [11]
+    assert first.violations == second.violations
+
+
+@pytest.mark.parametrize(
+    ("changed", "number"),
+    [
+        (lambda lines: [line for line in lines if not (line.kind == "durable" and line.procedure == "root-0")], 1),
+        (lambda lines: [*lines, _line("stalled", text="root-0")], 15),
+        (lambda lines: [*lines, _line("orphan", text="process 1")], 18),
+        (lambda lines: [*lines, _line("unsound", text="two stores")], 16),
+        (lambda lines: [*lines, _line("submitted", procedure="x"), _line("acknowledged", procedure="x")], 1),
+        (lambda lines: [*lines, _line("output", procedure="root-0", text="4")], 14),
+        (lambda lines: [*lines, _again(lines)], 6),
+        (lambda lines: [*lines, _line("noted", procedure="p", text="1"), _line("noted", procedure="p", text="2")], 9),
+        (lambda lines: [_line("submitted", procedure="root-0"), _line("refused", procedure="root-0")], 20),
+    ],
+    ids=["early", "stalled", "orphan", "unsound", "lost", "output", "repeated", "forgotten", "refused"],
+)
+def test_the_judge_sees_what_is_wrong(episode: Episode, changed, number):
+    lines = EpisodeJournal(episode.folder / "journal").lines()
+    heads = {
+        name: ProcedureRecord(id=name, type_name="t", version=1, root=name, parent=None, seq=1, state=state)
+        for name, state in (("root-0", ProcedureState.SUCCESS), ("root-1", ProcedureState.ROLLEDBACK))
+    }
+    dump = StoreDump(heads, {name: [] for name in heads}, [], [])
+
+    before = Counter(violation.number for violation in judge(SHORT, lines, dump, frozenset()))
+    after = Counter(violation.number for violation in judge(SHORT, changed(lines), dump, frozenset()))
+
+    assert after[number] > before[number]
+
+
+def _line(kind: str, **fields: object) -> JournalLine:
+    return JournalLine(kind=kind, at=1, pid=1, **fields)
+
+
+def _again(lines: list[JournalLine]) -> JournalLine:
+    return next(line for line in lines if line.kind == "enter" and line.procedure == "root-0" and line.step == 1)
+
+
+def test_a_seed_gives_the_same_plan_and_most_seeds_another_one():
+    plans = [draw_plan(seed) for seed in range(50)]
+
+    assert plans == [draw_plan(seed) for seed in range(50)]
+    assert len({msgspec.json.encode(plan.roots) for plan in plans}) == 50
+    assert msgspec.json.decode(msgspec.json.encode(plans[0]), type=Plan) == plans[0]
+
+
+def test_plans_draw_every_fault_and_every_point():
+    plans = [draw_plan(seed) for seed in range(200)]
+    faults = [fault for plan in plans for life in plan.lives for fault in life.faults]
+    text = str([root.spec for plan in plans for root in plan.roots])
+
+    drawn = {fault.kind for fault in faults}
+    assert drawn == set(FaultKind) - {FaultKind.WORKER_POINT, FaultKind.ANSWER_TWICE, FaultKind.ANSWER_LATE}
+    assert {fault.point for fault in faults} == {"", *HOST_POINTS}
+    assert {f"{way}:{point}" for way in ("do", "undo") for point in WORKER_POINTS} <= set(
+        re.findall(r"\w+:[\w-]+", text)
+    )
+    assert {"do:twice", "do:late"} <= set(re.findall(r"\w+:\w+", text))
+    for order in ("work", "sleep", "wait", "fan", "flaky", "fail", "hang", "crash", "note"):
+        assert f"'do': '{order}'" in text
+    assert all(plan.lives[-1].ends == "quiet" and not plan.lives[-1].faults for plan in plans)
+    assert max(work_of(root.spec) for plan in plans for root in plan.roots) > 10
+
+
+def test_a_fault_counts_only_when_work_was_in_flight():
+    struck = _line("fault", mode=FaultKind.HOST_KILL, state=Phase.RECOVERING)
+    durable = _line("durable", procedure="p", mode="RUNNABLE")
+    ended = _line("durable", procedure="p", mode="SUCCESS")
+
+    tally = count([struck, durable, struck, ended, struck], procedures=1, failed=False)
+
+    assert tally.hits == {(FaultKind.HOST_KILL, Phase.RECOVERING): 1}
+    assert tally.wasted == {FaultKind.HOST_KILL: 2}
+    assert "1 hosts killed" in table(tally)
+
+
+def test_a_worker_killed_after_its_step_took_the_answer_along_only_if_the_step_runs_again():
+    durable = _line("durable", procedure="p", mode="RUNNABLE")
+    killed = _line("fault", mode=FaultKind.WORKER_KILL, state=Phase.ANSWERING, procedure="p", step=1, text="execute")
+    again, later = (_line("enter", procedure="p", step=step, mode="execute") for step in (1, 2))
+
+    assert count([durable, killed, again], procedures=1, failed=False).faults == 1
+    assert count([durable, killed, later], procedures=1, failed=False).faults == 0
+
+
+def test_a_tail_reads_each_line_once_and_leaves_out_what_was_cut_short(tmp_path):
+    journal = EpisodeJournal(tmp_path / "journal")
+    tail = Tail(journal)
+    assert tail.news() == []
+    journal.note("one")
+    assert [line.kind for line in tail.news()] == ["one"]
+    with journal.path.open("ab") as file:
+        file.write(b'\n{"kind":"tw')
+    assert tail.news() == []
+    journal.note("three")
+    assert [line.kind for line in tail.news()] == ["three"]
+
+
+USER = """
+from pathlib import Path
+from actorproc import Procedure, Status
+
+class Note(Procedure):
+    def __init__(self, path):
+        self.path, self.done = path, 0
+    def execute(self, ctx):
+        with open(self.path, "a") as file:
+            file.write("x")
+        self.done += 1
+        return Status.executing() if self.done < 3 else Status.done()
+
+def torture(folder, seed):
+    yield "note", Note(folder + "/note")
+
+def check(folder):
+    if Path(folder, "note").read_text() != "xxx":
+        yield "a step that was interrupted has written twice"
+"""
+
+
+def test_users_torture_their_own_procedures_with_a_module(tmp_path, monkeypatch, capsys):
+    Path(tmp_path, "my_torture.py").write_text(USER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    code = main(["torture", "--module", "my_torture", "--episodes", "1", "--seed", "3"])
+
+    said = capsys.readouterr().out
+    assert code in {0, 1}, said
+    assert "1 episodes, 1 procedures" in said
+    assert set(re.findall(r"invariant (\d+)", said)) <= {"0"}, said
