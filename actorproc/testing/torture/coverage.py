@@ -60,6 +60,8 @@ def count(lines: Sequence[JournalLine], *, procedures: int, failed: bool) -> Tal
     for place, line in enumerate(lines):
         if line.kind == "enter":
             tally.steps += 1
+        elif line.kind in {"submitted", "refused"}:
+            (open_.add if line.kind == "submitted" else open_.discard)(line.procedure)
         elif line.kind == "durable":
             (open_.discard if line.mode in _TERMINAL else open_.add)(line.procedure)
         elif line.kind == "fault":

@@ -145,7 +145,7 @@ def main(folder: Path, number: int) -> int:
     clock.up()
     _live(manager, journal, clock, plan, life, roots)
     gauge.set(Mark.STAGE, Stage.STOPPING)
-    manager.stop(timeout=20)
+    manager.stop(timeout=min(20.0, plan.patience))
     return 0
 
 

@@ -160,6 +160,7 @@ def _records_are_swapped() -> None:
 
 def _refused_and_done() -> None:
     from actorproc.actors.manager import ManagerActor
+    from actorproc.errors import StorageUnavailable
 
     honest = ManagerActor._commit_failed
 
@@ -167,7 +168,7 @@ def _refused_and_done() -> None:
         honest(self, message)
         for replies in self._ring.unanswered():
             for reply in replies:
-                self._replies.fail(reply, self._unavailable())
+                self._replies.fail(reply, StorageUnavailable("refused, it says"))
 
     ManagerActor._commit_failed = commit_failed  # type: ignore[method-assign]
 

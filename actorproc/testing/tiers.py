@@ -1,0 +1,113 @@
+"""The long tests as one command: what each tier runs, for how long, and one verdict at the end.
+
+    python -m actorproc.testing.tiers nightly --seed 7
+
+A tier is a row of stages; the parts of a stage run side by side. `--scale` stretches or shortens all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+__all__ = ["TIERS", "Part", "main"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One command of a stage."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """After ``python -m``."""
+
+
+Stage = Callable[[int, float], tuple[Part, ...]]
+"""Made of the seed and of the scale."""
+
+
+def _torture(minutes: float) -> Stage:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        length = f"{minutes * scale:.3f}"
+        arguments = ("actorproc", "torture", "--minutes", length, "--seed", str(seed), "--jobs", "2")
+        return (Part("torture of real processes", arguments),)
+
+    return parts
+
+
+def _simulation(minutes: float) -> Stage:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        # Far apart, so that the two series of histories never meet, nor those of the next seeds.
+        firsts = (seed * 100_000_000, seed * 100_000_000 + 50_000_000)
+        seconds = f"{60 * minutes * scale:.1f}"
+        return tuple(
+            Part("simulated histories", ("actorproc.testing.simulation", "--seconds", seconds, "--seed", str(first)))
+            for first in firsts
+        )
+
+    return parts
+
+
+def _torn_writes(states: int) -> Stage:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        each = str(max(100, int(states * scale / 2)))
+        return tuple(
+            Part("torn writes", ("actorproc.testing.torn_writes", "--states", each, "--seed", str(2 * seed + number)))
+            for number in range(2)
+        )
+
+    return parts
+
+
+TIERS: dict[str, tuple[Stage, ...]] = {
+    "nightly": (_torture(50), _simulation(33), _torn_writes(200_000)),
+    "soak": (_torture(480), _simulation(150), _torn_writes(2_000_000)),
+}
+"""90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; exit code 1 when any part found something."""
+    parser = argparse.ArgumentParser(prog="python -m actorproc.testing.tiers", description="Run a tier of long tests.")
+    parser.add_argument("tier", choices=TIERS, help="which tier")
+    parser.add_argument("--seed", type=int, default=1, help="another one tries other things (default 1)")
+    parser.add_argument("--scale", type=float, default=1.0, help="times the usual length (default 1)")
+    chosen = parser.parse_args(arguments)
+    verdicts: list[str] = []
+    failed = False
+    for stage in TIERS[chosen.tier]:
+        parts = stage(chosen.seed, chosen.scale)
+        began = time.monotonic()
+        codes = _run(parts)
+        minutes = (time.monotonic() - began) / 60
+        failed = failed or any(codes)
+        for part, code in zip(parts, codes, strict=True):
+            verdict = "FAILED" if code else "ok"
+            verdicts.append(
+                f"{part.name}: {verdict} after {minutes:.1f} minutes (python -m {' '.join(part.arguments)})"
+            )
+    sys.stdout.write("\n".join(["", f"{chosen.tier}, seed {chosen.seed}:", *verdicts, ""]))
+    return 1 if failed else 0
+
+
+def _run(parts: tuple[Part, ...]) -> list[int]:
+    """Run parts side by side, show what each says when it ends; their exit codes."""
+    running = [
+        subprocess.Popen([sys.executable, "-m", *part.arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603
+        for part in parts
+    ]
+    codes = []
+    for part, process in zip(parts, running, strict=True):
+        said, _ = process.communicate()
+        sys.stdout.write(f"== {part.name}: python -m {' '.join(part.arguments)}\n{said.decode(errors='replace')}\n")
+        sys.stdout.flush()
+        codes.append(process.returncode)
+    return codes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""A short episode that meets many faults within seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.testing.torture.faults import Fault, FaultKind
+from actorproc.testing.torture.plan import Life, Plan, Root
+
+_TREE = {
+    "type": "errand",
+    "keys": [["w", "town/a"]],
+    "orders": [
+        {"do": "work", "die": ["do:mid", "do:late"]},
+        {
+            "do": "fan",
+            "named": True,
+            "children": [
+                {
+                    "type": "journey",
+                    "keys": [["w", "town/a/1"]],
+                    "orders": [{"do": "note", "die": ["do:half-answer"]}] * 4,
+                },
+                {"type": "circuit", "keys": [], "orders": [{"do": "work", "die": ["do:twice"]}] * 3},
+            ],
+        },
+        {"do": "flaky", "times": 2},
+    ],
+}
+_BAD = {
+    "type": "journey",
+    "keys": [["w", "town/a"]],
+    "orders": [{"do": "work", "die": ["undo:begin"]}, {"do": "sleep", "for": 0.01}, {"do": "work"}, {"do": "fail"}],
+}
+
+
+@pytest.fixture(scope="session")
+def short() -> Plan:
+    """Two lives, two trees, and a good dozen of faults, at places that the order of steps makes sure of."""
+    faults = (
+        Fault(FaultKind.EIO_APPLIED, nth=4),
+        Fault(FaultKind.EIO_LOST, nth=5),
+        Fault(FaultKind.EIO_LOST, nth=7),
+        Fault(FaultKind.HOST_POINT, point="after-commit", nth=9),
+    )
+    return Plan(
+        seed=7,
+        roots=(Root("root-0", _TREE, ("SUCCESS",)), Root("root-1", _BAD, ("ROLLEDBACK",))),
+        lives=(Life("killed", 3.0, faults), Life("quiet", 0.0)),
+    )
+
+
+@pytest.fixture(scope="session")
+def refusing() -> Plan:
+    """Callers who take a refusal for an answer, and a disk that refuses the first commits."""
+    work = {"type": "errand", "keys": [], "orders": [{"do": "work"}] * 2}
+    roots = tuple(Root(f"root-{number}", work, ("SUCCESS",), insists=False) for number in range(6))
+    faults = tuple(Fault(FaultKind.EIO_LOST, nth=nth) for nth in (1, 2, 3))
+    return Plan(seed=8, roots=roots, lives=(Life("stopped", 1.0, faults), Life("quiet", 0.0)))

@@ -1,0 +1,53 @@
+"""The tiers of long tests."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+import pytest
+
+from actorproc.testing import tiers
+from actorproc.testing.tiers import TIERS, Part, main
+
+
+def test_a_tier_runs_its_parts_and_says_how_each_went(monkeypatch, capfd):
+    monkeypatch.setitem(
+        TIERS, "nightly", (lambda seed, _scale: (Part("good", ("platform",)), Part("bad", ("nosuch",))),)
+    )
+
+    assert main(["nightly", "--seed", "3"]) == 1
+
+    said = capfd.readouterr().out
+    assert "nightly, seed 3:" in said
+    assert "good: ok" in said
+    assert "bad: FAILED" in said
+    assert "No module named nosuch" in said
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
+    parts = [part for stage in TIERS[tier] for part in stage(1, 1.0)]
+    others = [part for stage in TIERS[tier] for part in stage(2, 1.0)]
+
+    assert not set(parts) & set(others)
+    assert {part.arguments[0] for part in parts} == {
+        "actorproc",
+        "actorproc.testing.simulation",
+        "actorproc.testing.torn_writes",
+    }
+
+
+def test_a_short_night_finds_nothing(monkeypatch, capfd):
+    monkeypatch.setitem(TIERS, "nightly", (tiers._simulation(1), tiers._torn_writes(200)))
+
+    assert main(["nightly", "--seed", "900", "--scale", "0.02"]) == 0
+
+    assert capfd.readouterr().out.count(": ok") == 4
+
+
+def test_each_tier_is_an_environment_of_tox():
+    settings = configparser.ConfigParser()
+    settings.read(Path(__file__).parents[2] / "tox.ini")
+
+    assert {f"testenv:{tier}" for tier in ("push", *TIERS)} <= set(settings.sections())
