@@ -47,6 +47,7 @@ class Phase(StrEnum):
     """Work is there, no step runs: it sleeps, waits for an event, for a lock or for a worker."""
     TROUBLE = "trouble"
     """A commit failed, and the store is being opened again."""
+    STOPPING = "stopping"
     IDLE = "idle"
     """Nothing was hit: the fault does not count."""
 
@@ -54,8 +55,19 @@ class Phase(StrEnum):
 WORKER_POINTS = ("before", "begin", "mid", "end", "half-answer", "answered")
 """Before the step does anything, at its begin, after its effect, at its end, half-way through the answer, after it."""
 
-HOST_POINTS = ("owned", "loaded", "heard", "before-commit", "after-commit", "before-send", "after-send")
-"""After the store was owned, after it was read, at a result, around a commit, around the sending of steps."""
+HOST_POINTS = (
+    "owned",
+    "loaded",
+    "heard",
+    "before-commit",
+    "after-commit",
+    "before-send",
+    "after-send",
+    "reopening",
+    "stopping",
+)
+"""After the store was owned, after it was read, at a result, around a commit, around the sending of steps, while a
+failed store is opened again, while the manager stops in order."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

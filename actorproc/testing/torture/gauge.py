@@ -63,6 +63,8 @@ class Gauge:
             return Phase.STARTING
         if self.stage is Stage.RECOVERING:
             return Phase.RECOVERING
+        if self.stage is Stage.STOPPING:
+            return Phase.STOPPING
         if self.get(Mark.TROUBLE):
             return Phase.TROUBLE
         if self.get(Mark.COMMITTING):

@@ -39,6 +39,8 @@ from actorproc.testing.torture.record import EpisodeJournal
 
 __all__ = ["main", "settings"]
 
+_INTO_THE_STOP = 0.01
+"""Seconds from the beginning of an orderly stop to the kill that interrupts it."""
 _PAUSE = 0.02
 """Seconds before a refused request is made again."""
 
@@ -143,8 +145,12 @@ def main(folder: Path, number: int) -> int:
     manager.start()
     gauge.set(Mark.STAGE, Stage.RUNNING)
     clock.up()
-    _live(manager, journal, clock, plan, life, roots)
+    _live(
+        manager, journal, clock, plan, life, roots, is_stopping=life.ends == "stopped" or executioner.is_due("stopping")
+    )
     gauge.set(Mark.STAGE, Stage.STOPPING)
+    if executioner.is_due("stopping"):
+        threading.Timer(_INTO_THE_STOP, executioner.passing, ["stopping"]).start()
     manager.stop(timeout=min(20.0, plan.patience))
     return 0
 
@@ -156,6 +162,8 @@ def _live(
     plan: Plan,
     life: Life,
     roots: list[tuple[Root, Procedure]],
+    *,
+    is_stopping: bool,
 ) -> None:
     known = _known(journal)
     caller = _Caller(manager, journal, clock)
@@ -165,7 +173,7 @@ def _live(
     for thread in threads:
         thread.start()
     if life.ends != "quiet":
-        time.sleep(life.seconds if life.ends == "stopped" else plan.patience)
+        time.sleep(life.seconds if is_stopping else plan.patience)
         return
     deadline = time.monotonic() + plan.patience
     for thread in threads:

@@ -40,6 +40,8 @@ _PHASE_OF_POINT = {
     "after-commit": Phase.ACTING,
     "before-send": Phase.ACTING,
     "after-send": Phase.ACTING,
+    "reopening": Phase.TROUBLE,
+    "stopping": Phase.STOPPING,
 }
 
 
@@ -51,6 +53,10 @@ class Executioner:
         self.gauge = gauge
         self._due = {(f.point, f.nth) for f in life.faults if f.kind is FaultKind.HOST_POINT}
         self._passed: Counter[str] = Counter()
+
+    def is_due(self, point: str) -> bool:
+        """Whether this process is to die at a passage of this point."""
+        return any(name == point for name, _ in self._due)
 
     def passing(self, point: str) -> None:
         """The host is at this point."""
@@ -124,6 +130,7 @@ class TorturedStore(LmdbStore):
         """As `LmdbStore.reopen`, unless the disk is still full."""
         self._check_room()
         super().reopen()
+        self._executioner.passing("reopening")
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """As `LmdbStore.commit`, with the planned trouble."""

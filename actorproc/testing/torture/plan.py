@@ -72,7 +72,7 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
     """The plan of a seed, always the same."""
     chance = Random(seed)
     roots = () if module else tuple(_root(chance, number) for number in range(chance.randint(4, 8)))
-    lives = [_life(chance) for _ in range(chance.randint(2, 4))]
+    lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is FaultKind.CLOCK]
     # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
     latest = sum(jump for jump in jumps if jump > 0)
@@ -116,7 +116,9 @@ class _Draw:
         chance = self.chance
         kind = chance.choices(("errand", "journey", "circuit"), (5, 3, 2))[0]
         length = {"errand": chance.randint(2, 5), "journey": 4, "circuit": 3}[kind]
-        orders = [self._order() for _ in range(length)]
+        # Locks on the way are for roots only: their members would wait for each other.
+        grabs = 2 if kind == "errand" and depth == 0 else 0
+        orders = [self._order(grabs) for _ in range(length)]
         if depth < 2 and chance.random() < (0.6 if depth == 0 else 0.3):
             orders[chance.randrange(length - 1)] = self._fan(depth, keys, bad=bad and chance.random() < 0.5)
         if bad and not self.fails:
@@ -125,9 +127,9 @@ class _Draw:
             self._arm(order)
         return {"type": kind, "orders": orders, "keys": keys}
 
-    def _order(self) -> Spec:
+    def _order(self, grabs: int) -> Spec:
         chance = self.chance
-        what = chance.choices(("work", "sleep", "wait", "flaky", "note"), (8, 2, 2, 2, 2))[0]
+        what = chance.choices(("work", "sleep", "wait", "flaky", "note", "grab"), (8, 2, 2, 2, 2, grabs))[0]
         order: Spec = {"do": what}
         if chance.random() < 0.6:
             order["seconds"] = round(chance.uniform(0.001, 0.03), 4)
@@ -135,6 +137,9 @@ class _Draw:
             order["for"] = round(chance.uniform(0.01, 0.2), 3)
         elif what == "flaky":
             order["times"] = chance.randint(1, 3)
+        elif what == "grab":
+            order["key"] = f"market/{chance.choice('ab')}"
+            self.may_fail = True  # as the victim of a deadlock
         elif what == "wait":
             order["event"] = f"{self.id}/{len(self.signals)}"
             self.signals.append((order["event"], round(chance.uniform(0.0, 0.8), 3)))
@@ -215,13 +220,17 @@ def _ends(draw: _Draw, *, loose: bool) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------ faults
-def _life(chance: Random) -> Life:
+def _life(chance: Random, *, first: bool) -> Life:
     seconds = round(chance.uniform(0.1, 1.0), 3)
     faults = [_disturbance(chance, seconds) for _ in range(chance.randint(2, 6))]
     if chance.random() < 0.1:
         return Life("stopped", seconds, tuple(faults))
-    faults.append(_ending(chance, seconds))
-    return Life("killed", seconds, tuple(faults))
+    ending = _ending(chance, seconds, first=first)
+    if ending.point == "reopening":
+        # There must be something to open again.
+        faults = [fault for fault in faults if fault.kind is not FaultKind.EIO_LOST]
+        faults.append(Fault(FaultKind.EIO_LOST, nth=chance.randint(1, 8)))
+    return Life("killed", seconds, (*faults, ending))
 
 
 def _disturbance(chance: Random, seconds: float) -> Fault:
@@ -252,14 +261,18 @@ def _disturbance(chance: Random, seconds: float) -> Fault:
     return Fault(kind, after=after, draw=chance.random())
 
 
-def _ending(chance: Random, seconds: float) -> Fault:
-    """What kills the host."""
+def _ending(chance: Random, seconds: float, *, first: bool) -> Fault:
+    """What kills the host. The first one has nothing to recover."""
     way = chance.random()
     if way < 0.45:
-        point = chance.choice(HOST_POINTS)
-        nth = 1 if point in {"owned", "loaded"} else chance.choice((1, 2, 3, chance.randint(1, 40)))
+        point = chance.choice(HOST_POINTS[2:] if first else HOST_POINTS)
+        nth = (
+            1
+            if point in {"owned", "loaded", "reopening", "stopping"}
+            else chance.choice((1, 2, 3, chance.randint(1, 40)))
+        )
         return Fault(FaultKind.HOST_POINT, point=point, nth=nth)
-    if way < 0.6:
+    if way < 0.6 and not first:
         return Fault(FaultKind.STORM, after=round(chance.expovariate(10.0), 4))
     kind = FaultKind.BOTH_KILL if way < 0.75 else FaultKind.HOST_KILL
     return Fault(kind, after=seconds)

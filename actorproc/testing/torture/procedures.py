@@ -1,8 +1,8 @@
 """What is tortured: procedures that do as their orders say. Loaded by workers, so nothing here loads the store.
 
-An order is plain data: ``do`` is work, sleep, wait, fan, flaky, fail, hang, crash or note, and ``die`` names the points
-at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and its undo removes
-it: at the end the files of what succeeded are there, and none of what was rolled back.
+An order is plain data: ``do`` is work, sleep, wait, fan, grab, flaky, fail, hang, crash or note, and ``die`` names the
+points at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and its undo
+removes it: at the end the files of what succeeded are there, and none of what was rolled back.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class _Scene:
         self.at("before")
         referee = Referee(self.folder / "canaries", self.journal)
         with self.journal.step(self.ctx, self.procedure), contextlib.ExitStack() as held:
+            if not self.ctx.mode:  # an undo may begin before a key that was asked for is granted
+                self.procedure.keys += self.procedure.grabbed
+                self.procedure.grabbed = []
             for mode, path in self.procedure.keys:
                 held.enter_context(referee.hold(path, shared=mode == "r", ctx=self.ctx))
             self.at("begin")
@@ -176,6 +179,8 @@ class _Ordered:
     orders: list[Order]
     keys: list[list[str]]
     done: list[int]
+    grabbed: list[list[str]]
+    """Keys that the next step has beside `keys`."""
 
     def lock_keys(self) -> list[LockKey]:
         return [(LockKey.read if mode == "r" else LockKey.write)(path) for mode, path in self.keys]
@@ -199,6 +204,10 @@ class _Ordered:
             case "note":
                 value = ctx.remember("dice", time.monotonic_ns)
                 scene.journal.note("noted", procedure=ctx.id, step=ctx.step, text=str(value))
+            case "grab" if not last:
+                if ["w", order["key"]] not in self.keys:
+                    self.grabbed = [["w", order["key"]]]
+                return Status.executing(acquire=[LockKey.write(order["key"])])
             case "sleep" if not last:
                 return Status.sleep(order["for"])
             case "wait" if not last:
@@ -227,6 +236,7 @@ class Errand(_Ordered, Procedure):
         self.orders = orders
         self.keys = keys
         self.done: list[int] = []
+        self.grabbed: list[list[str]] = []
         self.undone = 0
 
     def execute(self, ctx: Context) -> Status:
@@ -273,12 +283,14 @@ class Journey(_Ordered, Saga):
     orders: list[dict[str, Any]]
     keys: list[list[str]]
     done: list[int]
+    grabbed: list[list[str]]
 
     def __init__(self, folder: str, orders: list[Order], keys: list[list[str]]) -> None:
         self.folder = folder
         self.orders = orders
         self.keys = keys
         self.done = []
+        self.grabbed = []
 
     def _go(self, ctx: Context, at: int) -> Any:
         scene = _Scene(self, ctx, self.orders[at])
@@ -345,6 +357,7 @@ class Circuit(_Ordered, StateMachineProcedure):
         self.orders = orders
         self.keys = keys
         self.done: list[int] = []
+        self.grabbed: list[list[str]] = []
         self.turns = 0
 
     def execute_from_state(self, ctx: Context, state: Lamp) -> Enum | Status | None:
