@@ -116,6 +116,8 @@ def test_plans_draw_every_fault_and_every_point():
         re.findall(r"\w+:[\w-]+", text)
     )
     assert {"do:twice", "do:late"} <= set(re.findall(r"\w+:\w+", text))
+    for kind in ("errand", "lenient", "journey", "circuit", "hasty", "deadly"):
+        assert f"'type': '{kind}'" in text
     for order in ("work", "sleep", "wait", "fan", "grab", "flaky", "fail", "hang", "crash", "note"):
         assert f"'do': '{order}'" in text
     assert all(plan.lives[-1].ends == "quiet" and not plan.lives[-1].faults for plan in plans)

@@ -67,7 +67,9 @@ class _Caller:
             self._wait(root.after)
             if f"given-up {root.id}" in known:
                 return
-            if root.id not in known and not self.submit(root, procedure):
+            # One that may be there already is insisted on: it needs its signals.
+            insists = root.insists or f"tried {root.id}" in known
+            if root.id not in known and not self.submit(root, procedure, insists=insists):
                 return
             errands = [(after, "signal", event) for event, after in root.signals]
             if root.abort_after is not None:
@@ -79,7 +81,7 @@ class _Caller:
         except ManagerStopped:
             return
 
-    def submit(self, root: Root, procedure: Procedure) -> bool:
+    def submit(self, root: Root, procedure: Procedure, *, insists: bool) -> bool:
         """Submit until it is acknowledged, or refused to a caller who does not insist."""
         while True:
             self.journal.submitted(root.id)
@@ -88,7 +90,7 @@ class _Caller:
                 self.manager.submit(procedure, id=root.id, deadline=deadline)
             except (StorageUnavailable, ManagerBusy):
                 self.journal.note("refused", procedure=root.id)
-                if not root.insists:
+                if not insists:
                     self.journal.note("asked", procedure=f"given-up {root.id}")
                     return False
                 time.sleep(_PAUSE)
@@ -202,8 +204,10 @@ def _see_the_end(manager: ProcedureManager, journal: EpisodeJournal, id: str, de
 
 
 def _known(journal: EpisodeJournal) -> set[str]:
-    """What was acknowledged in any life so far: roots, and "signal NAME", "abort ID", "given-up ID"."""
-    return {line.procedure for line in journal.lines() if line.kind in {"acknowledged", "asked"}}
+    """Acknowledged roots, and what else was done in any life so far: "tried ID", "signal NAME", "abort ID" …"""
+    lines = journal.lines()
+    tried = {f"tried {line.procedure}" for line in lines if line.kind == "submitted"}
+    return tried | {line.procedure for line in lines if line.kind in {"acknowledged", "asked"}}
 
 
 def _roots(plan: Plan, folder: Path, manager: ProcedureManager) -> list[tuple[Root, Procedure]]:

@@ -190,21 +190,24 @@ def _judge_root(root: Root, lines: list[JournalLine], dump: StoreDump, world: fr
     if head.state.value not in root.ends:
         error = "" if head.error is None else f": {head.error.kind} {head.error.message}"
         return [Violation(14, f"{root.id} is {head.state}, its orders allow {' or '.join(root.ends)}{error}")]
-    members = [id for id, other in dump.heads.items() if other.root == root.id]  # noqa: A001
+    members = {id: other for id, other in dump.heads.items() if other.root == root.id}  # noqa: A001
     left = {name for name in world if name.partition("/")[0] in members}
+    found = [
+        Violation(11, f"{name.partition('/')[0]} is rolled back, and there is still {name}")
+        for name in sorted(left)
+        if members[name.partition("/")[0]].state.value == "ROLLEDBACK"
+    ]
     if head.state.value == "SUCCESS":
-        return _judge_success(root, members, left, lines)
-    if head.state.value == "ROLLEDBACK" and left:
-        return [Violation(11, f"{root.id} is rolled back, and there is still {min(left)}")]
-    return []
+        found += _judge_success(root, len(members), len(left), lines)
+    return found
 
 
-def _judge_success(root: Root, members: list[str], left: set[str], lines: list[JournalLine]) -> list[Violation]:
+def _judge_success(root: Root, members: int, left: int, lines: list[JournalLine]) -> list[Violation]:
     found = []
-    if len(members) != work_of(root.spec):
-        found.append(Violation(13, f"{root.id} has {len(members)} members, its orders say {work_of(root.spec)}"))
-    if len(left) != _files_of(root.spec):
-        found.append(Violation(3, f"{root.id} left {len(left)} files, its orders say {_files_of(root.spec)}"))
+    if root.exact and members != work_of(root.spec):
+        found.append(Violation(13, f"{root.id} has {members} members, its orders say {work_of(root.spec)}"))
+    if root.exact and left != _files_of(root.spec):
+        found.append(Violation(3, f"{root.id} left {left} files, its orders say {_files_of(root.spec)}"))
     outputs = {line.text for line in lines if line.kind == "output" and line.procedure == root.id}
     wanted = {_output_of(root.spec)}
     if outputs and outputs != wanted:

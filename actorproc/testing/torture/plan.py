@@ -34,6 +34,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """Events to send, and when."""
     insists: bool = True
     """The caller submits again what was refused."""
+    exact: bool = True
+    """What a success leaves behind is known: no part of the tree may fail on the way."""
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +73,9 @@ def work_of(spec: Spec) -> int:
 def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float = 60.0) -> Plan:
     """The plan of a seed, always the same."""
     chance = Random(seed)
-    roots = () if module else tuple(_root(chance, number) for number in range(chance.randint(4, 8)))
+    is_crowd = chance.random() < 0.2
+    many = chance.randint(30, 60) if is_crowd else chance.randint(4, 8)
+    roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is FaultKind.CLOCK]
     # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
@@ -102,25 +106,32 @@ def _clocks(lives: list[Life]) -> list[float]:
 class _Draw:
     """Draws the orders of one tree, and keeps what follows from them."""
 
-    def __init__(self, chance: Random, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def __init__(self, chance: Random, id: str, *, is_small: bool) -> None:  # noqa: A002 - the name in the vocabulary
         self.chance = chance
         self.id = id
+        self.is_small = is_small
         self.fails = False
         self.may_fail = False
         self.deadly = False
         self.fans = 0
+        self.contained = False
         self.signals: list[tuple[str, float]] = []
 
     def spec(self, depth: int, keys: list[list[str]], *, bad: bool) -> Spec:
         """One procedure and those below it; with `bad` something in it goes wrong for good."""
         chance = self.chance
         kind = chance.choices(("errand", "journey", "circuit"), (5, 3, 2))[0]
-        length = {"errand": chance.randint(2, 5), "journey": 4, "circuit": 3}[kind]
+        if self.is_small:
+            kind = "errand"
+        length = {"errand": chance.randint(2, 2 if self.is_small else 5), "journey": 4, "circuit": 3}[kind]
         # Locks on the way are for roots only: their members would wait for each other.
         grabs = 2 if kind == "errand" and depth == 0 else 0
         orders = [self._order(grabs) for _ in range(length)]
-        if depth < 2 and chance.random() < (0.6 if depth == 0 else 0.3):
+        if depth < 2 and not self.is_small and chance.random() < (0.6 if depth == 0 else 0.3):
             orders[chance.randrange(length - 1)] = self._fan(depth, keys, bad=bad and chance.random() < 0.5)
+            if kind == "errand" and self.fails and chance.random() < 0.4:
+                kind, self.contained, self.fails = "lenient", True, False
+                bad = False
         if bad and not self.fails:
             kind, orders = self._spoil(kind, orders)
         for order in orders:
@@ -190,8 +201,8 @@ class _Draw:
             order["undo_errors"] = 2
 
 
-def _root(chance: Random, number: int) -> Root:
-    draw = _Draw(chance, f"root-{number}")
+def _root(chance: Random, number: int, *, is_small: bool) -> Root:
+    draw = _Draw(chance, f"root-{number}", is_small=is_small)
     places = chance.sample(("town/a", "town/b", "town/c"), chance.choice((0, 1, 1, 2)))
     keys = [[chance.choice("rww"), place] for place in places]
     # A reader of a place lets no child write below it; `_fan` looks at that.
@@ -207,6 +218,7 @@ def _root(chance: Random, number: int) -> Root:
         abort_after=abort_after,
         signals=tuple(draw.signals),
         insists=chance.random() < 0.5,
+        exact=not draw.contained,
     )
 
 

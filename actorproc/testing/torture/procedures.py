@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from actorproc.errors import RetryLater
 from actorproc.model.policies import LockKey
@@ -31,7 +31,7 @@ from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.workers.child.desk import StepLine
 from actorproc.workers.frames import Ended, FromWorker
 
-__all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "made_of"]
+__all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
 
 Order = dict[str, Any]
 
@@ -260,6 +260,12 @@ class Errand(_Ordered, Procedure):
         return Status.executing() if at > 0 else None
 
 
+class Lenient(Errand):
+    """Goes on when its children fail."""
+
+    on_child_failure: ClassVar[Literal["fail", "resume"]] = "resume"
+
+
 class Hasty(Errand):
     """May not take long, and its order to hang takes for ever."""
 
@@ -381,6 +387,7 @@ class Circuit(_Ordered, StateMachineProcedure):
 
 CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "errand": Errand,
+    "lenient": Lenient,
     "hasty": Hasty,
     "deadly": Deadly,
     "journey": Journey,
