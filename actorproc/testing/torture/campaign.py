@@ -87,12 +87,16 @@ def campaign(
     """Play episodes number 0, 1, 2 … of a seed, `jobs` at a time, for so long or so many; the tally of all.
 
     Those with violations stay in `keep` (default: ``torture-failures`` below the working directory). `told` hears of
-    each when it is judged.
+    each when it is judged. An interrupt (Ctrl-C) lets those that run come to their end, and begins no other.
     """
     run = _Run(seed, seconds, episodes, keep or Path("torture-failures"), module, plant, told)
     with ThreadPoolExecutor(jobs) as threads:
-        for done in [threads.submit(run.work) for _ in range(jobs)]:
-            done.result()
+        working = [threads.submit(run.work) for _ in range(jobs)]
+        try:
+            for done in working:
+                done.result()
+        except KeyboardInterrupt:
+            run.deadline = time.monotonic()
     return run.tally
 
 
