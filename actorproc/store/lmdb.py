@@ -48,7 +48,7 @@ from actorproc.store.neighbours import Neighbours
 from actorproc.store.open_store import OpenStore
 from actorproc.store.owner import Owner, OwnerLock, OwnerRole, owner_of
 from actorproc.store.tables import Table
-from actorproc.store.transaction import Txn, apply_rows, check_format, read_meta
+from actorproc.store.transaction import Txn, apply_rows, check_format, check_made, read_meta
 
 __all__ = ["Durability", "LmdbReader", "LmdbStore"]
 
@@ -337,6 +337,7 @@ class LmdbReader(OpenStore):
         env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
         try:
             with env.begin() as txn:
+                check_made(txn, self.path)
                 check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
         except lmdb.Error as error:

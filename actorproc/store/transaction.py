@@ -8,16 +8,22 @@ from typing import TypeAlias
 
 import lmdb
 
-from actorproc.errors import StoreFormat
+from actorproc.errors import EngineError, StoreFormat
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.environment import Databases
 from actorproc.store.layout import FORMAT, FORMAT_KEY, Row
 from actorproc.store.tables import Table
 
-__all__ = ["Txn", "apply_rows", "check_format", "read_meta"]
+__all__ = ["Txn", "apply_rows", "check_format", "check_made", "read_meta"]
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
+
+
+def check_made(txn: Txn, path: Path) -> None:
+    """Raise `EngineError` while the first owner of a store is making it, or when it was killed at that."""
+    if not txn.stat()["entries"]:
+        raise EngineError(f"there is no store at {path} yet: its first owner has not made it")
 
 
 def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:

@@ -256,6 +256,23 @@ def test_a_reader_of_a_missing_store_says_so(tmp_path):
         LmdbStore.reader(tmp_path / "empty")
 
 
+def test_a_reader_of_a_store_whose_first_owner_was_killed_while_making_it_says_that_there_is_none_yet(lmdb_path):
+    script = """
+    import os
+    LmdbStore._claim = lambda self, txn: os._exit(9)
+    LmdbStore(path).own()
+    """
+    process = start(script, lmdb_path)
+    process.communicate(timeout=60)
+    assert process.returncode == 9
+
+    with pytest.raises(EngineError, match=r"there is no store at .* yet") as caught:
+        LmdbStore.reader(lmdb_path)
+    assert not isinstance(caught.value, StoreFormat)
+    opened(lmdb_path).close()
+    LmdbStore.reader(lmdb_path).close()
+
+
 def test_a_deleted_lock_file_of_lmdb_is_made_again(filled):
     (filled / "lock.mdb").unlink()
 
