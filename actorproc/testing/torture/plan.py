@@ -130,8 +130,8 @@ class _Draw:
         if depth < 2 and not self.is_small and chance.random() < (0.6 if depth == 0 else 0.3):
             orders[chance.randrange(length - 1)] = self._fan(depth, keys, bad=bad and chance.random() < 0.5)
             if kind == "errand" and self.fails and chance.random() < 0.4:
-                kind, self.contained, self.fails = "lenient", True, False
-                bad = False
+                kind, self.contained = "lenient", True
+                bad = self.fails = self.deadly = False
         if bad and not self.fails:
             kind, orders = self._spoil(kind, orders)
         for order in orders:

@@ -66,20 +66,21 @@ class Tormentor:
             host = subprocess.Popen(
                 [sys.executable, "-m", "actorproc.testing.torture.host", str(self.folder), str(number)],
                 env=self._environment(),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # closed when this process ends, however it ends
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
-        try:
-            self._disturb(host, gauge, life)
-        finally:
-            if host.poll() is None:
-                self.journal.killing(host.pid, is_host=True)
-                host.kill()
-                host.wait()
-            self._await_workers_end()
-            gauge.close()
+        with host:
+            try:
+                self._disturb(host, gauge, life)
+            finally:
+                if host.poll() is None:
+                    self.journal.killing(host.pid, is_host=True)
+                    host.kill()
+                    host.wait()
+                self._await_workers_end()
+                gauge.close()
         self._check_recovery()
 
     def _environment(self) -> dict[str, str]:
