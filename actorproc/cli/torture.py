@@ -57,8 +57,7 @@ def _run(options: argparse.Namespace) -> int:
     from actorproc.testing.torture.coverage import table
     from actorproc.testing.torture.plan import draw_plan
 
-    if options.module:
-        sys.path.insert(0, "")
+    sys.path.insert(0, "")  # a user's module lies where the command is given, also that of a kept episode
     if options.replay is not None:
         kept = judge_folder(options.replay)
         print(f"what is kept in {options.replay}:")

@@ -59,6 +59,22 @@ def test_the_judge_gives_the_same_verdict_on_what_was_kept(episode: Episode, tmp
     assert first.violations == second.violations
 
 
+def test_a_kept_episode_is_judged_and_played_again_by_one_command(episode: Episode, tmp_path, capsys):
+    kept = tmp_path / "kept"
+    shutil.copytree(episode.folder, kept)
+    (kept / "world" / "root-1").mkdir(exist_ok=True)
+    (kept / "world" / "root-1" / "0").touch()
+
+    code = main(["torture", "--replay", str(kept), "--keep", str(tmp_path / "failures")])
+
+    said = capsys.readouterr().out
+    assert code == 1
+    assert said.count("1 VIOLATIONS") == 1
+    assert "invariant 11: root-1 is rolled back, and there is still root-1/0" in said
+    assert "played again:\nepisode 7:" in said
+    assert "0 episodes with violations" in said
+
+
 @pytest.mark.parametrize(
     ("changed", "number"),
     [
@@ -86,6 +102,23 @@ def test_the_judge_sees_what_is_wrong(short: Plan, episode: Episode, changed, nu
     after = Counter(violation.number for violation in judge(short, changed(lines), dump, frozenset()))
 
     assert after[number] > before[number]
+
+
+def test_a_tree_that_is_not_read_back_had_its_end_in_the_commit_its_host_died_in_or_is_lost():
+    before = _line("durable", procedure="p", root="p", epoch=1, step=1, mode="RUNNABLE", state="1")
+    writing, written, loaded = _line("writing"), _line("written"), _line("loaded", epoch=2)
+    told = _line("resolved", procedure="p", text="SUCCESS")
+    head = ProcedureRecord(id="p", type_name="t", version=1, root="p", parent=None, seq=1, state=ProcedureState.SUCCESS)
+    dump = StoreDump({"p": head}, {"p": []}, [], [])
+    plan = Plan(seed=1, roots=(), lives=())
+
+    def said(*lines: JournalLine) -> str:
+        return str([violation.text for violation in judge(plan, lines, dump, frozenset())])
+
+    in_doubt = said(before, writing, loaded, told)
+    assert "gone from the store" not in in_doubt
+    assert "told to have ended" not in in_doubt
+    assert "gone from the store" in said(before, writing, written, loaded)
 
 
 def _line(kind: str, **fields: object) -> JournalLine:

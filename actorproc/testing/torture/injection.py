@@ -158,10 +158,12 @@ class TorturedStore(LmdbStore):
             time.sleep(self._slow[1])
         if fault is not None and fault.kind is FaultKind.EIO_LOST:
             raise StorageUnavailable("writing the store: an input/output error, as planned")
+        self._journal.note("writing", step=batch)
         super().commit(writes, epoch, batch)
         for write in writes:
             if type(write) is PutProcedure:
                 self._durable(write.record)
+        self._journal.note("written", step=batch)
         if fault is not None and fault.kind is FaultKind.EIO_APPLIED:
             raise StorageUnavailable("writing the store: an input/output error after the fact, as planned")
 

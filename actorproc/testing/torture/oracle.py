@@ -74,7 +74,8 @@ class _History:
         self.found: list[Violation] = []
         self.heads: dict[str, _Head] = {}
         self.children: dict[str, list[str]] = {}
-        self.loading: set[str] = set()
+        self.in_doubt = False
+        """A commit was begun, and its host died before it could say that it was done."""
         self.remembered: dict[tuple[str, int], str] = {}
 
     def say(self, number: int, text: str) -> None:
@@ -86,6 +87,8 @@ class _History:
                 self._durable(line)
             case "loaded":
                 self._loaded(line)
+            case "writing" | "written":
+                self.in_doubt = line.kind == "writing"
             case "enter":
                 self._enter(line)
             case "acknowledged":
@@ -123,20 +126,22 @@ class _History:
         elif before.state in _TERMINAL and head.state not in _after(before):
             self.say(14, f"{id} was {before.state} and is {head.state}")
         self.heads[id] = head
-        self.loading.add(id)
 
     def _loaded(self, line: JournalLine) -> None:
-        """All that had not finished must have been read back."""
+        """All that had not finished must have been read back, unless the commit in doubt was its end."""
+        ended: list[tuple[_Head, str]] = []
         for id, head in self.heads.items():  # noqa: A001
             top = self.heads.get(head.root)
-            if (
-                head.state not in _TERMINAL
-                and top is not None
-                and top.state not in _TERMINAL
-                and head.epoch < line.epoch
-            ):
-                self.say(4, f"{id} was durable ({head}) and is gone from the store in epoch {line.epoch}")
-        self.loading.clear()
+            is_open = head.state not in _TERMINAL and top is not None and top.state not in _TERMINAL
+            if is_open and head.epoch < line.epoch:
+                final = self.dump.heads.get(id)
+                if self.in_doubt and final is not None and final.state in TERMINAL:
+                    ended.append((head, final.state.value))
+                else:
+                    self.say(4, f"{id} was durable ({head}) and is gone from the store in epoch {line.epoch}")
+        for head, state in ended:
+            head.state = state
+        self.in_doubt = False
 
     def _enter(self, line: JournalLine) -> None:
         head = self.heads.get(line.procedure)

@@ -2,8 +2,9 @@
 
 Kinds beside those of `JournalLine`: ``fault`` (mode: its kind, state: the phase it struck), ``durable`` (a head that
 was just committed or read back; mode: its state, state: number of records, text: flags), ``loaded`` (a host has read
-its store), ``refused`` (a submit was refused), ``unknown`` (its outcome is not known), ``output`` (a handle's output),
-``noted`` (what `remember` gave), ``orphan``, ``stalled``, ``unsound`` (found by the tormentor).
+its store), ``writing`` and ``written`` (around a commit and the lines about it), ``refused`` (a submit was refused),
+``unknown`` (its outcome is not known), ``output`` (a handle's output), ``noted`` (what `remember` gave), ``orphan``,
+``stalled``, ``unsound`` (found by the tormentor).
 """
 
 from __future__ import annotations
