@@ -38,6 +38,7 @@ _BAD = {
 def short() -> Plan:
     """Two lives, two trees, and a good dozen of faults, at places that the order of steps makes sure of."""
     faults = (
+        Fault(FaultKind.SLOW_DISK, nth=1, seconds=0.05, times=3),
         Fault(FaultKind.EIO_APPLIED, nth=4),
         Fault(FaultKind.EIO_LOST, nth=5),
         Fault(FaultKind.EIO_LOST, nth=7),
@@ -46,7 +47,7 @@ def short() -> Plan:
     return Plan(
         seed=7,
         roots=(Root("root-0", _TREE, ("SUCCESS",)), Root("root-1", _BAD, ("ROLLEDBACK",))),
-        lives=(Life("killed", 3.0, faults), Life("quiet", 0.0)),
+        lives=(Life("killed", 30.0, faults), Life("quiet", 0.0)),
     )
 
 
