@@ -111,7 +111,10 @@ def _read(sock: socket.socket, size: int) -> bytes:
 
 def decode_as(body: bytes | msgspec.Raw, type_: Any) -> Any:
     """A value of this type. Raises `msgspec.DecodeError`."""
-    return msgspec.msgpack.decode(body, type=type_)
+    try:
+        return msgspec.msgpack.decode(body, type=type_)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 # ---------------------------------------------------------------- errors

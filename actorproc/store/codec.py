@@ -40,7 +40,7 @@ from actorproc.model.records import (
 )
 from actorproc.store.tables import Table
 
-__all__ = ["VERSION", "damaged", "decode", "encode", "raised", "show_key"]
+__all__ = ["VERSION", "damaged", "decode", "encode", "raised", "show_key", "unchecked"]
 
 VERSION = 1
 _crc32 = zlib.crc32
@@ -91,8 +91,16 @@ def decode(table: Table, key: bytes, value: bytes) -> Any:
         raise damaged(table, key, "the checksum does not match")
     try:
         return _DECODERS[table].decode(body)
-    except msgspec.DecodeError as error:  # ValidationError included
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError included
         raise damaged(table, key, f"the checksum matches, but the record does not decode: {error}") from error
+
+
+def unchecked(table: Table, value: bytes) -> Any:
+    """What a damaged value seems to say, to tell whose it was and for nothing else; None when it says nothing."""
+    try:
+        return _DECODERS[table].decode(value[_head.size :])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        return None
 
 
 def raised(table: Table, key: bytes, stored: bytes | None, least: int) -> bytes | None:

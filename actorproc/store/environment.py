@@ -32,7 +32,7 @@ from actorproc.errors import (
 )
 from actorproc.store.tables import Table
 
-__all__ = ["Databases", "Snapshot", "open_databases", "open_environment", "refuse_fork", "translated"]
+__all__ = ["Databases", "Snapshot", "check_names", "open_databases", "open_environment", "refuse_fork", "translated"]
 
 Databases = Mapping[Table, lmdb._Database]
 
@@ -94,6 +94,23 @@ def open_databases(env: lmdb.Environment, txn: lmdb.Transaction[bytes] | None, *
             if table not in _LATER:
                 raise
     return databases
+
+
+def check_names(txn: lmdb.Transaction[bytes], path: Path) -> None:
+    """Raise `StoreDamaged` when a database has lost its name: it would read as empty.
+
+    A store of an older version lacks databases, one of a newer version has more; none does both.
+    """
+    known = {table.label.encode() for table in Table}
+    with txn.cursor() as cursor:
+        found = set(cursor.iternext(keys=True, values=False))
+    if found - known and known - found:
+        strange = ", ".join(ascii(name) for name in sorted(found - known))
+        raise StoreDamaged(
+            f"the store {path} is damaged: it holds databases of unknown names ({strange}) and lacks "
+            f"{', '.join(sorted(name.decode() for name in known - found))}; restore a backup",
+            reason="a database has lost its name",
+        )
 
 
 class Snapshot:

@@ -41,7 +41,7 @@ _OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.AUDIT, Table
 
 def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Facts, then each table as it is begun, each damaged row, and "done". Raises what opening the store raises."""
-    with LmdbReader(path, allow_any_filesystem=True) as store:
+    with LmdbReader(path, allow_any_filesystem=True, even_damaged=True) as store:
         yield {"what": "facts"} | _facts(store)
         yield {"what": "table", "table": "meta"}
         for name in ("store_id", "epoch", "paused"):

@@ -83,6 +83,8 @@ __all__ = [
     "Row",
     "Sweep",
     "head_key",
+    "index_rows",
+    "key_of",
     "number_key",
     "prefix",
     "rows_of",
@@ -166,12 +168,20 @@ def rows_of(writes: Sequence[Write], batch: int = 0) -> list[Row]:
     return rows
 
 
+def key_of(table: Table, record: Any) -> bytes:
+    """The key under which a record of this table belongs."""
+    rows: list[Row] = []
+    put = _PUTS[table]
+    _ROWS[put](put(record, None) if put is PutProcedure else put(record), rows)
+    return rows[0][1]
+
+
 def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
     record, was = write.record, write.was
     id_ = record.id.encode()
     rows.append((_PROCEDURES, id_, codec.encode(_PROCEDURES, id_, record)))
     if was is None:
-        rows.extend(_index_rows(record))
+        rows.extend(index_rows(record))
         return
     if was.state is not record.state:
         seq = _pack(record.seq)
@@ -191,7 +201,7 @@ def _move(table: Table, old: float | None, new: float | None, record: ProcedureR
         rows.append((table, time_key(new) + tail, record.root.encode()))
 
 
-def _index_rows(record: ProcedureRecord) -> list[Row]:
+def index_rows(record: ProcedureRecord) -> list[Row]:
     """Every index row of a head as it is."""
     id_, seq = record.id.encode(), _pack(record.seq)
     rows: list[Row] = [
@@ -224,7 +234,7 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     if record.root == record.id:
         rows.append((Table.UNDO, own, SWEEP))
         rows.append((Table.ACKNOWLEDGED, record.id.encode(), None))
-    rows.extend((table, key, None) for table, key, _ in _index_rows(record))
+    rows.extend((table, key, None) for table, key, _ in index_rows(record))
     if record.finished_at is not None and record.root != record.id:
         _move(Table.FINISHED, record.finished_at, None, record, rows)  # older versions listed children too
     rows.append((Table.STEPS, own, SWEEP))
@@ -345,4 +355,18 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     DeleteAcknowledgement: _delete_acknowledgement,
     PutRemoval: _put_removal,
     DeleteRemoval: _delete_removal,
+}
+_PUTS: dict[Table, type[Any]] = {
+    Table.PROCEDURES: PutProcedure,
+    Table.STEPS: PutStep,
+    Table.CHILDREN: PutChild,
+    Table.UNDO: PutUndo,
+    Table.LOCKS: PutLock,
+    Table.POISON: PutPoison,
+    Table.EVENTS: PutEvent,
+    Table.NOTES: PutNote,
+    Table.STARTS: PutStart,
+    Table.AUDIT: PutAudit,
+    Table.ACKNOWLEDGED: PutAcknowledgement,
+    Table.REMOVALS: PutRemoval,
 }

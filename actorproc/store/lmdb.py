@@ -15,6 +15,7 @@ import lmdb
 from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
 from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.model.snapshot import Snapshot as RecoverySnapshot
 from actorproc.model.writes import Write
 from actorproc.store import codec
 from actorproc.store.compaction import (
@@ -27,6 +28,7 @@ from actorproc.store.compaction import (
     unmark,
     wait_for_a_swap,
 )
+from actorproc.store.cross_check import Findings, cross_check
 from actorproc.store.directory import (
     DATA_FILE,
     LOCK_FILE,
@@ -46,9 +48,10 @@ from actorproc.store.environment import (
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, rows_of
 from actorproc.store.neighbours import Neighbours
 from actorproc.store.open_store import OpenStore
-from actorproc.store.owner import Owner, OwnerLock, OwnerRole, owner_of
+from actorproc.store.owner import Owner, OwnerLock, OwnerRole, examine_for_reader, owner_of
 from actorproc.store.tables import Table
 from actorproc.store.transaction import Txn, apply_rows, check_format, check_made, read_meta
+from actorproc.store.trust import examined, seal_of
 
 __all__ = ["Durability", "LmdbReader", "LmdbStore"]
 
@@ -88,6 +91,10 @@ class LmdbStore(OpenStore):
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
+        self._examined = False
+        self._findings = Findings()
+        self._sound = False
+        """It was opened, and nothing has failed since."""
 
     @classmethod
     def reader(cls, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> LmdbReader:
@@ -106,15 +113,22 @@ class LmdbStore(OpenStore):
                 reader.step_aside(self)
             drop_leftovers(self.path)
             check_data_file(self.path)
+            self._examined = examined(self.path, self._lock.last)
             self._env = open_environment(self.path, map_size=self._map_size, create=True, sync=self._sync)
             self._epoch, self._id = self._transact(self._claim)
             self._env.sync(True)
             sync_names(self.path)
             self._env.reader_check()
+            self._lock.vouch()
+            self._sound = True
         except BaseException:
             self.close()
             raise
         return self._epoch
+
+    def load(self) -> RecoverySnapshot:
+        """As of every store; with what was found when the file was opened."""
+        return self._findings.tell(super().load())
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
@@ -143,6 +157,7 @@ class LmdbStore(OpenStore):
         try:
             self._transact(self._reclaim)
             env.sync(True)
+            self._sound = True
         except lmdb.Error as error:
             self._close_environment()
             raise translated(error, f"opening the store {self.path} again") from error
@@ -196,7 +211,8 @@ class LmdbStore(OpenStore):
             _here.move_out(self.path, self)
         lock, self._lock = self._lock, None
         if lock is not None:
-            lock.release()
+            sound, self._sound = self._sound and os.getpid() == self._pid, False
+            lock.release(seal_of(self.path, now=lock.vouch(), durable=self._sync) if sound else "")
 
     def _not_open(self) -> EngineError:
         if self._lock is None:
@@ -211,6 +227,9 @@ class LmdbStore(OpenStore):
             check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
+        if names and self._examined:
+            self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
+            apply_rows(txn, databases, self._findings.mended)
         if not names:
             for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)
@@ -251,6 +270,7 @@ class LmdbStore(OpenStore):
             except lmdb.MapFullError:
                 self._grow(env)
             except lmdb.Error as error:
+                self._sound = False
                 raise translated(error, f"writing the store {self.path}") from error
 
     def _grow(self, env: lmdb.Environment) -> None:
@@ -266,11 +286,15 @@ class LmdbReader(OpenStore):
     """The reading methods of a store, for other processes than its owner's. A context manager.
 
     Takes no owner lock. In the owner's own process it looks through the owner's environment, and a second reader in a
-    process through the first one's. Raises `EngineError` when there is no store.
+    process through the first one's. Raises `EngineError` when there is no store. `even_damaged`: also when rows are not
+    where they belong, for who is out to find that.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False, even_damaged: bool = False
+    ) -> None:
         super().__init__(path)
+        self._even_damaged = even_damaged
         self._files: tuple[int, ...] = ()
         self._closed = False
         self._first: LmdbReader | None = None
@@ -332,6 +356,7 @@ class LmdbReader(OpenStore):
     def _open_own(self) -> None:
         wait_for_a_swap(self.path)
         check_data_file(self.path)
+        all_looked_at = examine_for_reader(self.path)
         # Whoever owns the store has made the table of readers: without it nobody writes, and it is not ours to make.
         has_lock = (self.path / LOCK_FILE).exists()
         env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
@@ -340,6 +365,9 @@ class LmdbReader(OpenStore):
                 check_made(txn, self.path)
                 check_format(env, txn, self.path)
             self._databases = open_databases(env, None, create=False)
+            if all_looked_at and not self._even_damaged:
+                with Snapshot(env.begin(), self._databases, lambda: None, self.path) as rows:
+                    cross_check(rows).raise_unseen(self.path)
         except lmdb.Error as error:
             env.close()
             raise translated(error, f"reading the store {self.path}") from error

@@ -6,6 +6,7 @@ the host closes its copy at once, so that it cannot keep a dead owner's lock ali
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -14,9 +15,11 @@ import weakref
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-from actorproc.errors import EngineError, StoreInUse
+from actorproc.errors import EngineError, StoreDamaged, StoreInUse
+from actorproc.store.directory import OWNER_FILE
+from actorproc.store.trust import boot_id, examined
 
-__all__ = ["Owner", "OwnerLock", "OwnerRole", "owner_of"]
+__all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "owner_of"]
 
 OwnerRole = Literal["manager", "command"]
 """A command owns a store for as long as it takes to write down what was asked for."""
@@ -36,9 +39,12 @@ _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 class OwnerLock:
     """The exclusive lock of a store's directory, held until `release` or the end of the process."""
 
-    def __init__(self, fd: int, path: Path) -> None:
+    def __init__(self, fd: int, path: Path, role: OwnerRole, last: dict[str, str]) -> None:
         self._fd = fd
         self._path = path
+        self._role: OwnerRole = role
+        self.last = last
+        """What the owner before said of itself, or left as its seal when it stopped in good order."""
         self._pid = os.getpid()
         _held.add(self)
 
@@ -62,27 +68,40 @@ class OwnerLock:
         except BaseException:
             os.close(fd)
             raise
+        last: dict[str, str] = {}
         try:
+            last = facts_in(os.pread(fd, 1024, 0).decode(errors="replace"))
             os.ftruncate(fd, 0)
             os.pwrite(fd, _about_us(role).encode(), 0)
         except OSError:
             pass  # a full disk: the lock is held all the same, only its text is missing
-        return cls(fd, path)
+        return cls(fd, path, role, last)
 
     @property
     def pid(self) -> int:
         """The process that took the lock; a forked child has another id and does not own it."""
         return self._pid
 
-    def release(self) -> None:
-        """Give the lock back. Idempotent; in a forked child it only drops the copy."""
+    def vouch(self) -> int:
+        """Say that there is a sound store; until then the next owner looks at every page of what there is.
+
+        Returns the time of the file system, in nanoseconds; 0 when it does not say.
+        """
+        try:
+            os.pwrite(self._fd, f"{_about_us(self._role)}boot {boot_id()}\n".encode(), 0)
+            return os.fstat(self._fd).st_ctime_ns
+        except OSError:
+            return 0
+
+    def release(self, seal: str = "") -> None:
+        """Give the lock back, with `seal` for the next owner. Idempotent; a forked child only drops its copy."""
         fd, self._fd = self._fd, -1
         _held.discard(self)
         if fd < 0:
             return
         try:
             if os.getpid() == self._pid:
-                os.ftruncate(fd, 0)
+                _leave(fd, seal)
                 # The lock belongs to the open file, which a child forked a moment ago still shares; so unlock it
                 # and do not wait for the child's close. In a child the same call would unlock the parent.
                 fcntl.flock(fd, fcntl.LOCK_UN)
@@ -106,6 +125,12 @@ def _lock(fd: int, path: Path) -> None:
             return
 
 
+def _leave(fd: int, seal: str) -> None:
+    os.ftruncate(fd, 0)
+    with contextlib.suppress(OSError):  # a full disk: there is no seal then
+        os.pwrite(fd, seal.encode(), 0)
+
+
 class Owner(NamedTuple):
     """The process that has a store open."""
 
@@ -121,7 +146,7 @@ def owner_of(path: Path) -> Owner | None:
     cannot be looked at and counts as living.
     """
     try:
-        facts = _facts_in(path.read_text(errors="replace"))
+        facts = facts_in(path.read_text(errors="replace"))
     except OSError:
         return None
     if not facts.get("pid", "").isdecimal():
@@ -136,6 +161,26 @@ def _about_us(role: OwnerRole) -> str:
     return f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\nrole {role}\n"
 
 
+def examine_for_reader(directory: Path) -> bool:
+    """Look at the data file before a mere reader maps it, unless an owner that lives has done so; whether it was done.
+
+    Raises `StoreDamaged`. Not when an owner came meanwhile: then pages changed while they were looked at.
+    """
+    path = directory / OWNER_FILE
+    if owner_of(path) is not None:
+        return False
+    try:
+        last = facts_in(path.read_text(errors="replace"))
+    except OSError:
+        last = {}
+    try:
+        return examined(directory, last)
+    except StoreDamaged:
+        if owner_of(path) is None:
+            raise
+        return False
+
+
 def _start_ticks(pid: int | None = None) -> str:
     """When a process started (None: this one), in clock ticks since boot: with the pid it names one process."""
     try:
@@ -146,7 +191,7 @@ def _start_ticks(pid: int | None = None) -> str:
 
 
 def _in_use(path: Path, holder: str) -> StoreInUse:
-    facts = _facts_in(holder)
+    facts = facts_in(holder)
     pid = int(facts["pid"]) if facts.get("pid", "").isdecimal() else 0
     if pid == os.getpid():
         who = f"another manager of this process ({pid})"
@@ -159,7 +204,8 @@ def _in_use(path: Path, holder: str) -> StoreInUse:
     return StoreInUse(f"the store {path.parent} is in use by {who}; stop it, or use another directory", pid)
 
 
-def _facts_in(text: str) -> dict[str, str]:
+def facts_in(text: str) -> dict[str, str]:
+    """The lines of an owner's file: a name, a blank, a value."""
     return dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
 
 

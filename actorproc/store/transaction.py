@@ -11,7 +11,7 @@ import lmdb
 from actorproc.errors import EngineError, StoreFormat
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE
-from actorproc.store.environment import Databases
+from actorproc.store.environment import Databases, check_names
 from actorproc.store.layout import FORMAT, FORMAT_KEY, Row
 from actorproc.store.tables import Table
 
@@ -27,7 +27,7 @@ def check_made(txn: Txn, path: Path) -> None:
 
 
 def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:
-    """Raise `StoreFormat` unless this environment is a store of the format known here."""
+    """Raise `StoreFormat` unless this environment is a store of the format known here, or `StoreDamaged`."""
     try:
         meta = env.open_db(Table.META.label.encode(), txn=txn, create=False)
         value = txn.get(FORMAT_KEY, db=meta)
@@ -43,6 +43,7 @@ def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:
             f"the store {path} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
             "Open it with the actorproc that wrote it, or a later one"
         )
+    check_names(txn, path)
 
 
 def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:

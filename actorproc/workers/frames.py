@@ -250,6 +250,10 @@ _from_worker = msgspec.msgpack.Decoder(list[FromWorker])
 _to_worker = msgspec.msgpack.Decoder(list[ToWorker])
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes of any kind: no message, text that is no UTF-8, lists in lists without end."""
+
+
 def encode_frame(messages: Sequence[ToWorker] | Sequence[FromWorker], max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
     """One frame holding these messages.
 
@@ -270,7 +274,7 @@ def decode_from_worker(body: bytes | bytearray | memoryview) -> list[FromWorker]
     """The messages of one frame body, host side."""
     try:
         return _from_worker.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         msg = f"sent {len(body)} bytes that are no frame: {error}"
         raise FrameError(msg) from None
 
@@ -279,7 +283,7 @@ def decode_to_worker(body: bytes | bytearray | memoryview) -> list[ToWorker]:
     """The messages of one frame body, worker side."""
     try:
         return _to_worker.decode(body)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         msg = f"the host sent {len(body)} bytes that are no frame: {error}"
         raise FrameError(msg) from None
 

@@ -1,0 +1,254 @@
+"""Every record against its checksum, and every index row against the head it belongs to.
+
+Done when there was reason to look at each page of the file (`actorproc.store.trust`). Index rows have no checksum, for
+they can be made again: the owner sets right those that do not fit, and a mere reader refuses. A record cannot be made
+again; what it belonged to stands still. A damaged row may stand under a damaged key, so its contents are asked too
+whose it was.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from actorproc.errors import StoreDamaged
+from actorproc.model.ids import new_id
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.snapshot import Damage, Snapshot
+from actorproc.store import codec
+from actorproc.store.layout import EPOCH, STORE_ID, Row, head_key, index_rows, key_of, time_key
+from actorproc.store.tables import Rows, Table
+
+__all__ = ["Findings", "cross_check"]
+
+_BELONGS = {
+    Table.STEPS: "procedure",
+    Table.CHILDREN: "parent",
+    Table.UNDO: "root",
+    Table.LOCKS: "root",
+    Table.EVENTS: "target",
+    Table.NOTES: "procedure",
+}
+"""Tables of what a procedure cannot go on without, and the field that says whose it is."""
+_OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
+_INDEXES = (Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG, Table.TIMERS, Table.FINISHED)
+_HEAD_OF = {Table.TIMERS, Table.FINISHED}
+"""Indexes whose values name the root; the procedure itself is in the key."""
+
+
+class Findings(msgspec.Struct):
+    """What is wrong with the rows of a store."""
+
+    damage: dict[tuple[str, str], Damage] = msgspec.field(default_factory=dict)
+    """By table and key."""
+    halted: dict[str, str] = msgspec.field(default_factory=dict)
+    """Procedures that lack a record of theirs, and which."""
+    unseen: list[str] = msgspec.field(default_factory=list)
+    """What nobody meets who asks for what he knows: rows that are not where they belong, in words."""
+    mended: list[Row] = msgspec.field(default_factory=list)
+    """Writes that set right what can be made again."""
+
+    def raise_unseen(self, path: Path) -> None:
+        """Raise `StoreDamaged` when a reader would miss something without being told."""
+        if self.unseen:
+            more = f" (and {len(self.unseen) - 1} more)" if len(self.unseen) > 1 else ""
+            raise StoreDamaged(
+                f"rows of the store {path} are not where they belong: {self.unseen[0]}{more}. A manager that starts on "
+                f"it sets right what can be, and tells the rest; or look with: actorproc --path {path} doctor",
+                reason=self.unseen[0],
+            )
+
+    def tell(self, snapshot: Snapshot) -> Snapshot:
+        """Add to what a start was told: what is damaged, and that those who lack a record stand still."""
+        known = {(found.table, found.key) for found in snapshot.damage}
+        snapshot.damage += [found for place, found in self.damage.items() if place not in known]
+        for name, reason in self.halted.items():
+            if ("procedures", name) not in known:
+                snapshot.damage.append(Damage("procedures", name, reason))
+        snapshot.procedures = [head for head in snapshot.procedures if head.id not in self.halted]
+        return snapshot
+
+
+def cross_check(rows: Rows) -> Findings:
+    """Read everything once; changes nothing."""
+    found = Findings()
+    heads = _check_heads(rows, found)
+    for table in (*_BELONGS, *_OTHERS):
+        for key, value in rows.scan(table):
+            try:
+                codec.decode(table, key, value)
+            except StoreDamaged as error:
+                _note(found, error)
+                _look_for_place(rows, found, table, key, value, error)
+                reason = f"{error.table} {error.key}: {error.reason}"
+                owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
+                for name in owners or _neighbours(rows, table, key):
+                    found.halted.setdefault(name, reason)
+    _check_meta(rows, found, heads)
+    return found
+
+
+def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
+    """Heads and their index rows; how many there are, and the highest life of a manager that one of them names."""
+    fitting = dict.fromkeys(_INDEXES, 0)
+    missing: list[Row] = []
+    count = epoch = 0
+    for key, value in rows.scan(Table.PROCEDURES):
+        count += 1
+        try:
+            head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
+        except StoreDamaged as error:
+            _note(found, error)
+            _look_for_place(rows, found, Table.PROCEDURES, key, value, error)
+            for name in _names(Table.PROCEDURES, value, ("id",)):
+                found.halted.setdefault(name, f"its record: {error.reason}")
+            continue
+        epoch = max(epoch, head.epoch)
+        for row in index_rows(head):
+            table, place, wanted = row
+            if rows.get(table, place) == wanted:
+                fitting[table] += 1
+            else:
+                missing.append(row)
+    found.mended += missing
+    for table, place, _ in missing:
+        _note_index(found, codec.damaged(table, place, "the row was missing or pointed elsewhere; it was made again"))
+    for table in _INDEXES:
+        if fitting[table] + sum(row[0] is table for row in missing) != rows.count(table) or missing:
+            _find_surplus(rows, table, found)
+    return count, epoch
+
+
+def _find_surplus(rows: Rows, table: Table, found: Findings) -> None:
+    """Index rows that belong to no head. Those that name a head which cannot be read are all that is left of it."""
+    for key, value in rows.scan(table):
+        id_ = key[9:] if table in _HEAD_OF else value
+        head = rows.get(Table.PROCEDURES, id_)
+        if head is None:
+            if table is Table.ORDER or table is Table.MEMBERS:
+                name = id_.decode("utf-8", "backslashreplace")
+                found.halted.setdefault(name, f"its record is missing, and {table.label} names it")
+            _note_index(found, codec.damaged(table, key, "it names a procedure whose record is missing"))
+            continue
+        try:
+            record: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, head)
+        except StoreDamaged:
+            continue
+        if (table, key, value) not in index_rows(record) and not _is_of_an_older_version(table, key, record):
+            found.mended.append((table, key, None))
+            _note_index(
+                found, codec.damaged(table, key, f"it does not fit {record.id}, which it names; it was removed")
+            )
+
+
+def _is_of_an_older_version(table: Table, key: bytes, record: ProcedureRecord) -> bool:
+    """Older versions listed finished children as well."""
+    return (
+        table is Table.FINISHED
+        and record.finished_at is not None
+        and key == time_key(record.finished_at) + b"\0" + head_key(record.id)
+    )
+
+
+def _check_meta(rows: Rows, found: Findings, heads: tuple[int, int]) -> None:
+    count, epoch = heads
+    remedies = {EPOCH: epoch + 1, STORE_ID: new_id()} if count else {}
+    for key, remedy in remedies.items():
+        value = rows.get(Table.META, key)
+        try:
+            if value is None:
+                raise codec.damaged(Table.META, key, "the row is missing")
+            codec.decode(Table.META, key, value)
+        except StoreDamaged as error:
+            _note(found, error)
+            found.mended.append((Table.META, key, codec.encode(Table.META, key, remedy)))
+    for key, value in rows.scan(Table.META):
+        try:
+            codec.decode(Table.META, key, value)
+        except StoreDamaged as error:
+            _note(found, error)
+
+
+def _owners(table: Table, key: bytes, value: bytes) -> Iterator[str]:
+    """Whose a damaged row is: by its key and, if its body can be read, by that."""
+    if table not in _BELONGS:
+        return
+    if table is not Table.LOCKS:
+        yield key.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+    else:
+        yield key.rpartition(b"\0")[2].decode("utf-8", "backslashreplace")
+    yield from _names(table, value, (_BELONGS[table], "holder"))
+
+
+def _exists(rows: Rows, name: str) -> bool:
+    return rows.get(Table.PROCEDURES, head_key(name)) is not None
+
+
+def _neighbours(rows: Rows, table: Table, key: bytes) -> list[str]:
+    """Whose a row can have been of which neither key nor contents are readable: keys are in order.
+
+    All of them stand still, rather than one of them going on without its undo unit or its note.
+    """
+    if table not in _BELONGS or table in {Table.LOCKS, Table.EVENTS}:
+        return []
+    before = next(rows.scan(table, after=key, reverse=True), (b"", b""))[0].partition(b"\0")[0]
+    behind = next(rows.scan(table, after=key), (b"\xff", b""))[0].partition(b"\0")[0]
+    found = []
+    for id_, _ in rows.scan(Table.PROCEDURES, after=before or None):
+        if id_ > behind:
+            break
+        found.append(id_)
+    names = [before, *found] if before else found
+    return [name for name in (id_.decode("utf-8", "backslashreplace") for id_ in names) if _exists(rows, name)]
+
+
+def _names(table: Table, value: bytes, fields: tuple[str, ...]) -> Iterator[str]:
+    body = codec.unchecked(table, value)
+    for field in fields:
+        name = getattr(body, field, None)
+        if isinstance(name, str) and name:
+            yield name
+
+
+def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value: bytes, error: StoreDamaged) -> None:
+    """Whether a damaged record may be one that belongs elsewhere, where it is missed now."""
+    body = codec.unchecked(table, value)
+    try:
+        elsewhere = not _is_plausible(rows, table, key) if body is None else key_of(table, body) != key
+    except (UnicodeError, struct.error, OverflowError, StoreDamaged):
+        elsewhere = True
+    if elsewhere:
+        found.unseen.append(str(error))
+
+
+def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
+    """Whether this may well be the key under which the unreadable row was stored."""
+    if table is Table.PROCEDURES or table not in _BELONGS or table is Table.EVENTS:
+        return True
+    id_, _, rest = key.rpartition(b"\0") if table is Table.LOCKS else key.partition(b"\0")
+    value = rows.get(Table.PROCEDURES, rest if table is Table.LOCKS else id_)
+    if value is None:
+        return False
+    head: ProcedureRecord = codec.decode(Table.PROCEDURES, head_key(id_.decode()), value)
+    number = int.from_bytes(rest[:8])
+    match table:
+        case Table.STEPS:
+            return len(rest) == 8 and 1 <= number <= head.records
+        case Table.NOTES:
+            return len(rest) > 9 and 1 <= number <= head.step
+        case Table.CHILDREN:
+            return len(rest) == 16 and number <= head.step
+        case _:
+            return True
+
+
+def _note_index(found: Findings, error: StoreDamaged) -> None:
+    _note(found, error)
+    found.unseen.append(str(error))
+
+
+def _note(found: Findings, error: StoreDamaged) -> None:
+    found.damage.setdefault((error.table, error.key), Damage(error.table, error.key, error.reason))

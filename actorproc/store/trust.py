@@ -1,0 +1,161 @@
+"""Whether a data file may be handed to LMDB, which trusts every byte of it.
+
+LMDB has no checksums. A page that was damaged makes it read or write where nothing is, and the process dies of SIGSEGV
+or SIGBUS; a damaged list of free pages makes it overwrite live ones. So a file that may have been changed is examined
+before it is mapped, by `lmdb.verify`: it reads the file with plain reads and follows every page, and so cannot be
+killed by what it finds. That is why no other process is needed for it.
+
+To look at each page costs time (about 15 ms per MiB), so it is looked at when there is a reason:
+
+- The last owner stopped in good order and noted what the file looked like (size, inode, times of change): the seal.
+  While the file still looks like that, nobody has written to it, and only the meta pages are checked.
+- The last owner was killed, and the kernel that took its writes still runs: a kill leaves whole transactions, so a file
+  above `EXAMINED_ANYWAY` bytes is trusted, and a smaller one is examined.
+- In all other cases (touched, copied, restored, the machine was started anew) the file is examined, whatever its size.
+
+What changes bits under the file system changes no times. The records' checksums are for that.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from actorproc.errors import EngineError, StoreDamaged
+from actorproc.store.directory import DATA_FILE, OWNER_FILE
+
+__all__ = ["EXAMINED_ANYWAY", "boot_id", "check_pages", "examined", "must_examine", "seal_of"]
+
+EXAMINED_ANYWAY = 64 << 20
+"""Bytes up to which a file is examined after its owner was merely killed: at most about a second."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LEAK = "neither reachable nor in the freeDB"
+"""Pages that are lost to use: a waste, and no danger."""
+_SHOWN = 3
+_META_END = 152
+_PAGE_SIZE_AT, _LAST_PAGE_AT = 40, 136
+
+
+def seal_of(path: Path, *, now: int, durable: bool) -> str:
+    """Lines that say what the data file of a closed store looks like; only its size when that is all that is sure.
+
+    `now`: the file system's time of this moment, in nanoseconds. Its clock ticks every few milliseconds, so a write in
+    the tick of the last commit could not be told from it: the times are given only when the clock has moved on.
+    `durable`: its last commit is on the disk. Else the seal holds until the machine is started anew.
+    """
+    try:
+        facts = _facts(path)
+    except OSError:
+        return ""
+    if now <= int(facts["changed"]):
+        facts = {"size": facts["size"]}
+    if not durable:
+        facts["boot"] = boot_id()
+    return "".join(f"sealed-{name} {value}\n" for name, value in facts.items())
+
+
+def examined(path: Path, last: Mapping[str, str]) -> bool:
+    """Look at an existing file before it is mapped, as far as there is reason to; whether every page was looked at.
+
+    `last` is what the last owner left in the owner's file. Raises `StoreDamaged`.
+    """
+    try:
+        size = (path / DATA_FILE).stat().st_size
+    except OSError:
+        size = 0
+    if size == 0:
+        if "sealed-size" in last or "boot" in last:
+            raise StoreDamaged(
+                f"{path / DATA_FILE} is empty or gone, and there was a store: put it back, or restore a backup. To "
+                f"begin anew, remove {path / OWNER_FILE} too",
+                reason="the data file is empty or gone",
+            )
+        return False
+    _check_metas(path)
+    if not must_examine(path, last):
+        return False
+    check_pages(path)
+    return True
+
+
+def must_examine(path: Path, last: Mapping[str, str]) -> bool:
+    """Whether the pages have to be looked at."""
+    found = {f"sealed-{name}": value for name, value in _facts(path).items()}
+    size = int(found["sealed-size"])
+    if "sealed-size" in last:
+        bound = last.get("sealed-boot", "")
+        as_left = all(last.get(name) == value for name, value in found.items())
+        return not as_left or (bound != "" and bound != boot_id())
+    was_killed_in_this_boot = last.get("boot", "") == boot_id() != ""
+    return not was_killed_in_this_boot or size <= EXAMINED_ANYWAY
+
+
+def _check_metas(path: Path) -> None:
+    """Raise `StoreDamaged` unless the two meta pages are of two transactions that follow each other.
+
+    LMDB takes the newer one. If its number is damaged, the older one is taken, and the last commit is lost in silence.
+    """
+    try:
+        with (path / DATA_FILE).open("rb") as file:
+            first = file.read(_META_END)
+            if len(first) < _META_END:
+                return
+            file.seek(int.from_bytes(first[_PAGE_SIZE_AT : _PAGE_SIZE_AT + 4], sys.byteorder))
+            second = file.read(_META_END)
+    except OSError as error:
+        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror}") from error
+    numbers = [int(struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)[1]) for meta in (first, second)]
+    even, odd = numbers
+    if abs(even - odd) == 1 and even % 2 == 0:
+        return
+    if even == odd == 0:
+        return
+    raise _damaged(path, f"its meta pages are of the transactions {even} and {odd}, which do not follow each other")
+
+
+def check_pages(path: Path) -> None:
+    """Follow every page of a file that nobody writes to; raises `StoreDamaged` when one is not as LMDB leaves it."""
+    from lmdb import verify  # noqa: PLC0415 - a start on a sealed store does not need it
+
+    try:
+        flaws = verify.verify(os.fspath(path), subdir=True)  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror}") from error
+    except Exception as error:
+        # Bytes of any kind were read as numbers: whatever comes of it, the file is not what it should be.
+        raise _damaged(path, f"its pages cannot be followed: {error}") from error
+    flaws = [flaw for flaw in flaws if _LEAK not in flaw]
+    if flaws:
+        more = f" (and {len(flaws) - _SHOWN} more)" if len(flaws) > _SHOWN else ""
+        raise _damaged(path, "; ".join(flaws[:_SHOWN]) + more)
+
+
+def boot_id() -> str:
+    """Names the present life of the kernel; "" where the system does not say."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _facts(path: Path) -> dict[str, str]:
+    found = (path / DATA_FILE).stat()
+    return {
+        "size": str(found.st_size),
+        "inode": f"{found.st_dev}:{found.st_ino}",
+        "written": str(found.st_mtime_ns),
+        "changed": str(found.st_ctime_ns),
+    }
+
+
+def _damaged(path: Path, reason: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"pages of {path / DATA_FILE} are damaged, so it was not opened and is left as it is: {reason}. Save what can "
+        f"be read with: actorproc --path {path} doctor --export-good GOOD.json, then import it into a new store; or "
+        "restore a backup",
+        reason=reason,
+    )

@@ -1,0 +1,42 @@
+"""Stores damaged in every way, by the thousand; `python -m actorproc.testing.damage --mutations N` tries more."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
+    said = subprocess.run(
+        [sys.executable, "-m", "actorproc.testing.damage", "--mutations", "1000", "--seed", str(seed)],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+
+    assert said.returncode == 0, said.stdout + said.stderr
+    refused, told, unharmed, wrong, died = map(int, re.search(r"^all +(.*)$", said.stdout, re.MULTILINE)[1].split())
+    assert (wrong, died) == (0, 0)
+    # The mutations do hit what is in use, and most of what is hit is told row by row.
+    assert refused > 100
+    assert told > 100
+    assert refused + told + unharmed == 1000
+
+
+def test_a_reader_that_is_too_trusting_is_found_out(monkeypatch, tmp_path):
+    """The tool notices a store that does not look before it reads."""
+    from actorproc.store import lmdb, owner
+    from actorproc.testing.damage import try_mutations
+
+    monkeypatch.setattr(owner, "examined", lambda *_: False)
+    monkeypatch.setattr(lmdb, "examined", lambda *_: False)
+
+    report = try_mutations(200, 3, tmp_path)
+
+    assert {failure.outcome for failure in report.failures} >= {"wrong"}, report
+    assert len(report.failures) > 5
