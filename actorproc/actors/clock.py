@@ -40,6 +40,16 @@ class Alarm:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="actorproc-alarm", daemon=True)
 
+    def next_at(self, *names: str) -> float | None:
+        """The earliest deadline of these names (monotonic seconds); None: there is none."""
+        with self._changed:
+            return min((when for name, (when, _) in self._deadlines.items() if name in names), default=None)
+
+    def look_again(self) -> None:
+        """The clock was moved by hand."""
+        with self._changed:
+            self._changed.notify()
+
     def start(self) -> None:
         """Begin to ring."""
         self._thread.start()

@@ -1,0 +1,44 @@
+"""Tests of procedures, and of the engine: `survives_crashes`, an engine without processes, crash points, simulations.
+
+See docs/testing.md. Names are imported at first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actorproc.testing.inline import InlineManager, VirtualClock
+    from actorproc.testing.points import crash_point, crashing_at
+    from actorproc.testing.survival import DidNotSurvive, SurvivalReport, survives_crashes
+
+__all__ = [
+    "DidNotSurvive",
+    "InlineManager",
+    "SurvivalReport",
+    "VirtualClock",
+    "crash_point",
+    "crashing_at",
+    "survives_crashes",
+]
+
+_HOMES = {
+    "DidNotSurvive": "survival",
+    "InlineManager": "inline",
+    "SurvivalReport": "survival",
+    "VirtualClock": "inline",
+    "crash_point": "points",
+    "crashing_at": "points",
+    "survives_crashes": "survival",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        msg = f"module 'actorproc.testing' has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module  # noqa: PLC0415
+
+    value = getattr(import_module(f"actorproc.testing.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

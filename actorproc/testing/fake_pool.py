@@ -50,11 +50,18 @@ class FakePool:
                 msg = f"the pool is not open, or worker {worker.slot}.{worker.incarnation} lives already"
                 raise UsageError(msg)
             fake = self._workers[worker] = _FakeWorker(self, worker, self._warm_limit)
+            self._prepare(fake.desk)
             if self._boot_failures > 0:
                 self._boot_failures -= 1
                 self._bury(worker, CrashReport(kind="boot", message="the test wants this boot to fail"), booted=False)
                 return
             fake.start()
+
+    def _prepare(self, desk: Desk) -> None:
+        """For subclasses: a worker is about to be started."""
+
+    def _begin(self, worker: WorkerId) -> None:
+        """For subclasses: this thread is the worker's."""
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Hand messages over at once."""
@@ -161,6 +168,7 @@ class _FakeWorker(threading.Thread):
         return "idle" if self.desk.current is None else "busy"
 
     def run(self) -> None:
+        self._pool._begin(self.worker)
         self._pool._emit(self, WorkerBooted(self.worker, 0))
         try:
             Roster(self.desk, self._warm_limit).serve()

@@ -1,0 +1,250 @@
+"""The engine without processes: steps run on threads of the test, state is in memory, time can be moved.
+
+For unit tests of procedures. A step is stopped by a debugger, seen by a coverage tool, and can use objects of the test.
+What threads cannot do is die: an inline worker that is killed falls silent, and its step goes on to its end unheard, as
+a zombie's would. Kills of real processes are for `ProcedureManager` itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from actorproc.config import Config
+from actorproc.errors import StorageUnavailable
+from actorproc.handle import ProcedureHandle
+from actorproc.manager import ProcedureManager
+from actorproc.model.ids import WorkerId
+from actorproc.model.writes import PutStep, Write
+from actorproc.procedure.context import StopStep
+from actorproc.procedure.runtime import TypeRuntime
+from actorproc.store.base import ProcedureStore
+from actorproc.store.memory import MemoryStore
+from actorproc.testing.fake_pool import FakePool
+from actorproc.testing.points import worker_dies_by
+from actorproc.workers.base import PoolEvent, WorkerMessages
+from actorproc.workers.child.desk import Desk
+from actorproc.workers.child.types import TypeShelf
+from actorproc.workers.frames import Ended, Run, ToWorker
+
+__all__ = ["CrashingStore", "InlineManager", "InlinePool", "VirtualClock"]
+
+FAST = Config(spares=0, commit_backoff=0.005, commit_backoff_cap=0.02)
+_LOOK = 0.005
+"""Seconds between looks at an idle engine."""
+
+
+class VirtualClock:
+    """The clocks of the system, moved forward by hand: sleeps, delays, backoffs and deadlines come at once.
+
+    Give it to a manager as ``clock=``. `advance` before the manager was made only changes what time it is.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self._watchers: list[Callable[[], None]] = []
+
+    def wall(self) -> float:
+        """Epoch seconds, UTC."""
+        return time.time() + self._ahead
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Let this much time pass now; `seconds` is not negative."""
+        if seconds < 0:
+            msg = f"time goes forward; {seconds} seconds is backward"
+            raise ValueError(msg)
+        self._ahead += seconds
+        for watcher in list(self._watchers):
+            watcher()
+
+    def when_moved(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` after each `advance`."""
+        self._watchers.append(watcher)
+
+
+class InlinePool(FakePool):
+    """Worker threads that use the classes of the test itself, and die when they are told to.
+
+    `on_run` sees each step that is handed out. `loses` is asked about each answer of a step; the worker of one that
+    it wants lost dies before the manager hears the answer.
+    """
+
+    def __init__(
+        self,
+        runtime_of: Callable[[str], TypeRuntime | None],
+        *,
+        on_run: Callable[[Run], object] | None = None,
+        loses: Callable[[Ended], bool] | None = None,
+    ) -> None:
+        # Nothing stays warm, so each step is loaded from what is stored, as after a crash.
+        super().__init__(warm_limit=0)
+        self._runtime_of = runtime_of
+        self._on_run = on_run
+        self._loses = loses
+
+    @property
+    def is_idle(self) -> bool:
+        """No step runs."""
+        return not any(fake.desk.running for fake in list(self._workers.values()))
+
+    def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
+        """Hand messages over at once."""
+        if self._on_run is not None:
+            for message in messages:
+                if isinstance(message, Run):
+                    self._on_run(message)
+        super().send(worker, messages)
+
+    def _prepare(self, desk: Desk) -> None:
+        desk.types = _OwnClasses(self._runtime_of)
+
+    def _begin(self, worker: WorkerId) -> None:
+        def die() -> None:
+            self.crash(worker)
+            raise StopStep
+
+        worker_dies_by(die)
+
+    def _emit(self, fake: Any, event: PoolEvent) -> None:
+        if self._loses is not None and isinstance(event, WorkerMessages):
+            for message in event.messages:
+                if isinstance(message, Ended) and self._loses(message):
+                    self.crash(fake.worker)
+                    return
+        super()._emit(fake, event)
+
+
+class _OwnClasses(TypeShelf):
+    """The classes as the test has them, and not copies: a step can append to a list of the test."""
+
+    def __init__(self, runtime_of: Callable[[str], TypeRuntime | None]) -> None:
+        super().__init__()
+        self._runtime_of = runtime_of
+
+    def runtime(self, type_name: str) -> TypeRuntime:
+        own = self._runtime_of(type_name)
+        return own if own is not None else super().runtime(type_name)
+
+
+class InlineManager(ProcedureManager):
+    """A `ProcedureManager` without processes and files, for tests; a context manager.
+
+    One worker unless `workers` says otherwise; a `MemoryStore` unless `store` is given; `clock` a `VirtualClock` unless
+    given. All other arguments and all methods are those of `ProcedureManager`.
+    """
+
+    def __init__(
+        self,
+        procedures: Sequence[Any] = (),
+        *,
+        workers: int = 1,
+        store: ProcedureStore | None = None,
+        clock: VirtualClock | None = None,
+        config: Config = FAST,
+        on_run: Callable[[Run], object] | None = None,
+        loses: Callable[[Ended], bool] | None = None,
+        **options: Any,
+    ) -> None:
+        self.clock = clock if clock is not None else VirtualClock()
+        self._on_run = on_run
+        self._loses = loses
+        super().__init__(
+            "inline",
+            procedures=procedures,
+            workers=workers,
+            store=store if store is not None else MemoryStore(),
+            clock=self.clock,
+            config=config,
+            **options,
+        )
+
+    def start(self, gated: bool = False) -> Self:
+        super().start(gated)
+        assert self._tree is not None
+        self.clock.when_moved(self._tree._alarm.look_again)
+        return self
+
+    def _make_pool(self, epoch: int) -> InlinePool:
+        del epoch
+        self.pool = InlinePool(self._types._registry.get, on_run=self._on_run, loses=self._loses)
+        return self.pool
+
+    def crash_worker(self, slot: int | None = None) -> bool:
+        """Let a worker die now, the first one that runs a step if no slot is named; whether there was one."""
+        for worker, info in self.pool.facts().items():
+            if (slot is None and info.state == "busy") or worker.slot == slot:
+                self.pool.crash(worker)
+                return True
+        return False
+
+    def finish(self, handle: ProcedureHandle, timeout: float = 20.0) -> ProcedureHandle:
+        """Wait until a procedure has ended, and skip the time in which nothing happens.
+
+        Whenever no step runs, the clock is moved to what the engine waits for next. Raises `TimeoutError` after
+        `timeout` real seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not handle.wait(_LOOK):
+            if time.monotonic() > deadline:
+                msg = f"{handle.id} did not end within {timeout} s: {handle.info().phase}, {handle.info().reason}"
+                raise TimeoutError(msg)
+            self.skip()
+        return handle
+
+    def skip(self) -> float:
+        """If nothing runs, let the time pass until the engine wants to do something; the seconds skipped."""
+        tree = self._tree
+        at = tree._alarm.next_at("manager", "supervisor") if tree is not None and self.pool.is_idle else None
+        seconds = 0.0 if at is None else max(0.0, at - self.clock.monotonic())
+        if seconds:
+            self.clock.advance(seconds)
+        return seconds
+
+
+class CrashingStore(MemoryStore):
+    """A store whose host dies at a record: before it is stored, or right after.
+
+    `at` is the id of a procedure and the number of a record of its step log; None: it never dies. From then on nothing
+    can be stored. `next_life` is what the next host finds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: list[tuple[str, int]] = []
+        """Every record, in order."""
+        self.at: tuple[str, int] | None = None
+        self.after = False
+        self.dead = threading.Event()
+
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
+        records = [(write.record.procedure, write.record.number) for write in writes if isinstance(write, PutStep)]
+        hit = self.at is not None and self.at in records
+        if hit and not self.after:
+            self.dead.set()
+        self._refuse_when_dead()
+        super().commit(writes, epoch, batch)
+        self.stored += [record for record in records if record not in self.stored]
+        if hit:
+            self.dead.set()
+            self._refuse_when_dead()
+
+    def reopen(self) -> None:
+        self._refuse_when_dead()
+        super().reopen()
+
+    def next_life(self) -> Self:
+        """What is stored, for another host, which does not die."""
+        twin = self.clone()
+        twin.at, twin.dead = None, threading.Event()
+        return twin
+
+    def _refuse_when_dead(self) -> None:
+        if self.dead.is_set():
+            msg = "this host is dead"
+            raise StorageUnavailable(msg)

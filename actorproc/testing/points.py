@@ -1,0 +1,82 @@
+"""Named places in user code at which a test lets the worker die.
+
+    from actorproc.testing import crash_point
+
+    @step
+    def pay(self, ctx):
+        bank.charge(self.card, key=ctx.idempotency_key)
+        crash_point("charged, not noted")
+        self.paid = True
+
+Outside of tests it does nothing. `crashing_at` arms it for the workers of an `InlineManager`, and `survives_crashes`
+tries every point that is passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+__all__ = ["crash_point", "crashing_at", "watched", "worker_dies_by"]
+
+_lock = threading.Lock()
+_armed: dict[str, int] = {}
+"""How many more workers are to pass or to die, by name: see `crashing_at`."""
+_passed: Counter[str] | None = None
+_here = threading.local()
+
+
+def crash_point(name: str) -> None:
+    """Die here if a test wants it; else nothing, at the cost of two look-ups."""
+    if _passed is not None:
+        with _lock:
+            _passed[name] += 1
+    if not _armed:
+        return
+    die: Callable[[], None] | None = getattr(_here, "die", None)
+    with _lock:
+        left = _armed.get(name)
+        if left is None or die is None:
+            return
+        _armed[name] = left - 1
+    if left == 1:
+        die()
+
+
+@contextlib.contextmanager
+def crashing_at(name: str, passage: int = 1) -> Iterator[None]:
+    """Inside, the inline worker that passes this point for the `passage`-th time dies there.
+
+    Raises `AssertionError` at the end when none came so far.
+    """
+    with _lock:
+        _armed[name] = passage
+    try:
+        yield
+        if _armed[name] > 0:
+            msg = (
+                f"the crash point {name!r} was passed {passage - _armed[name]} times; it was to crash at the {passage}."
+            )
+            raise AssertionError(msg)
+    finally:
+        with _lock:
+            del _armed[name]
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Counter[str]]:
+    """Counts how often each point is passed, inside. One at a time."""
+    global _passed  # noqa: PLW0603 - there is one test at a time
+    counts: Counter[str] = Counter()
+    _passed = counts
+    try:
+        yield counts
+    finally:
+        _passed = None
+
+
+def worker_dies_by(die: Callable[[], None]) -> None:
+    """The calling thread is an inline worker; this ends it."""
+    _here.die = die

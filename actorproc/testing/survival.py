@@ -1,0 +1,343 @@
+"""Does a procedure end the same way whatever crashes on its way? Every crash is tried.
+
+`survives_crashes` runs a procedure undisturbed, and then again and again, each time with one disturbance:
+
+- the host dies before a record of the step log is stored, and right after: once for each record;
+- a worker dies when a step, or an undo, is complete and its answer was not heard: the step runs twice; once for each;
+- a worker dies at a named crash point: once for each passage.
+
+Each run must end as the undisturbed one did, with the same output or error, and must leave the world as that did. The
+engine promises at-least-once execution of a step; that twice is as good as once is what a step has to see to, with
+`ctx.idempotency_key`, `ctx.remember`, or by saying what is wanted and not what to change. Steps that do not are named.
+
+HBase's tests of ProcedureV2 kill before and after each store update in this way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from actorproc.errors import ProcedureFailed, UnknownProcedure
+from actorproc.handle import ProcedureHandle
+from actorproc.model.ids import Mode
+from actorproc.procedure.procedure import Procedure
+from actorproc.testing.inline import CrashingStore, InlineManager, VirtualClock
+from actorproc.testing.points import crashing_at, watched
+from actorproc.workers.frames import Ended, Run
+
+__all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
+
+ID = "procedure"
+"""Id of the procedure under test; its children's ids follow from it."""
+
+_LOOK = 0.003
+"""Seconds between looks at a run."""
+
+_Step = tuple[str, int, int, str]
+"""Procedure, step, mode, undo unit: the same in every run."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One run that did not end as the undisturbed one."""
+
+    disturbance: str
+    """What was done to it."""
+    step: str
+    """The step that ran twice, or "" for the death of a host."""
+    words: str
+    """What is different."""
+
+    def __str__(self) -> str:
+        return f"{self.disturbance}: {self.words}"
+
+
+class SurvivalReport(msgspec.Struct):
+    """What was tried and what came of it."""
+
+    outcome: str = ""
+    """How the undisturbed run ended."""
+    steps: list[str] = msgspec.field(default_factory=list)
+    """The steps and undos of the undisturbed run, in order."""
+    host_crashes: int = 0
+    repeated: int = 0
+    """Steps and undos that were run twice."""
+    points: int = 0
+    """Crashes at named points."""
+    differences: list[Difference] = msgspec.field(default_factory=list)
+
+    @property
+    def not_idempotent(self) -> list[str]:
+        """The steps that gave another end when they ran twice."""
+        return list(dict.fromkeys(found.step for found in self.differences if found.step))
+
+    def __str__(self) -> str:
+        tried = (
+            f"{self.host_crashes} deaths of the host, {self.repeated} steps run twice, {self.points} crash points; "
+            f"{len(self.differences)} gave another end than {self.outcome}"
+        )
+        lines = [f"not idempotent: {step}" for step in self.not_idempotent]
+        return "\n".join([tried, *lines, *(f"  {found}" for found in self.differences)])
+
+
+class DidNotSurvive(AssertionError):
+    """A crash changed how the procedure ended, or what it left behind. ``report`` has all that was found."""
+
+    def __init__(self, report: SurvivalReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+def survives_crashes(
+    procedure: Procedure | Callable[[], Procedure],
+    *,
+    observe: Callable[[], Any] | None = None,
+    reset: Callable[[], object] | None = None,
+    procedures: Iterable[Any] = (),
+    drive: Callable[[InlineManager, ProcedureHandle], object] | None = None,
+    check: bool = True,
+    timeout: float = 20.0,
+) -> SurvivalReport:
+    """Run `procedure` with every crash there is, one at a time, and compare the ends.
+
+    `procedure` is an object, or a function that makes one for each run. `reset` puts the world back to how it was
+    before each run, and `observe` says how it is after it: rows of a database, names of files, balances; anything that
+    compares with ``==``. `procedures` are further classes (children). `drive` does what the procedure needs from
+    outside, such as ``manager.signal(…)``; it is called again in each life of the host, and must bear that.
+
+    Runs without processes (`InlineManager`), with one worker; time in which nothing happens is skipped. Raises
+    `DidNotSurvive` unless `check` is false; `timeout` bounds each run, in seconds.
+    """
+    bench = _Bench(procedure, observe, reset, tuple(procedures), drive, timeout)
+    with _quiet():
+        return _try_all(bench, check=check)
+
+
+def _try_all(bench: _Bench, *, check: bool) -> SurvivalReport:
+    report = SurvivalReport()
+    with watched() as passed:
+        first = bench.run()
+    report.outcome, report.steps = first.end, [first.names[step] for step in first.ran]
+    for at in first.stored:
+        for after in (False, True):
+            found = bench.run(at=at, after=after)
+            report.host_crashes += found.lives > 1
+            when = "after" if after else "before"
+            _compare(report, first, found, f"the host died {when} {at[0]}/{at[1]:06} was stored", "")
+    for step in first.ran:
+        name = first.names[step]
+        found = bench.run(repeat=step)
+        report.repeated += found.was_repeated
+        _compare(report, first, found, f"{name} ran twice", name)
+    for point, times in passed.items():
+        for passage in range(1, times + 1):
+            with contextlib.suppress(AssertionError), crashing_at(point, passage):
+                found = bench.run()
+            report.points += 1
+            name = found.names.get(found.ran[-1], "") if found.end.startswith("did not") and found.ran else ""
+            _compare(report, first, found, f"a worker died at {point!r} (passage {passage})", name)
+    if report.differences and check:
+        raise DidNotSurvive(report)
+    return report
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hosts that die on purpose are no news."""
+    logger = logging.getLogger("actorproc")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class _Played(msgspec.Struct):
+    """One run."""
+
+    end: str = ""
+    world: Any = None
+    stored: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    ran: list[_Step] = msgspec.field(default_factory=list)
+    """Each step once, in order of first execution."""
+    names: dict[_Step, str] = msgspec.field(default_factory=dict)
+    was_repeated: bool = False
+    lives: int = 1
+
+
+class _Bench:
+    """Runs the procedure under test."""
+
+    def __init__(
+        self,
+        procedure: Procedure | Callable[[], Procedure],
+        observe: Callable[[], Any] | None,
+        reset: Callable[[], object] | None,
+        procedures: tuple[Any, ...],
+        drive: Callable[[InlineManager, ProcedureHandle], object] | None,
+        timeout: float,
+    ) -> None:
+        self._procedure = procedure
+        self._observe = observe
+        self._reset = reset
+        self._procedures = procedures
+        self._drive = drive
+        self._timeout = timeout
+
+    def _make(self) -> Procedure:
+        given = self._procedure
+        return copy.deepcopy(given) if isinstance(given, Procedure) else given()
+
+    def run(self, *, at: tuple[str, int] | None = None, after: bool = False, repeat: _Step | None = None) -> _Played:
+        """From the beginning to the end, with at most one disturbance."""
+        if self._reset is not None:
+            self._reset()
+        played = _Played()
+        store = CrashingStore()
+        store.at, store.after = at, after
+        clock = VirtualClock()
+        with self._life(store, clock, played, repeat) as manager:
+            self._live(manager, store, played)
+        if store.dead.is_set():
+            played.lives = 2
+            with self._life(store.next_life(), clock, played, None) as manager:
+                self._live(manager, None, played)
+        played.stored = store.stored
+        played.world = copy.deepcopy(self._observe()) if self._observe is not None else None
+        return played
+
+    @contextlib.contextmanager
+    def _life(
+        self, store: CrashingStore, clock: VirtualClock, played: _Played, repeat: _Step | None
+    ) -> Iterator[InlineManager]:
+        def note(run: Run) -> None:
+            step = _step_of(run)
+            if step not in played.names:
+                played.ran.append(step)
+            if step not in played.names or run.state is not None:
+                played.names[step] = _name_of(run)
+
+        def loses(ended: Ended) -> bool:
+            token = ended.token
+            if repeat is None or played.was_repeated:
+                return False
+            played.was_repeated = (token.procedure, token.step, int(token.mode)) == repeat[:3]
+            return played.was_repeated
+
+        made = self._make()
+        kinds = (type(made), *self._procedures)
+        manager = InlineManager(kinds, store=store, clock=clock, on_run=note, loses=loses)
+        manager.start()
+        try:
+            yield manager
+        finally:
+            # What runs goes on to its end, as the last step of a host that dies may do; then the thread is gone.
+            manager.stop(drain=False, timeout=self._timeout)
+
+    def _live(self, manager: InlineManager, store: CrashingStore | None, played: _Played) -> None:
+        """One life of the host: submit, or find what was submitted, and wait for the end or for the death."""
+        try:
+            handle = manager.get(ID)
+        except UnknownProcedure:
+            submitted = self._submit(manager, store)
+            if submitted is None:
+                return
+            handle = submitted
+        if self._drive is not None:
+            drive = self._drive
+            # What it asks for is not answered by a host that died.
+            self._beside(lambda: drive(manager, handle), store)
+        try:
+            self._finish(manager, handle, store)
+        except TimeoutError as error:
+            played.end = f"did not end: {error}"
+            return
+        if store is None or not store.dead.is_set():
+            played.end = _end_of(handle)
+
+    def _submit(self, manager: InlineManager, store: CrashingStore | None) -> ProcedureHandle | None:
+        """As a caller does who is not told whether it worked: None when the host died."""
+        handles: list[ProcedureHandle] = []
+
+        self._beside(lambda: handles.append(manager.submit(self._make(), ID)), store)
+        return handles[0] if handles else None
+
+    def _beside(self, call: Callable[[], object], store: CrashingStore | None) -> None:
+        """Do this on a thread, and wait for it only as long as the host lives; raises what it raised."""
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                errors.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + self._timeout
+        while thread.is_alive() and time.monotonic() < deadline:
+            thread.join(_LOOK)
+            if store is not None and store.dead.is_set():
+                return
+        if errors and not (store is not None and store.dead.is_set()):
+            raise errors[0]
+
+    def _finish(self, manager: InlineManager, handle: ProcedureHandle, store: CrashingStore | None) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not handle.wait(_LOOK):
+            if store is not None and store.dead.is_set():
+                return
+            if time.monotonic() > deadline:
+                info = handle.info()
+                msg = f"after {self._timeout} s it is {info.phase}, {info.reason}"
+                raise TimeoutError(msg)
+            manager.skip()
+
+
+def _compare(report: SurvivalReport, first: _Played, found: _Played, disturbance: str, step: str) -> None:
+    words = []
+    if found.end != first.end:
+        words.append(f"it ended as {found.end} instead of {first.end}")
+    if found.world != first.world:
+        words.append(f"it left {found.world!r:.300} instead of {first.world!r:.300}")
+    if words:
+        report.differences.append(Difference(disturbance, step, " and ".join(words)))
+
+
+def _end_of(handle: ProcedureHandle) -> str:
+    try:
+        return f"SUCCESS with {handle.result(1.0)!r:.200}"
+    except ProcedureFailed as failure:
+        return f"{failure.state} with {type(failure.cause).__name__}: {failure.cause}"
+
+
+def _step_of(run: Run) -> _Step:
+    token = run.token
+    return token.procedure, token.step, int(token.mode), run.unit or ""
+
+
+def _name_of(run: Run) -> str:
+    """The step in the words of its class: its name in a Saga, its state in a state machine, else its number."""
+    number = f"step {run.token.step}"
+    name = ""
+    if run.state is not None and run.state[:1] == b"\x92":  # a position before the fields
+        position, _ = msgspec.msgpack.decode(run.state, type=tuple[Any, msgspec.Raw])
+        name = position[0] if isinstance(position, list) else position
+    short = run.type_name.rpartition(".")[2]
+    match run.token.mode:
+        case Mode.ROLLBACK:
+            return f"the undo of {short}" + (f".{run.unit}" if run.unit else f" ({number})")
+        case Mode.ASK_ABORT:
+            return f"{short}.abort ({number})"
+        case Mode.ON_TIMEOUT:
+            return f"{short}.on_timeout ({number})"
+        case _:
+            return f"{short}.{name} ({number})" if name else f"{short} ({number})"

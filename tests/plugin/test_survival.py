@@ -1,0 +1,309 @@
+"""What `actorproc.testing` offers to tests of procedures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from actorproc import Procedure, ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, step
+from actorproc.testing import (
+    DidNotSurvive,
+    InlineManager,
+    VirtualClock,
+    crash_point,
+    crashing_at,
+    survives_crashes,
+)
+
+pytest_plugins = ["pytester"]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+world: Counter[str] = Counter()
+
+
+inside, go_on = threading.Event(), threading.Event()
+
+
+class Slow(Procedure):
+    """Its first attempt waits until it is let go."""
+
+    def execute(self, ctx):
+        if ctx.attempt == 1:
+            inside.set()
+            go_on.wait(20)
+        return Status.done(ctx.attempt)
+
+
+@pytest.fixture(autouse=True)
+def _new_world():
+    world.clear()
+
+
+class Idempotent(Saga):
+    item: str
+
+    @step
+    def reserve(self, ctx):
+        world["reserved"] = 1
+
+    @reserve.undo
+    def free(self, ctx):
+        world["reserved"] = 0
+
+    @step
+    def pay(self, ctx):
+        world[f"paid {ctx.idempotency_key}"] = 10
+
+    @step
+    def ship(self, ctx):
+        return f"{self.item} is on its way"
+
+
+class Counting(Idempotent):
+    """Its second step is not idempotent."""
+
+    @step
+    def pay(self, ctx):
+        world["paid"] += 10
+
+
+class UndoCounting(Idempotent):
+    """Its undo is not idempotent."""
+
+    @step
+    def reserve(self, ctx):
+        world["stock"] = 4
+
+    @reserve.undo
+    def free(self, ctx):
+        world["stock"] += 1
+
+    @step
+    def ship(self, ctx):
+        raise ValueError("no road")
+
+
+class Parent(Procedure):
+    done: bool = False
+
+    def execute(self, ctx):
+        if self.done:
+            return Status.done(sorted(outcome.output for outcome in ctx.children.values()))
+        self.done = True
+        return Status.suspended([("first", Idempotent("a")), ("second", Counting("b"))])
+
+
+class Patient(Procedure):
+    """Sleeps for a day, is told something, and fails twice before it works."""
+
+    at: int = 0
+    retry = RetryPolicy(max_attempts=9, base=60.0)
+
+    def execute(self, ctx):
+        self.at += 1
+        if self.at == 1:
+            return Status.sleep(86_400)
+        if self.at == 2:
+            return Status.wait("news")
+        if ctx.attempt < 3:
+            raise RetryLater
+        return Status.done(ctx.event)
+
+
+def survey(procedure, **options):
+    return survives_crashes(procedure, observe=lambda: dict(world), reset=world.clear, check=False, **options)
+
+
+def test_an_idempotent_procedure_survives_every_crash():
+    report = survey(Idempotent("book"))
+
+    assert report.differences == []
+    assert report.outcome == "SUCCESS with 'book is on its way'"
+    assert report.steps == ["Idempotent.reserve (step 1)", "Idempotent.pay (step 2)", "Idempotent.ship (step 3)"]
+    assert report.host_crashes == 8  # four records, before and after each
+    assert report.repeated == 3
+
+
+def test_a_step_that_is_not_idempotent_is_named():
+    with pytest.raises(DidNotSurvive, match=r"not idempotent: Counting\.pay \(step 2\)") as caught:
+        survives_crashes(Counting("book"), observe=lambda: dict(world), reset=world.clear)
+
+    report = caught.value.report
+    assert report.not_idempotent == ["Counting.pay (step 2)"]
+    assert "'paid': 20" in str(report)
+
+
+def test_an_undo_that_is_not_idempotent_is_named():
+    report = survey(UndoCounting("book"))
+
+    assert report.outcome.startswith("ROLLEDBACK with")
+    assert report.not_idempotent == ["the undo of UndoCounting.reserve"]
+
+
+def test_children_are_run_twice_too():
+    report = survey(Parent(), procedures=(Idempotent, Counting))
+
+    assert report.outcome == "SUCCESS with ['a is on its way', 'b is on its way']"
+    assert report.not_idempotent == ["Counting.pay (step 2)"]
+
+
+def test_sleeps_waits_and_retries_take_no_time():
+    def drive(manager, handle):
+        manager.signal(handle.id, {"word": "go"}, dedup="once")
+
+    report = survey(Patient(), drive=drive)
+
+    assert report.differences == []
+    assert report.outcome == "SUCCESS with {'word': 'go'}"
+    assert report.repeated == len(report.steps)
+
+
+def test_every_passage_of_a_crash_point_is_tried():
+    class Pointed(Idempotent):
+        @step
+        def pay(self, ctx):
+            for _ in range(2):
+                world["paid"] += 5
+                crash_point("half paid")
+
+    report = survey(Pointed("book"))
+
+    assert report.points == 2
+    points = [found for found in report.differences if "half paid" in found.disturbance]
+    assert [found.words for found in points] == [
+        "it left {'reserved': 1, 'paid': 15} instead of {'reserved': 1, 'paid': 10}",
+        "it left {'reserved': 1, 'paid': 20} instead of {'reserved': 1, 'paid': 10}",
+    ]
+
+
+def test_an_output_that_changes_is_a_difference_without_any_world():
+    class Random(Procedure):
+        def execute(self, ctx):
+            return Status.done(os.urandom(4))
+
+    report = survives_crashes(Random(), check=False)
+
+    assert report.not_idempotent == ["Random (step 1)"]
+
+
+def test_steps_run_in_this_process_and_see_its_objects():
+    seen = []
+
+    class Look(Procedure):
+        def execute(self, ctx):
+            seen.append(threading.current_thread().name)
+            return Status.done(os.getpid())
+
+    with InlineManager([Look]) as manager:
+        assert manager.run(Look()) == os.getpid()
+
+    assert len(seen) == 1
+    assert seen[0].startswith("fake-worker")
+
+
+def test_a_worker_dies_on_demand_and_its_step_runs_again():
+    with InlineManager([Slow]) as manager:
+        assert not manager.crash_worker()
+        handle = manager.submit(Slow())
+        assert inside.wait(20)
+        assert manager.crash_worker()
+        go_on.set()
+        assert manager.finish(handle).result() == 2
+
+
+def test_a_crash_point_kills_the_worker_once():
+    class Pointed(Procedure):
+        def execute(self, ctx):
+            try:
+                crash_point("here")
+            except Exception:  # noqa: BLE001 - a worker that dies cannot be stopped by this
+                return Status.done("caught")
+            return Status.done(ctx.attempt)
+
+    with InlineManager([Pointed]) as manager:
+        with crashing_at("here"):
+            assert manager.finish(manager.submit(Pointed())).result() == 2
+        assert manager.finish(manager.submit(Pointed())).result() == 1
+        with pytest.raises(AssertionError, match="'elsewhere' was passed 0 times"), crashing_at("elsewhere"):
+            manager.finish(manager.submit(Pointed()))
+
+
+def test_a_virtual_clock_brings_what_is_due_at_once():
+    class Nap(Procedure):
+        at: int = 0
+
+        def execute(self, ctx):
+            self.at += 1
+            return Status.sleep(3600) if self.at == 1 else Status.done("awake")
+
+    clock = VirtualClock()
+    with InlineManager([Nap], clock=clock) as manager:
+        handle = manager.submit(Nap())
+        while handle.info().phase != "sleeping":
+            assert not handle.done()
+        assert not handle.wait(0.05)
+        clock.advance(3601)
+        assert handle.result(20) == "awake"
+    with pytest.raises(ValueError, match="backward"):
+        clock.advance(-1)
+
+
+def test_a_failure_is_what_it_is_without_processes():
+    class Bad(Procedure):
+        def execute(self, ctx):
+            raise KeyError("lost")
+
+    with InlineManager([Bad]) as manager, pytest.raises(ProcedureFailed, match="lost"):
+        manager.run(Bad())
+
+
+def test_the_plugin_gives_fixtures(pytester):
+    pytester.makepyfile(
+        """
+        from actorproc import Procedure, Status
+
+        class Nap(Procedure):
+            at: int = 0
+            def execute(self, ctx):
+                self.at += 1
+                return Status.sleep(3600) if self.at == 1 else Status.done("awake")
+
+        def test_inline(inline_manager, virtual_clock):
+            manager = inline_manager([Nap])
+            assert manager.clock is virtual_clock
+            assert manager.finish(manager.submit(Nap())).result() == "awake"
+
+        def test_survives(survives_crashes):
+            assert survives_crashes(Nap()).host_crashes == 6
+        """
+    )
+
+    pytester.runpytest_subprocess("-p", "actorproc.testing.plugin", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_the_plugin_costs_no_import_of_the_engine():
+    code = "import sys, actorproc.testing.plugin, json; print(json.dumps([n for n in ('lmdb', 'pykka') if n in sys.modules]))"
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert json.loads(said.stdout) == []
+
+
+def test_the_example_finds_the_bug_and_proves_the_remedy(tmp_path):
+    said = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / "08_crash_test.py"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+
+    assert said.returncode == 0, said.stderr
+    broken, _, safe = said.stdout.partition("\n\n")
+    assert "not idempotent: Transfer.withdraw (step 1)" in broken
+    assert "not idempotent: Transfer.deposit (step 2)" in broken
+    assert "0 gave another end than SUCCESS with 'moved'" in safe
