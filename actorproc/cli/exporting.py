@@ -40,14 +40,22 @@ def add_export(commands: _Commands) -> None:
 def _export(options: argparse.Namespace) -> int:
     if bool(options.ids) == options.all:
         raise UsageError("give ids, or --all")
+    from actorproc.store.directory import OWNER_FILE
     from actorproc.store.lmdb import LmdbReader
+    from actorproc.store.owner import owner_of
+    from actorproc.store.salvage import SalvageReader
 
     roots: list[str] = []
     if options.ids:
         with open_reader(options) as reader:
             roots = list(dict.fromkeys(reader.info(full_id(reader, start)).root_id for start in options.ids))
-    with LmdbReader(directory(options)) as store:
-        if options.all:
+    place = directory(options)
+    # A store that nobody writes to is read page by page, so that one damaged page costs its own trees only.
+    apart = options.skip_damaged and owner_of(Path(place, OWNER_FILE)) is None
+    with SalvageReader(place) if apart else LmdbReader(place) as store:
+        if isinstance(store, SalvageReader) and options.all:
+            roots = store.roots()
+        elif options.all:
             roots = [head.id for head in store.scan(skip_damaged=True) if head.parent is None]
         if options.out is None:
             skipped = _written(sys.stdout, store, roots, skip=options.skip_damaged)
@@ -75,7 +83,7 @@ def _written(file: IO[str], store: Any, roots: list[str], *, skip: bool) -> list
         "schema": VERSION,
         "object": FORMAT,
         "exported_at": iso(time.time()),
-        "store_id": store.store_id,
+        "store_id": _name_of(store),
     }
     skipped = []
     file.write(json.dumps(head)[:-1] + ', "trees": [')
@@ -93,6 +101,14 @@ def _written(file: IO[str], store: Any, roots: list[str], *, skip: bool) -> list
     file.write("\n]}\n")
     file.flush()
     return skipped
+
+
+def _name_of(store: Any) -> str | None:
+    """The store's id; None when that is damaged."""
+    try:
+        return str(store.store_id)
+    except StoreDamaged:
+        return None
 
 
 def export_apart(path: str, out: str) -> dict[str, Any]:

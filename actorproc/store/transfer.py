@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.errors import NotAllowed, UnknownProcedure, UsageError
+from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.policies import LockMode
 from actorproc.model.records import (
     AuditRecord,
@@ -25,6 +25,7 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.states import TERMINAL
 from actorproc.model.writes import (
     PutAudit,
     PutChild,
@@ -72,10 +73,11 @@ def take_out(store: RecordReader, root: str) -> dict[str, Any]:
         msg = f"no procedure has the id {root!r}"
         raise UnknownProcedure(msg)
     members = {head.id for head in heads}
-    rows: dict[str, list[msgspec.Struct]] = {name: [] for name in _KINDS}
+    rows: dict[str, list[Any]] = {name: [] for name in _KINDS}
     rows["procedures"] += heads
     rows["undo"] += units
-    rows["locks"] += [lock for lock in store.locks() if lock.root == root]
+    if heads[0].state not in TERMINAL or heads[0].left_open:
+        rows["locks"] += [lock for lock in store.locks() if lock.root == root]
     rows["poisons"] += [poison for poison in store.poisons() if poison.root == root or poison.by in members]
     for head in heads:
         rows["steps"] += store.steps(head.id)
@@ -83,7 +85,20 @@ def take_out(store: RecordReader, root: str) -> dict[str, Any]:
         rows["events"] += store.events(head.id)
         rows["audit"] += store.audit(head.id)
         rows["notes"] += store.notes(head.id, head.step)
+    _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row) for row in found] for name, found in rows.items()}
+
+
+def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
+    """Raise `StoreDamaged` when a record of the tree is missing that its heads count."""
+    known = {head.id: head for head in rows["procedures"]}
+    for head in known.values():
+        steps = sum(step.procedure == head.id for step in rows["steps"])
+        links = [link.child for link in rows["children"] if link.parent == head.id]
+        missing = [child for child in links if child not in known]
+        if steps != head.records or len(links) != head.children or missing or root not in known:
+            msg = f"the tree {root} is not whole: records of {head.id} are missing"
+            raise StoreDamaged(msg, table="procedures", key=head.id, reason="records are missing")
 
 
 def bring_in(store: LmdbStore, epoch: int, trees: Iterable[dict[str, Any]], *, write: bool = True) -> list[str]:
