@@ -172,10 +172,10 @@ def test_a_manager_that_runs_keeps_its_store(quiet):
 def test_a_damaged_record_is_found_with_what_hangs_on_it_and_the_rest_is_saved(stopped):
     data = stopped.store / "data.mdb"
     raw = data.read_bytes()
-    # The name of the type stands in the head and nowhere else but in its index: one letter of it changes.
-    place = raw.index(b"jobs.Parent", raw.index(b"parent"))
+    # The name of the type stands in the head behind its length, and in an index: one letter of the first changes.
+    place = raw.index(b"\xabjobs.Parent")
     assert stopped("doctor")[0] == 0
-    changed = raw.replace(b"jobs.Parent", b"jobs.Varent")
+    changed = raw.replace(b"\xabjobs.Parent", b"\xabjobs.Varent")
     assert len(changed) == len(raw)
     assert place > 0
     data.write_bytes(changed)
