@@ -69,7 +69,7 @@ def check_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
     _check_owner(path, found, kind="directory")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise EngineError(f"the store's directory {path} needs read, write and search permission: chmod u+rwx {path}")
-    for name in (DATA_FILE, LOCK_FILE, OWNER_FILE):
+    for name in (DATA_FILE, LOCK_FILE, OWNER_FILE, KEY_FILE):
         file = path / name
         inside = _lstat(file)
         if inside is not None:

@@ -121,6 +121,12 @@ class LmdbStore(OpenStore):
             self._env.reader_check()
             self._lock.vouch()
             self._sound = True
+        except lmdb.Error as error:
+            self.close()
+            raise translated(error, f"opening the store {self.path}") from error
+        except OSError as error:
+            self.close()
+            raise StorageUnavailable(f"opening the store {self.path}: {error.strerror}; check the disk") from error
         except BaseException:
             self.close()
             raise

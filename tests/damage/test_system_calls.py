@@ -1,0 +1,109 @@
+"""Every system call by which a commit reaches the disk fails once, or is the last one before the process is killed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from actorproc.store.lmdb import LmdbStore
+
+pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+
+COMMITS = 4
+WRITER = f"""
+import sys
+from actorproc.errors import StorageUnavailable
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.writes import PutProcedure
+from actorproc.store.lmdb import LmdbStore
+
+store = LmdbStore(sys.argv[1], map_size=1 << 24)
+for attempt in range(3):
+    try:
+        epoch = store.own()
+        break
+    except StorageUnavailable:
+        print("refused", flush=True)
+for seq in range(1, {COMMITS} + 1):
+    head = ProcedureRecord(id=f"p{{seq}}", type_name="T", version=1, root=f"p{{seq}}", parent=None, seq=seq)
+    for attempt in range(5):
+        try:
+            store.commit([PutProcedure(head, None)], epoch, seq)
+            break
+        except StorageUnavailable:
+            print("unknown", seq, flush=True)
+            for again in range(5):
+                try:
+                    store.reopen()
+                    break
+                except StorageUnavailable:
+                    pass
+            if store.load().batch == seq:  # it was applied all the same
+                break
+    print("stored", seq, flush=True)
+store.close()
+"""
+CALLS = {"pwrite64": 14, "fdatasync": 9, "fsync": 4}
+"""System calls of the write path, and up to which of them each is tried."""
+
+
+def traced(path, injection, log):
+    command = ["strace", "-f", "-qq", "-P", path / "data.mdb", "-P", path, "-o", log, "-e", f"inject={injection}"]
+    return subprocess.run(
+        [*command, sys.executable, "-c", WRITER, path], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def usable(tmp_path):
+    done = traced(tmp_path / "probe", "fsync:error=EIO:when=1000", tmp_path / "log")
+    return done.returncode == 0
+
+
+def judge(path, said):
+    """All that was said to be stored is there, in a store that opens; nothing stands twice or half."""
+    stored = [int(line.split()[1]) for line in said.splitlines() if line.startswith("stored")]
+    store = LmdbStore(path, map_size=1 << 24)
+    store.own()
+    try:
+        snapshot = store.load()
+        found = [head.seq for head in snapshot.procedures]
+        assert snapshot.damage == []
+        assert found == list(range(1, len(found) + 1))
+        assert stored == found[: len(stored)]
+        assert len(found) - len(stored) <= 1
+    finally:
+        store.close()
+    return stored
+
+
+@pytest.mark.parametrize("fault", ["EIO", "ENOSPC"])
+def test_a_system_call_that_fails_once_loses_nothing_and_the_work_goes_on(tmp_path, fault):
+    if not usable(tmp_path):
+        pytest.skip("strace cannot trace here")
+    hits = 0
+    for call in ("pwrite64", "fdatasync"):
+        for when in range(1, CALLS[call], 2 if fault == "ENOSPC" else 1):
+            path = tmp_path / f"{call}-{when}"
+            done = traced(path, f"{call}:error={fault}:when={when}", tmp_path / "log")
+            hits += "INJECTED" in (tmp_path / "log").read_text()
+
+            assert done.returncode == 0, (call, when, done.stderr)
+            assert judge(path, done.stdout) == list(range(1, COMMITS + 1)), (call, when)
+    assert hits >= 5
+
+
+def test_a_process_that_is_killed_at_any_system_call_of_a_commit_loses_nothing(tmp_path):
+    if not usable(tmp_path):
+        pytest.skip("strace cannot trace here")
+    kills = 0
+    for call in ("pwrite64", "fdatasync", "fsync"):
+        for when in range(1, CALLS[call]):
+            path = tmp_path / f"{call}-{when}"
+            done = traced(path, f"{call}:signal=KILL:when={when}", tmp_path / "log")
+            kills += done.returncode != 0
+
+            judge(path, done.stdout)
+    assert kills > 8
