@@ -20,7 +20,7 @@ from actorproc.model.records import ProcedureRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.store import codec
 from actorproc.store.layout import EPOCH, STORE_ID, Row, head_key, index_rows, key_of, time_key
-from actorproc.store.tables import Rows, Table
+from actorproc.store.tables import INDEXES, Rows, Table
 
 __all__ = ["Findings", "cross_check"]
 
@@ -34,7 +34,6 @@ _BELONGS = {
 }
 """Tables of what a procedure cannot go on without, and the field that says whose it is."""
 _OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
-_INDEXES = (Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG, Table.TIMERS, Table.FINISHED)
 _HEAD_OF = {Table.TIMERS, Table.FINISHED}
 """Indexes whose values name the root; the procedure itself is in the key."""
 
@@ -49,7 +48,9 @@ class Findings(msgspec.Struct):
     unseen: list[str] = msgspec.field(default_factory=list)
     """What nobody meets who asks for what he knows: rows that are not where they belong, in words."""
     mended: list[Row] = msgspec.field(default_factory=list)
-    """Writes that set right what can be made again."""
+    """Writes that set right numbers of the store."""
+    rebuilt: dict[Table, dict[bytes, bytes]] = msgspec.field(default_factory=dict)
+    """What index tables should hold, of those that do not."""
 
     def raise_unseen(self, path: Path) -> None:
         """Raise `StoreDamaged` when a reader would miss something without being told."""
@@ -93,7 +94,7 @@ def cross_check(rows: Rows) -> Findings:
 
 def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
     """Heads and their index rows; how many there are, and the highest life of a manager that one of them names."""
-    fitting = dict.fromkeys(_INDEXES, 0)
+    fitting = dict.fromkeys(INDEXES, 0)
     missing: list[Row] = []
     count = epoch = 0
     for key, value in rows.scan(Table.PROCEDURES):
@@ -113,17 +114,32 @@ def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
                 fitting[table] += 1
             else:
                 missing.append(row)
-    found.mended += missing
     for table, place, _ in missing:
         _note_index(found, codec.damaged(table, place, "the row was missing or pointed elsewhere; it was made again"))
-    for table in _INDEXES:
-        if fitting[table] + sum(row[0] is table for row in missing) != rows.count(table) or missing:
-            _find_surplus(rows, table, found)
+    wrong = {table for table in INDEXES if fitting[table] != rows.count(table)} | {row[0] for row in missing}
+    for table in wrong:
+        found.rebuilt[table] = dict(_find_others(rows, table, found))
+    if wrong:
+        for _, value in rows.scan(Table.PROCEDURES):
+            _add_index_rows(value, found)
     return count, epoch
 
 
-def _find_surplus(rows: Rows, table: Table, found: Findings) -> None:
-    """Index rows that belong to no head. Those that name a head which cannot be read are all that is left of it."""
+def _add_index_rows(value: bytes, found: Findings) -> None:
+    head = codec.unchecked(Table.PROCEDURES, value)
+    if head is None:
+        return
+    try:
+        codec.decode(Table.PROCEDURES, head_key(head.id), value)
+    except (StoreDamaged, UnicodeError):
+        return
+    for table, place, id_ in index_rows(head):
+        if table in found.rebuilt and isinstance(id_, bytes):
+            found.rebuilt[table][place] = id_
+
+
+def _find_others(rows: Rows, table: Table, found: Findings) -> Iterator[tuple[bytes, bytes]]:
+    """Tells of index rows that fit no head, and gives those that are all that is left of a head that cannot be read."""
     for key, value in rows.scan(table):
         id_ = key[9:] if table in _HEAD_OF else value
         head = rows.get(Table.PROCEDURES, id_)
@@ -132,13 +148,16 @@ def _find_surplus(rows: Rows, table: Table, found: Findings) -> None:
                 name = id_.decode("utf-8", "backslashreplace")
                 found.halted.setdefault(name, f"its record is missing, and {table.label} names it")
             _note_index(found, codec.damaged(table, key, "it names a procedure whose record is missing"))
+            yield key, value
             continue
         try:
             record: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, head)
         except StoreDamaged:
+            yield key, value
             continue
-        if (table, key, value) not in index_rows(record) and not _is_of_an_older_version(table, key, record):
-            found.mended.append((table, key, None))
+        if _is_of_an_older_version(table, key, record):
+            yield key, value
+        elif (table, key, value) not in index_rows(record):
             _note_index(
                 found, codec.damaged(table, key, f"it does not fit {record.id}, which it names; it was removed")
             )

@@ -236,6 +236,10 @@ class LmdbStore(OpenStore):
         if names and self._examined:
             self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
             apply_rows(txn, databases, self._findings.mended)
+            for table, entries in self._findings.rebuilt.items():
+                txn.drop(databases[table], delete=False)
+                for key in sorted(entries):
+                    txn.put(key, entries[key], db=databases[table])
         if not names:
             for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Protocol
 
-__all__ = ["Rows", "Table"]
+__all__ = ["INDEXES", "Rows", "Table"]
 
 
 class Table(IntEnum):
@@ -37,6 +37,10 @@ class Table(IntEnum):
     def label(self) -> str:
         """The name on disk."""
         return self.name.lower()
+
+
+INDEXES = (Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG, Table.TIMERS, Table.FINISHED)
+"""Tables whose rows follow from the heads; they have no checksum."""
 
 
 class Rows(Protocol):

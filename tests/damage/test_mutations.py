@@ -9,10 +9,10 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
     said = subprocess.run(
-        [sys.executable, "-m", "actorproc.testing.damage", "--mutations", "1000", "--seed", str(seed)],
+        [sys.executable, "-m", "actorproc.testing.damage", "--mutations", "500", "--seed", str(seed)],
         capture_output=True,
         text=True,
         timeout=170,
@@ -23,9 +23,9 @@ def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
     refused, told, unharmed, wrong, died = map(int, re.search(r"^all +(.*)$", said.stdout, re.MULTILINE)[1].split())
     assert (wrong, died) == (0, 0)
     # The mutations do hit what is in use, and most of what is hit is told row by row.
-    assert refused > 100
-    assert told > 100
-    assert refused + told + unharmed == 1000
+    assert refused > 50
+    assert told > 50
+    assert refused + told + unharmed == 500
 
 
 def test_a_reader_that_is_too_trusting_is_found_out(monkeypatch, tmp_path):
