@@ -5,7 +5,7 @@ or SIGBUS; a damaged list of free pages makes it overwrite live ones. So a file 
 before it is mapped, by `lmdb.verify`: it reads the file with plain reads and follows every page, and so cannot be
 killed by what it finds. That is why no other process is needed for it.
 
-To look at each page costs time (about 15 ms per MiB), so it is looked at when there is a reason:
+To look at everything costs time (about 20 ms per MiB), so it is looked at when there is a reason:
 
 - The last owner stopped in good order and noted what the file looked like (size, inode, times of change): the seal.
   While the file still looks like that, nobody has written to it, and only the meta pages are checked.
@@ -32,7 +32,7 @@ from actorproc.store.tables import INDEXES
 __all__ = ["EXAMINED_ANYWAY", "boot_id", "check_pages", "examined", "must_examine", "seal_of"]
 
 EXAMINED_ANYWAY = 64 << 20
-"""Bytes up to which a file is examined after its owner was merely killed: at most about a second."""
+"""Bytes up to which a file is examined after its owner was merely killed: somewhat more than a second."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LEAK = "neither reachable nor in the freeDB"
