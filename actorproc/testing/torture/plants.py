@@ -136,7 +136,7 @@ def _locks_are_not_read_back() -> None:
         snapshot.locks.clear()
         return snapshot
 
-    LmdbStore.load = load  # type: ignore[method-assign, assignment]
+    LmdbStore.load = load  # type: ignore[method-assign]
 
 
 def _records_are_swapped() -> None:
