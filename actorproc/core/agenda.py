@@ -10,7 +10,7 @@ __all__ = ["Agenda"]
 
 
 class Agenda:
-    """Part of the `Book`: empty between two decisions, but for `asking`."""
+    """Part of the `Book`: empty between two decisions, but for `asking` and `stalled`."""
 
     def __init__(self) -> None:
         self.scopes_to_advance: dict[str, None] = {}
@@ -25,6 +25,8 @@ class Agenda:
         """Procedures that end and whose outstanding children are to be aborted."""
         self.overdue: dict[str, None] = {}
         """Procedures that were to be handed out after their deadline."""
+        self.stalled: dict[str, None] = {}
+        """Tops of failure scopes whose turn waits for locks that others hold, while another undo waits as well."""
         self.asking: dict[str, None] = {}
         """Procedures to be asked whether they may be aborted."""
         self.writes: list[Write] = []

@@ -67,8 +67,8 @@ def settle(book: Book) -> Decision:
             failing.abort_orphans(book)
         elif book.victims:
             failing.fail_victims(book)
-        elif book.scopes_to_advance:
-            failing.advance(book, book.scopes_to_advance.popitem()[0])
+        elif (top := failing.next_scope(book)) is not None:
+            failing.advance(book, top)
         elif book.lobby.capacity is not None and book.lobby.has_news:
             queueing.let_in(book)
         elif book.overdue:

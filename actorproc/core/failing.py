@@ -37,6 +37,7 @@ __all__ = [
     "give_up",
     "is_left_alone",
     "look_again",
+    "next_scope",
 ]
 
 _UNDONE = "It was to be undone because of this:\n"
@@ -256,16 +257,28 @@ def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
         wake(book, member)
 
 
+def next_scope(book: Book) -> str | None:
+    """A failing scope to look at, None when none may have something to do."""
+    if book.stalled and book.locks.has_released:
+        # Somebody gave locks up: perhaps they are those that a scope needs to take its turn.
+        book.locks.has_released = False
+        book.scopes_to_advance.update(book.stalled)
+        book.stalled.clear()
+    return book.scopes_to_advance.popitem()[0] if book.scopes_to_advance else None
+
+
 def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
-    """Whether this scope goes first, because the undo whose turn it is waits for locks and its own next needs none.
+    """Whether this scope goes first, because the undo whose turn it is waits for locks and its own next need not.
 
     The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
     """
     assert tree.undoing is not None
     waiting = book.procs[tree.undoing]
+    if waiting.id not in tree.waiting:
+        return False
     unit = tree.newest_unit(top_id)
-    asks = unit is not None and book.procs[unit.procedure].lock_scope == "step" and book.procs[unit.procedure].locks
-    if waiting.id not in tree.waiting or asks:
+    if unit is not None and not locking.could_undo_now(book, book.procs[unit.procedure]):
+        book.stalled[top_id] = None
         return False
     locking.withdraw(book, waiting)
     waiting.undoing = 0

@@ -93,6 +93,8 @@ class LockTable:
         """Waiters that wait for holders only."""
         self._freed: dict[str, None] = {}
         """Nodes that waiters withdrew from: something may be possible there now."""
+        self.has_released = False
+        """Set when a holder gave something up; whoever looks for that takes it back."""
         self._crowds: dict[str, dict[_Crowd, dict[str, None]]] = {}
         """Privileged waiters by tree and crowd, oldest request first."""
         self._families: Counter[tuple[str, str]] = Counter()
@@ -106,6 +108,10 @@ class LockTable:
             return True
         self._enqueue(request)
         return False
+
+    def is_free(self, request: Request) -> bool:
+        """Whether no holder stands in the way of it now."""
+        return self._is_free(request)
 
     def hold(self, procedure: str, path: str, mode: LockMode) -> None:
         """Put a lock in place unasked: a grant read back from the store, or one that moved to a parent."""
@@ -165,6 +171,7 @@ class LockTable:
         keys = self._keys.pop(procedure, None)
         if not keys:
             return []
+        self.has_released = True
         freed = []
         for path, mask in self._masks.pop(procedure).items():
             node = self._nodes[path]
@@ -179,6 +186,7 @@ class LockTable:
 
     def reduce(self, procedure: str, kept: dict[str, LockMode]) -> None:
         """Give up all keys of a holder but `kept`, which it holds already, in these modes."""
+        self.has_released = True
         before = self._masks[procedure]
         after = needs_of(LockKey(path, mode) for path, mode in kept.items())
         freed = []
@@ -282,13 +290,14 @@ class LockTable:
         """Whether all privileged waiters are children of one parent that hold nothing: none waits for another."""
         return len(self._families) <= 1
 
-    def has_overtaken(self, keys: tuple[LockKey, ...], ticket: int) -> bool:
-        """Whether a holder may stand in the way of a privileged waiter that came before it."""
-        for path, mask in needs_of(keys).items():
-            node = self._nodes[path]
-            if node.privileged_waiting.mask & CONFLICTS[mask] and node.privileged[0][0] < ticket:
-                return True
-        return False
+    def is_in_the_way(self, keys: tuple[LockKey, ...]) -> bool:
+        """Whether a holder of these may stand in the way of a privileged waiter that did not wait for it before.
+
+        Those in line for the same keys did. But not all are: whom an ancestor covers waits for holders only.
+        """
+        if self.is_one_family():
+            return False
+        return any(self._nodes[path].privileged_waiting.mask & CONFLICTS[mask] for path, mask in needs_of(keys).items())
 
     # ------------------------------------------------------------------ inside
     def _holders_against(self, request: Request) -> Iterator[str]:

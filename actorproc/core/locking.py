@@ -14,6 +14,7 @@ from actorproc.model.writes import DeleteLock, PutLock
 
 __all__ = [
     "ask",
+    "could_undo_now",
     "covers_poison",
     "end_of_step",
     "goes_forward",
@@ -41,23 +42,32 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         record.ticket = book.next_ticket
         book.next_ticket += 1
         book.touch(record)
-    request = Request(
-        record.id,
-        record.root,
-        record.retaking or record.locks,
-        frozenset(_kin(tree, record)),
-        record.ticket,
-        privileged=bool(tree.holders),
-        ahead=bool(record.undoing),
-        parent=record.parent,
-    )
-    if book.locks.request(request):
-        # Nobody stood in line behind it, whatever its ticket: all who wait for its keys wait for something new.
-        _write_grant(book, record, since=book.next_ticket)
+    if book.locks.request(_request_of(tree, record, is_undo=bool(record.undoing))):
+        _write_grant(book, record)
         return True
     tree.waiting.add(record.id)
     _look_for_cycle(book, record)
     return False
+
+
+def could_undo_now(book: Book, record: ProcedureRecord) -> bool:
+    """Whether the locks for the undo of a step are there already, or would be granted at once."""
+    if record.lock_scope != "step" or not record.locks:
+        return True
+    return book.locks.is_free(_request_of(book.tree_of(record), record, is_undo=True))
+
+
+def _request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request:
+    return Request(
+        record.id,
+        record.root,
+        record.retaking or record.locks,
+        frozenset(_kin(tree, record, is_undo=is_undo)),
+        record.ticket,
+        privileged=bool(tree.holders),
+        ahead=is_undo,
+        parent=record.parent,
+    )
 
 
 def has_retaken(book: Book, tree: Tree) -> bool:
@@ -66,10 +76,10 @@ def has_retaken(book: Book, tree: Tree) -> bool:
     return not root.retaking or (root.paused is None and ask(book, root))
 
 
-def _kin(tree: Tree, record: ProcedureRecord) -> Iterable[str]:
+def _kin(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Iterable[str]:
     """Whose locks are no obstacle: its ancestors, and while it is undone the failing scopes that stand still."""
     line = tree.lineage(record.id)
-    if not record.undoing:
+    if not is_undo:
         return line
     still = [top for top in tree.scopes if top in line or not tree.runs_below(top)]
     return {*line, *(member.id for top in still for member in tree.below(top))}
@@ -170,7 +180,7 @@ def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
     return covers_poison(book, wanted, record.root)
 
 
-def _write_grant(book: Book, record: ProcedureRecord, *, since: int | None = None) -> None:
+def _write_grant(book: Book, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
     is_first = not tree.holders
     tree.holders.add(record.id)
@@ -191,8 +201,7 @@ def _write_grant(book: Book, record: ProcedureRecord, *, since: int | None = Non
         below = [name for name in tree.waiting if tree.is_below(name, record.id)]
         for name in sorted(below, key=lambda name: book.procs[name].ticket):
             book.locks.look_again(name)
-    # Who came later waited for this one before; only who was overtaken waits for something new.
-    if is_first or book.locks.has_overtaken(keys, record.ticket if since is None else since):
+    if is_first or book.locks.is_in_the_way(keys):
         look_for_cycles(book, tree)
 
 

@@ -80,7 +80,7 @@ class UndoRules(Judge):
             self.say(11, f"undo unit {unit.label!r} of {unit.procedure} was removed and never undone")
         for later in self.facts.units.values():
             # Those of a poisoned member stay, for a retry of its root or until it is bypassed.
-            is_spared = self._is_poisoned(later.procedure) or self.facts.heads[later.procedure].bypassed
+            is_spared = self._is_poisoned(later.procedure) or self._is_bypassed(later.procedure)
             is_newer = later.root == root and later.seq > seq and not is_spared
             if is_newer and top in self.facts.line(later.procedure):
                 self.say(11, f"unit {seq} of {root} was undone before unit {later.seq}")
@@ -97,8 +97,11 @@ class UndoRules(Judge):
         return next((name for name in reversed(self.facts.line(id)) if self.facts.heads[name].failing), None)
 
     def _is_poisoned(self, id: str) -> bool:  # noqa: A002
-        error = self.facts.heads[id].error
+        error = self.facts.heads[id].error if id in self.facts.heads else None
         return error is not None and error.kind == "poisoned"
+
+    def _is_bypassed(self, id: str) -> bool:  # noqa: A002
+        return id in self.facts.heads and self.facts.heads[id].bypassed
 
     def _is_left_alone(self, head: ProcedureRecord) -> bool:
         """Whether its units are given up unrun: it cannot be undone, is poisoned, or its parent compensates."""
