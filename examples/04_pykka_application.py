@@ -2,7 +2,7 @@
 
     python 04_pykka_application.py
 
-The office submits orders through the engine's proxy. Half-way the program kills the only worker, more often than the
+The office submits orders through the engine's proxy. Half-way the only worker crashes, more often than the
 engine puts up with here; the engine fails, its supervisor starts another one, and no order is lost.
 """
 
@@ -80,7 +80,7 @@ def main(directory):
         print(office.order("book").get())
         manager = supervisor.proxy().current().get().proxy().manager.get()
         for worker in manager.workers():
-            os.kill(worker.pid, signal.SIGKILL)
+            os.kill(worker.pid, signal.SIGABRT)
         while manager.health().status == "running":
             time.sleep(0.01)
         print(office.order("lamp").get())

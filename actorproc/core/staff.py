@@ -69,6 +69,8 @@ class Roster:
         """Slots that are kept filled."""
         self.ordered = 0
         """Workers ordered that are not ready yet."""
+        self.unwanted = 0
+        """How many go as soon as they are ready: the pool was made smaller while they were on their way."""
         self.retired: set[WorkerId] = set()
         """Workers that were told to end and whose slots go with them."""
         self.look_at: float | None = None

@@ -20,9 +20,16 @@ __all__ = ["joined", "left", "look_after", "next_look", "resize"]
 
 def joined(book: Book, event: WorkerReady) -> None:
     """A worker is ready: an extra one that was ordered, or the next one of a slot that is known."""
-    if event.reserved is None and event.worker.slot not in book.roster.slots:
-        book.roster.slots.add(event.worker.slot)
-        book.roster.ordered = max(0, book.roster.ordered - 1)
+    roster = book.roster
+    if event.reserved is not None:
+        return
+    if event.worker.slot not in roster.slots:
+        roster.slots.add(event.worker.slot)
+        roster.ordered = max(0, roster.ordered - 1)
+    worker = book.staff.find(event.worker)
+    if roster.unwanted and worker is not None and not worker.leaving:
+        roster.unwanted -= 1
+        _retire(book, worker)
 
 
 def left(book: Book, worker: Worker) -> None:
@@ -78,6 +85,8 @@ def resize(book: Book, event: Resized) -> None:
         if _surplus(book) <= 0:
             break
         _retire(book, worker)
+    # Those that are still to come are too many as well.
+    book.roster.unwanted = max(0, _surplus(book) + book.roster.ordered)
     book.command(Reply(event.reply, value=True))
 
 

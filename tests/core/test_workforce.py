@@ -162,6 +162,26 @@ def test_a_larger_pool_gets_the_missing_workers_and_a_smaller_one_loses_idle_one
     assert [command.reply for command in pool.commands if isinstance(command, Reply)][-2:] == [7, 8]
 
 
+def test_a_worker_that_is_ready_only_when_the_pool_is_smaller_again_goes_at_once() -> None:
+    pool = Pool(1)
+    pool.submit_all("T", 1)
+    pool.handle(Resized(3, None, reply=7))
+    pool.handle(WorkerReady(WorkerId(1, 1)))
+    pool.handle(Resized(1, None, reply=8))
+    assert pool.count(RetireWorker) == 1
+
+    pool.handle(WorkerReady(WorkerId(2, 1)))
+
+    assert pool.count(RetireWorker) == 2
+    assert pool.commands[-1] == RetireWorker(WorkerId(2, 1))
+    # One that is wanted again stays.
+    for slot in (1, 2):
+        pool.gone(slot, 1)
+    pool.handle(Resized(2, None, reply=9))
+    pool.handle(WorkerReady(WorkerId(3, 1)))
+    assert pool.count(RetireWorker) == 2
+
+
 def test_a_retired_worker_gets_no_further_step_and_a_running_one_is_finished_where_it_runs() -> None:
     pool = Pool(2)
     pool.submit_all("T", 4)

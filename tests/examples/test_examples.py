@@ -64,7 +64,7 @@ def test_create_table_leaves_nothing_behind_when_its_last_step_fails(tmp_path):
 
 
 def test_every_example_is_run_by_a_test():
-    told = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    told = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
 
     programs = [path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py")]
 

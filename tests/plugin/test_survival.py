@@ -285,7 +285,7 @@ def test_the_plugin_gives_fixtures(pytester):
         """
     )
 
-    pytester.runpytest_subprocess("-p", "actorproc.testing.plugin", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
 def test_the_plugin_costs_no_import_of_the_engine():
