@@ -57,6 +57,8 @@ def rebuild(
         holder = book.procs.get(lock.holder)
         if holder is not None:
             book.trees[holder.root].holders.add(holder.id)
+    if workers:
+        book.roster.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
     for ready, tokens in workers:
         _rehire(book, ready, tokens, now)
     for tree in book.trees.values():
@@ -92,8 +94,6 @@ def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: 
     worker = book.staff.add(ready.worker, now, ready.pid, reserved=ready.reserved, leaving=ready.leaving)
     if ready.reserved is not None:
         book.hired[ready.reserved] = ready.worker
-    else:
-        book.roster.slots.add(ready.worker.slot)
     for token in tokens:
         record = book.procs.get(token.procedure)
         if record is not None:

@@ -76,6 +76,12 @@ class Roster:
         self.look_at: float | None = None
         """When to look whether all workers are stuck."""
 
+    def take_over(self, living: Iterable[int]) -> None:
+        """Memory was lost while workers lived on: they are the slots there are, others that were wanted are to come."""
+        wanted = len(self.slots)
+        self.slots = set(living)
+        self.ordered = max(0, wanted - len(self.slots))
+
 
 class WaitingRoom:
     """Procedures that could run if a worker of their own were there, in the order they came."""

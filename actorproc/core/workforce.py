@@ -109,10 +109,7 @@ def _surplus(book: Book) -> int:
 
 
 def _has_spare(book: Book) -> bool:
-    """Whether an idle worker may go.
-
-    A slot that was retired before memory was rebuilt is counted again, so as many as there should be must be there.
-    """
+    """Whether an idle worker may go: as many as there should be are ready without it."""
     return _surplus(book) > 0 and len(_workers(book)) > book.scheduling.workers
 
 

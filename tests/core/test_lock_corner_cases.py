@@ -182,3 +182,23 @@ def test_who_began_nothing_gives_its_locks_back_when_its_tree_fails() -> None:
     assert "other" in stage.core._book.locks.holders()
     stage.undo_all()
     assert stage.state("idle") is ProcedureState.ROLLEDBACK
+
+
+def test_an_undo_that_has_its_locks_goes_before_one_of_its_tree_that_waits_for_them() -> None:
+    stage = Stage(workers=1, rollback_supported=True, on_child_failure="resume")
+    stage.register("S", rollback_supported=True, lock_scope="step")
+    stage.submit(stage.new("p", unit=""))
+    first = stage.new("first", "S", unit="u", locks=(LockKey.read("a"),))
+    second = stage.new("second", unit="", locks=(LockKey.write("a/d"),))
+    stage.answer("p", Suspended(state=b"", unit="", children=(first, second)))
+    stage.answer("first", boom())
+    # Its undo asks for "a" again, which the second child, of a scope of its own, has below it until its child is undone.
+    below = stage.new("below", "S", unit="u", locks=(LockKey.write("a/b"),))
+    stage.answer("second", Suspended(state=b"", unit="", children=(below,)))
+
+    stage.answer("below", boom())
+    assert stage.undo_all() == ["below:u"]
+    stage.answer("second", DONE)
+
+    assert stage.state("second") is ProcedureState.SUCCESS
+    assert stage.state("below") is ProcedureState.ROLLEDBACK

@@ -182,6 +182,21 @@ def test_a_worker_that_is_ready_only_when_the_pool_is_smaller_again_goes_at_once
     assert pool.count(RetireWorker) == 2
 
 
+def test_after_a_failed_commit_the_living_workers_count_and_no_slot_that_went_before() -> None:
+    pool = Pool(2)
+    living = tuple((WorkerReady(WorkerId(slot, 1)), ()) for slot in (0, 3))
+
+    pool.core, _ = Coordinator.restore(
+        Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, workers=living, scheduling=Scheduling(workers=2, max_workers=4)
+    )
+    pool.handle(Resized(3, None, reply=7))
+
+    assert pool.count(AddWorker) == 1
+    pool.handle(WorkerReady(WorkerId(4, 1)))
+    pool.handle(Resized(1, None, reply=8))
+    assert pool.count(RetireWorker) == 2
+
+
 def test_a_retired_worker_gets_no_further_step_and_a_running_one_is_finished_where_it_runs() -> None:
     pool = Pool(2)
     pool.submit_all("T", 4)
