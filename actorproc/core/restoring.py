@@ -58,9 +58,7 @@ def rebuild(
         if holder is not None:
             book.trees[holder.root].holders.add(holder.id)
     if workers:
-        book.roster.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
-    for ready, tokens in workers:
-        _rehire(book, ready, tokens, now)
+        _rehire_all(book, workers, now)
     for tree in book.trees.values():
         _rebuild_tree(book, tree)
     _count(book, snapshot)
@@ -87,6 +85,12 @@ def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[Un
     for unit in units:
         tree.push(unit)
     exclude(book, tree)
+
+
+def _rehire_all(book: Book, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]], now: float) -> None:
+    book.roster.take_over(ready.worker.slot for ready, _ in workers if ready.reserved is None and not ready.leaving)
+    for ready, tokens in workers:
+        _rehire(book, ready, tokens, now)
 
 
 def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: float) -> None:
