@@ -23,6 +23,8 @@ class CallerRules(Judge):
         self.submits: dict[int, tuple[str, ...]] = {}
         self.calls: dict[int, tuple[str, str, bytes]] = {}
         """What was asked for: kind, target, payload."""
+        self.about_known: set[int] = set()
+        """Calls about procedures that were stored when they were made."""
         self.acknowledged: set[str] = set()
         self.answered: set[int] = set()
         self.refused: set[str] = set()
@@ -58,6 +60,8 @@ class CallerRules(Judge):
 
     def on_call(self, reply: int, kind: str, target: str, payload: bytes) -> None:
         self.calls[reply] = (kind, target, payload)
+        if target in self.facts.heads:
+            self.about_known.add(reply)
         self.cleared_before[reply] = self.cleared.get(target, 0)
 
     def on_reply(self, reply: int, value: object, error: object) -> None:
@@ -81,7 +85,8 @@ class CallerRules(Judge):
         # One that an operator bypasses is as good as ended.
         has_ended = target in self.ever or (head is not None and head.bypassing)
         if error is not None:
-            if kind == "abort" and head is not None and target not in self.removed:
+            # What was submitted after it was asked may be durable before the answer is told.
+            if kind == "abort" and reply in self.about_known and head is not None and target not in self.removed:
                 self.say(20, f"abort of {target} was answered with {error!r}, yet it is stored")
         elif kind == "clear":
             if value and self.cleared.get(target, 0) == self.cleared_before[reply]:

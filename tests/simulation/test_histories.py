@@ -38,6 +38,8 @@ _FULL = [
     3108262,
     7305429,
     7308403,
+    41497,
+    778504,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
