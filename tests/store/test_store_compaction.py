@@ -373,20 +373,22 @@ def test_a_backup_is_made_while_another_thread_commits_and_is_one_moment(loose, 
     epoch = store.load().epoch
     done = threading.Event()
     copies = []
+    commits = 0
 
     def copy_often():
-        copies.extend(store.backup(tmp_path / f"copy{n}") for n in range(8))
+        while len(copies) < 8 or commits < 16:
+            copies.append(store.backup(tmp_path / f"copy{len(copies)}"))
         done.set()
 
     copying = threading.Thread(target=copy_often)
     copying.start()
-    n = 0
     while not done.is_set():
-        n += 1
-        store.commit([make.new(f"one{n}", 10_000 + 2 * n), make.new(f"two{n}", 10_001 + 2 * n)], epoch)
+        store.commit(
+            [make.new(f"one{commits}", 10_000 + 2 * commits), make.new(f"two{commits}", 10_001 + 2 * commits)], epoch
+        )
+        commits += 1
     copying.join()
 
-    assert n > 8
     for made in copies:
         with LmdbReader(made.path) as reader:
             ids = [name for name in content_ids(reader) if name.startswith(("one", "two"))]
