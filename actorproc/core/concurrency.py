@@ -237,6 +237,7 @@ class Slots:
         while self._opening and self._opening[0][0] <= now:
             key = self._keys.get(heapq.heappop(self._opening)[1])
             if key is not None:
+                key.announced = 0.0  # should the clock be set back now, it opens at this time once more
                 self._list_first(key)
 
     # ------------------------------------------------------------ inside

@@ -251,6 +251,21 @@ def test_a_clock_that_is_set_back_does_not_close_the_window_for_longer_than_its_
     assert "next" in stage.inbox
 
 
+def test_a_window_that_closes_again_because_the_clock_is_set_back_opens_again() -> None:
+    stage = Limited(workers=1, rate={"mail": (1, 10.0)})
+    for name in ("one", "two"):
+        stage.submit(stage.new(name, limit_keys=("mail",)))
+    stage.pass_time(10.0)  # it is open, and the only worker is busy
+    stage.now -= 5.0
+
+    stage.answer("one", DONE)
+    assert "two" not in stage.inbox
+    assert stage.core.next_deadline() == 10.0
+
+    stage.pass_time(5.0)
+    assert "two" in stage.inbox
+
+
 def test_concurrency_and_rate_hold_together() -> None:
     stage = Limited(concurrency={"api": 1}, rate={"api": (2, 10.0)})
     _mail(stage, 3, "api")

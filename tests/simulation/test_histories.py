@@ -40,6 +40,7 @@ _FULL = [
     7308403,
     41497,
     778504,
+    60009310,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
