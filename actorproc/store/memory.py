@@ -116,10 +116,12 @@ class _MemoryRows:
         return sum(len(key) + len(value) for table in self._tables for key, value in table.items())
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        return self._tables[table].get(key)
+        with self._lock:  # not in the middle of a commit
+            return self._tables[table].get(key)
 
     def count(self, table: Table) -> int:
-        return len(self._tables[table])
+        with self._lock:
+            return len(self._tables[table])
 
     def scan(
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False

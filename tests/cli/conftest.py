@@ -133,7 +133,8 @@ class Place:
                 stdout=log,
                 stderr=log,
             )
-        self.until(lambda: (self.store / "control.sock").exists() and self("--path", path, "status")[0] == 0)
+        # Only a manager that runs can tell its workers; the socket may be left from one that was killed.
+        self.until(lambda: self("--path", path, "workers")[0] == 0)
 
     def end(self, number: int = signal.SIGKILL) -> None:
         if self._service is not None:

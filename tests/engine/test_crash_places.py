@@ -166,7 +166,7 @@ class Bystander(Procedure):
 
     def execute(self, ctx):
         self.done += 1
-        return Status.executing() if self.done < 5 else Status.done((self.done, ctx.attempt))
+        return Status.executing() if self.done < 5 else Status.done(self.done)
 
 
 IN_A_STEP = [InExecute, InLoad, InDump, InLockKeysOfAChild, InGarbage]
@@ -177,8 +177,10 @@ def run_beside_others(manager, procedure):
     handle = manager.submit(procedure)
     handle.wait(30)
     for bystander in (*before, manager.submit(Bystander())):
-        assert bystander.result(30) == (5, 1)
+        # One may have been next in the worker that died: handed out again, and charged with nothing.
+        assert bystander.result(30) == 5
         assert manager.info(bystander.id).crashes == 0
+        assert manager.info(bystander.id).errors == 0
     assert manager.health().status == "running"
     return handle
 
@@ -260,7 +262,7 @@ def test_an_exception_in_any_place_costs_no_worker(open_manager, tmp_path, until
 # ---------------------------------------------------------------------- what the machine does to the host
 @dataclass
 class Forks(Procedure):
-    limits = Limits(wall_time=2.0, grace=0.1)
+    limits = Limits(wall_time=6.0, grace=0.1)
     retry = RetryPolicy(max_attempts=1)
 
     def execute(self, ctx):
@@ -281,13 +283,13 @@ def test_a_step_that_forks_on_and_on_is_ended_with_all_that_it_started(open_mana
     assert isinstance(handle.exception(30).cause, StepTimeout)
 
     until(lambda: not [child for child in brood if child.is_running() and child.status() != psutil.STATUS_ZOMBIE])
-    assert manager.run(Bystander()) == (5, 1)
+    assert manager.run(Bystander()) == 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 def test_without_a_free_descriptor_no_worker_starts_and_running_work_goes_on(open_manager, until):
     manager = open_manager(workers=2, config=Config(spares=0, restart_limit=100))
-    assert manager.run(Bystander()) == (5, 1)
+    assert manager.run(Bystander()) == 5
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     worker = until(lambda: next((each for each in manager.workers() if each.slot == 0), None))
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd.name) for fd in Path("/proc/self/fd").iterdir()) + 1, hard))
@@ -300,7 +302,7 @@ def test_without_a_free_descriptor_no_worker_starts_and_running_work_goes_on(ope
         reason = until(lambda: (slot := manager.health().slots[0]).state == "backing-off" and slot.reason)
         until(lambda: "Too many open files" in (manager.health().slots[0].reason or ""))
 
-        assert manager.submit(Bystander()).result(30) == (5, 1)
+        assert manager.submit(Bystander()).result(30) == 5
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for fd in taken:
