@@ -187,7 +187,8 @@ def _start_ticks(pid: int | None = None) -> str:
         text = Path(f"/proc/{pid or 'self'}/stat").read_text(errors="replace")
     except OSError:
         return "unknown" if not Path("/proc/self").exists() else "gone"
-    return text.rpartition(")")[2].split()[19]
+    fields = text.rpartition(")")[2].split()
+    return "gone" if fields[0] in "ZX" else fields[19]  # a zombie is dead, though nobody has asked how it ended
 
 
 def _in_use(path: Path, holder: str) -> StoreInUse:
