@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
+import pykka
+
 from actorproc.model.ids import StepToken
 
 __all__ = ["text_of"]
 
 _ENGINE = f"{Path(__file__).parents[2]}/"
+_OURS = (_ENGINE, f"{Path(pykka.__file__).parent}/")
+"""Between two frames of the engine there may be some of Pykka."""
 
 
 def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
@@ -32,6 +36,6 @@ def _first_of_user(summary: traceback.StackSummary) -> int:
     place = 0
     while place < len(summary) and not summary[place].filename.startswith(_ENGINE):
         place += 1
-    while place < len(summary) and summary[place].filename.startswith(_ENGINE):
+    while place < len(summary) and summary[place].filename.startswith(_OURS):
         place += 1
     return place if place < len(summary) else 0
