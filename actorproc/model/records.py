@@ -258,6 +258,9 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     """Process of the worker; 0: not known."""
     crash: ErrorInfo | None = None
     """The last death of a worker on the way here: during an earlier attempt of the step that ended with this record."""
+    steps: int = 1
+    """For how many steps it stands: more than one when those before needed no record. That many lower is the number of
+    the record before it."""
 
 
 class UndoRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

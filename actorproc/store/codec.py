@@ -132,6 +132,8 @@ def show_key(table: Table, key: bytes) -> str:
         return _numbers(key)
     if table in (Table.TIMERS, Table.FINISHED):
         return f"{_numbers(key[:8])}/{_text(key[9:])}"
+    if table is Table.STEPS:
+        return f"{_text(key[8:])}/{_numbers(key[:8])}"
     name, _, rest = key.partition(b"\0")
     if table is Table.LOCKS:
         return f"{_text(name)} held by {_text(rest)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,8 @@ from actorproc.model.ids import new_id
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.store import codec
-from actorproc.store.layout import EPOCH, STORE_ID, Row, head_key, index_rows, key_of, time_key
+from actorproc.store.layout import EPOCH, STORE_ID, Row, head_key, index_rows, key_of, owner_of, time_key
+from actorproc.store.step_log import read_log
 from actorproc.store.tables import INDEXES, Rows, Table
 
 __all__ = ["Findings", "cross_check"]
@@ -34,6 +36,8 @@ _BELONGS = {
 }
 """Tables of what a procedure cannot go on without, and the field that says whose it is."""
 _OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
+_NUMBER = 8
+"""Bytes of a number in a key."""
 _HEAD_OF = {Table.TIMERS, Table.FINISHED}
 """Indexes whose values name the root; the procedure itself is in the key."""
 
@@ -195,10 +199,7 @@ def _owners(table: Table, key: bytes, value: bytes) -> Iterator[str]:
     """Whose a damaged row is: by its key and, if its body can be read, by that."""
     if table not in _BELONGS:
         return
-    if table is not Table.LOCKS:
-        yield key.partition(b"\0")[0].decode("utf-8", "backslashreplace")
-    else:
-        yield key.rpartition(b"\0")[2].decode("utf-8", "backslashreplace")
+    yield owner_of(table, key).decode("utf-8", "backslashreplace")
     yield from _names(table, value, (_BELONGS[table], "holder"))
 
 
@@ -211,6 +212,8 @@ def _neighbours(rows: Rows, table: Table, key: bytes) -> list[str]:
 
     All of them stand still, rather than one of them going on without its undo unit or its note.
     """
+    if table is Table.STEPS:
+        return _with_gaps(rows)
     if table not in _BELONGS or table in {Table.LOCKS, Table.EVENTS}:
         return []
     before = next(rows.scan(table, after=key, reverse=True), (b"", b""))[0].partition(b"\0")[0]
@@ -222,6 +225,20 @@ def _neighbours(rows: Rows, table: Table, key: bytes) -> list[str]:
         found.append(id_)
     names = [before, *found] if before else found
     return [name for name in (id_.decode("utf-8", "backslashreplace") for id_ in names) if _exists(rows, name)]
+
+
+def _with_gaps(rows: Rows) -> list[str]:
+    """Procedures in whose step logs a record is missing or damaged."""
+    found = []
+    for key, value in rows.scan(Table.PROCEDURES):
+        head = codec.unchecked(Table.PROCEDURES, value)
+        if isinstance(head, ProcedureRecord) and head_key(head.id) == key:
+            try:
+                for _ in read_log(partial(rows.get, Table.STEPS), head.id, head.records):
+                    pass
+            except StoreDamaged:
+                found.append(head.id)
+    return found
 
 
 def _names(table: Table, value: bytes, fields: tuple[str, ...]) -> Iterator[str]:
@@ -247,15 +264,16 @@ def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
     """Whether this may well be the key under which the unreadable row was stored."""
     if table is Table.PROCEDURES or table not in _BELONGS or table is Table.EVENTS:
         return True
-    id_, _, rest = key.rpartition(b"\0") if table is Table.LOCKS else key.partition(b"\0")
-    value = rows.get(Table.PROCEDURES, rest if table is Table.LOCKS else id_)
+    id_ = owner_of(table, key)
+    rest = key[:_NUMBER] if table is Table.STEPS else key[len(id_) + 1 :]
+    value = rows.get(Table.PROCEDURES, id_)
     if value is None:
         return False
     head: ProcedureRecord = codec.decode(Table.PROCEDURES, head_key(id_.decode()), value)
-    number = int.from_bytes(rest[:8])
+    number = int.from_bytes(rest[:_NUMBER])
     match table:
         case Table.STEPS:
-            return len(rest) == 8 and 1 <= number <= head.records
+            return len(rest) == _NUMBER and 1 <= number <= head.records
         case Table.NOTES:
             return len(rest) > 9 and 1 <= number <= head.step
         case Table.CHILDREN:

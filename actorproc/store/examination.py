@@ -13,7 +13,7 @@ from typing import Any
 
 from actorproc.errors import StoreDamaged
 from actorproc.store import codec
-from actorproc.store.layout import head_key, number_key, prefix
+from actorproc.store.layout import head_key, number_key, owner_of, prefix
 from actorproc.store.lmdb import LmdbReader
 from actorproc.store.tables import Rows, Table
 
@@ -36,7 +36,7 @@ _RECORDS = (
 _INDEXES = (Table.MEMBERS, Table.ORDER, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG)
 _PROC = Path("/proc/self")
 _OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.AUDIT, Table.UNDO})
-"""Tables whose keys begin with the id of a procedure."""
+"""Tables whose keys name the procedure they belong to."""
 
 
 def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
@@ -85,10 +85,10 @@ def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
                 name = key.decode("utf-8", "backslashreplace")
                 found |= {"procedure": name, "hangs": _hanging(rows, name)}
             elif table in _OWNED:
-                name = key.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+                name = owner_of(table, key).decode("utf-8", "backslashreplace")
                 found |= {"procedure": name, "hangs": [f"procedure {name}"] if name else []}
             elif table is Table.LOCKS:
-                name = key.rpartition(b"\0")[2].decode("utf-8", "backslashreplace")
+                name = owner_of(table, key).decode("utf-8", "backslashreplace")
                 found |= {"procedure": name, "hangs": [f"the lock of {name}"]}
             yield found
 
@@ -109,10 +109,13 @@ def _index(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
 def _hanging(rows: Rows, name: str) -> list[str]:
     """What cannot be used without this head."""
     found = []
-    for table, words in ((Table.STEPS, "records of its step log"), (Table.CHILDREN, "links to children")):
-        count = sum(1 for _ in rows.scan(table, prefix(name)))
-        if count:
-            found.append(f"{count} {words}")
+    id_ = head_key(name)
+    steps = sum(1 for key, _ in rows.scan(Table.STEPS) if owner_of(Table.STEPS, key) == id_)
+    if steps:
+        found.append(f"{steps} records of its step log")
+    children = sum(1 for _ in rows.scan(Table.CHILDREN, prefix(name)))
+    if children:
+        found.append(f"{children} links to children")
     members = sum(1 for _, id_ in rows.scan(Table.MEMBERS, prefix(name)) if id_ != head_key(name))
     if members:
         found.append(f"{members} descendants")

@@ -6,7 +6,7 @@ All stores share this page, so a store is only something that keeps sorted rows 
     ----------   ----------------------------------   ---------------------
     meta         name                                 number or text
     procedures   id                                   ProcedureRecord
-    steps        id NUL number                        StepRecord
+    steps        number id                            StepRecord
     children     parent NUL step index                ChildRecord
     members      root NUL seq                         id
     undo         root NUL seq                         UndoRecord
@@ -27,7 +27,8 @@ All stores share this page, so a store is only something that keeps sorted rows 
 
 Numbers are 8 bytes, big-endian, so that byte order is numeric order; times are whole microseconds since
 the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other id shares. Text that is
-long or holds NUL is cut and ends in its hash (`text_key`), which keeps every key within LMDB's 511 bytes.
+long or holds NUL is cut and ends in its hash (`text_key`), which keeps every key within LMDB's 511 bytes. Why the
+number comes first in the step log: `actorproc.store.step_log`.
 
 Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq, the type and the tags
 of a procedure never change, so their index rows are written once.
@@ -39,7 +40,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
@@ -66,7 +67,8 @@ from actorproc.model.writes import (
     PutUndo,
     Write,
 )
-from actorproc.store import codec
+from actorproc.store import codec, step_log
+from actorproc.store.step_log import step_key
 from actorproc.store.tables import Table
 
 __all__ = [
@@ -82,18 +84,20 @@ __all__ = [
     "SWEEP",
     "Row",
     "Sweep",
+    "WholeLog",
     "head_key",
     "index_rows",
     "key_of",
     "number_key",
+    "owner_of",
     "prefix",
     "rows_of",
     "text_key",
     "time_key",
 ]
 
-FORMAT = 1
-"""Version of this layout. A store with a higher one is refused."""
+FORMAT = 2
+"""Version of this layout. A store with another one is refused. 2: the keys of the step log begin with the number."""
 
 FORMAT_KEY = b"format"
 STORE_ID = b"store_id"
@@ -120,8 +124,16 @@ class Sweep(Enum):
 
 SWEEP = Sweep.SWEEP
 
-Row = tuple[Table, bytes, bytes | int | Sweep | None]
-"""(database, key, value). bytes: put; None: delete; `SWEEP`: delete all keys with this prefix;
+
+class WholeLog(NamedTuple):
+    """The value of a row that deletes the step log of a procedure, from the record with the number `last` on down."""
+
+    id: str
+    last: int
+
+
+Row = tuple[Table, bytes, bytes | int | Sweep | WholeLog | None]
+"""(database, key, value). bytes: put; None: delete; `SWEEP`: delete all keys with this prefix; `WholeLog`: delete it;
 an int: raise the number stored under this key to at least this."""
 
 
@@ -143,6 +155,13 @@ def number_key(*numbers: int) -> bytes:
 def time_key(at: float) -> bytes:
     """Epoch seconds as whole microseconds; times outside of what 63 bits hold are moved to their bounds."""
     return _pack(int(at * 1e6) if 0 <= at < _LAST_MICROSECOND / 1e6 else (_LAST_MICROSECOND if at > 0 else 0))
+
+
+def owner_of(table: Table, key: bytes) -> bytes:
+    """Whose a row is of a table whose keys hold the id of a procedure, or the holder of a lock."""
+    if table is _STEPS:
+        return step_log.owner_of(key)
+    return key.rpartition(b"\0")[2] if table is Table.LOCKS else key.partition(b"\0")[0]
 
 
 def text_key(text: str) -> bytes:
@@ -237,13 +256,13 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     rows.extend((table, key, None) for table, key, _ in index_rows(record))
     if record.finished_at is not None and record.root != record.id:
         _move(Table.FINISHED, record.finished_at, None, record, rows)  # older versions listed children too
-    rows.append((Table.STEPS, own, SWEEP))
+    rows.append((Table.STEPS, own, WholeLog(record.id, record.records)))
     rows.append((Table.PROCEDURES, record.id.encode(), None))
 
 
 def _put_step(write: PutStep, rows: list[Row]) -> None:
     record = write.record
-    key = record.procedure.encode() + b"\0" + _pack(record.number)
+    key = step_key(record.procedure, record.number)
     rows.append((_STEPS, key, codec.encode(_STEPS, key, record)))
 
 

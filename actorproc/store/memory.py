@@ -9,6 +9,7 @@ import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +18,10 @@ from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.writes import Write
 from actorproc.store import codec
-from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, WholeLog, rows_of
 from actorproc.store.reading import RecordReader
 from actorproc.store.recovery import read_number
+from actorproc.store.step_log import keys_of_log
 from actorproc.store.tables import Table
 
 __all__ = ["MemoryStore"]
@@ -156,6 +158,9 @@ class _MemoryRows:
                 raised = codec.raised(table, key, self.get(table, key), value)
                 if raised is not None:
                     self.put(table, key, raised)
+            elif isinstance(value, WholeLog):
+                for step in keys_of_log(partial(self.get, table), value.id, value.last):
+                    self._delete(table, step)
             else:
                 for swept, _ in list(self.scan(table, key)):
                     self._delete(table, swept)

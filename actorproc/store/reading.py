@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -42,6 +43,7 @@ from actorproc.store.layout import (
     time_key,
 )
 from actorproc.store.recovery import read_number, read_snapshot
+from actorproc.store.step_log import read_log, step_key
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["RecordReader"]
@@ -108,7 +110,7 @@ class RecordReader(ABC):
 
     def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
         """One record of the step log."""
-        key = prefix(id) + number_key(number)
+        key = step_key(id, number)
         with self._view() as rows:
             value = rows.get(Table.STEPS, key)
         return None if value is None else cast("StepRecord", codec.decode(Table.STEPS, key, value))
@@ -116,7 +118,11 @@ class RecordReader(ABC):
     def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
         """The step log of a procedure in order of number."""
         with self._view() as rows:
-            return _all(rows, Table.STEPS, prefix(id))
+            head = rows.get(Table.PROCEDURES, head_key(id))
+            if head is None:
+                return []
+            last = codec.decode(Table.PROCEDURES, head_key(id), head).records
+            return list(read_log(partial(rows.get, Table.STEPS), id, last))[::-1]
 
     def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
         """Links to children in order of (step, index); of one step when given."""

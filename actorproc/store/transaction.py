@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +13,8 @@ from actorproc.errors import EngineError, StoreFormat
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.environment import Databases, check_names
-from actorproc.store.layout import FORMAT, FORMAT_KEY, Row
+from actorproc.store.layout import FORMAT, FORMAT_KEY, Row, WholeLog
+from actorproc.store.step_log import keys_of_log
 from actorproc.store.tables import Table
 
 __all__ = ["Txn", "apply_rows", "check_format", "check_made", "read_meta"]
@@ -41,7 +43,8 @@ def check_format(env: lmdb.Environment, txn: Txn, path: Path) -> None:
     if found != FORMAT:
         raise StoreFormat(
             f"the store {path} has format {found} and this actorproc knows format {FORMAT}; it was not changed. "
-            "Open it with the actorproc that wrote it, or a later one"
+            "Open it with the actorproc that wrote it"
+            + (", or a later one" if found > FORMAT else "; it can export it")
         )
     check_names(txn, path)
 
@@ -56,7 +59,7 @@ def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:
 
 
 def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
-    """Change rows in the order given: bytes are put, None deletes, a number raises, `SWEEP` clears below a key."""
+    """Change rows in the order given: bytes are put, None deletes, a number raises, the others clear many."""
     for table, key, value in rows:
         db = databases[table]
         if type(value) is bytes:
@@ -67,6 +70,9 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
             raised = codec.raised(table, key, txn.get(key, db=db), value)
             if raised is not None:
                 txn.put(key, raised, db=db)
+        elif isinstance(value, WholeLog):
+            for step in keys_of_log(partial(txn.get, db=db), value.id, value.last):
+                txn.delete(step, db=db)
         else:
             _sweep(txn, db, key)
 

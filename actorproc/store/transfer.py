@@ -93,7 +93,7 @@ def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
     """Raise `StoreDamaged` when a record of the tree is missing that its heads count."""
     known = {head.id: head for head in rows["procedures"]}
     for head in known.values():
-        steps = sum(step.procedure == head.id for step in rows["steps"])
+        steps = sum(step.steps for step in rows["steps"] if step.procedure == head.id)
         links = [link.child for link in rows["children"] if link.parent == head.id]
         missing = [child for child in links if child not in known]
         if steps != head.records or len(links) != head.children or missing or root not in known:

@@ -96,7 +96,7 @@ def test_a_damaged_page_costs_its_own_trees_and_the_others_run_on_in_a_new_store
     data = bytearray((path / "data.mdb").read_bytes())
     newest = {}
     for at in range(2 * 4096, len(data), 4096):
-        if data[at + 10] == 2 and b"count-07\0" in data[at : at + 4096] and b"submitted" in data[at : at + 4096]:
+        if data[at + 10] == 2 and b"\x01count-07" in data[at : at + 4096] and b"submitted" in data[at : at + 4096]:
             newest[at] = True
     for at in newest:
         data[at + 16 : at + 4096] = b"\xff" * 4080
@@ -123,7 +123,7 @@ def test_a_damaged_record_stops_its_procedure_and_no_other(tmp_path):
     data = (path / "data.mdb").read_bytes()
     at = 0
     changed = bytearray(data)
-    while (at := data.find(b"count-03\0", at)) >= 0:
+    while (at := data.find(b"\x01count-03", at)) >= 0:
         # The filler of its state, wherever a version of it lies.
         place = data.find(b"x" * 40, at, at + 400)
         if place >= 0:

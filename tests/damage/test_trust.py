@@ -14,9 +14,9 @@ from actorproc.errors import StoreDamaged
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.store import trust
-from actorproc.store.layout import prefix
 from actorproc.store.lmdb import LmdbReader, LmdbStore
 from actorproc.store.owner import facts_in
+from actorproc.store.step_log import step_key
 from actorproc.store.tables import Table
 
 KILLED = """
@@ -196,8 +196,7 @@ def test_index_rows_that_were_damaged_are_set_right_and_told(store, seq):
 
 
 def test_a_record_under_a_damaged_key_halts_whose_it_was_by_its_contents(store):
-    key = prefix("p9") + (1).to_bytes(8)
-    change(store, key, prefix("q9") + (1).to_bytes(8))
+    change(store, step_key("p9", 1), step_key("q9", 1))
 
     snapshot = reopen(store)
 

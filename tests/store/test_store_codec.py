@@ -32,6 +32,7 @@ from actorproc.model.writes import PutProcedure
 from actorproc.store import codec
 from actorproc.store.layout import NEXT_SEQ, SWEEP
 from actorproc.store.memory import MemoryStore
+from actorproc.store.step_log import step_key
 from actorproc.store.tables import Table
 
 ERROR = ErrorInfo("error", "builtins.ValueError", "no stock", "Traceback …", "order-1", 3)
@@ -112,8 +113,8 @@ def test_a_record_under_another_key_or_in_another_table_is_damage():
 
     with pytest.raises(StoreDamaged, match="procedures order-2"):
         codec.decode(Table.PROCEDURES, b"order-2", value)
-    with pytest.raises(StoreDamaged, match="steps order-1"):
-        codec.decode(Table.STEPS, b"order-1", value)
+    with pytest.raises(StoreDamaged, match="poison order-1"):
+        codec.decode(Table.POISON, b"order-1", value)
 
 
 def test_a_record_with_fields_added_later_is_read_without_them():
@@ -134,7 +135,7 @@ def test_a_record_written_before_a_field_existed_gets_its_default():
     ("table", "key", "shown"),
     [
         (Table.META, b"epoch", "epoch"),
-        (Table.STEPS, b"a\0" + bytes(7) + b"\x03", "a/3"),
+        (Table.STEPS, bytes(7) + b"\x03a", "a/3"),
         (Table.CHILDREN, b"a\0" + bytes(7) + b"\x03" + bytes(8), "a/3/0"),
         (Table.LOCKS, b"cat/db\0a", "cat/db held by a"),
         (Table.NOTES, b"a\0" + bytes(7) + b"\x01\0old", "a/1/old"),
@@ -236,7 +237,7 @@ def test_damage_that_looks_like_a_finished_state_does_not_hide_a_live_head(tree,
 
 
 def test_a_damaged_step_is_named(tree):
-    put(tree, Table.STEPS, b"r\0" + (1).to_bytes(8), b"\x01garbage")
+    put(tree, Table.STEPS, step_key("r", 1), b"\x01garbage")
 
     with pytest.raises(StoreDamaged, match="steps r/1"):
         tree.step("r", 1)

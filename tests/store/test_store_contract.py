@@ -67,6 +67,7 @@ def test_every_record_comes_back_as_it_was_stored(store, make):
 
 
 def test_what_belongs_to_one_id_is_not_seen_under_an_id_that_begins_alike(store, make):
+    store.commit([make.new(name, n) for n, name in enumerate(("a", "a0", "a-"), 1)], 1)
     store.commit(
         [w for name in ("a", "a0", "a-") for w in (make.step(name, 1), make.note(name, 1, "k"), make.event(name, 1))], 1
     )
@@ -78,7 +79,9 @@ def test_what_belongs_to_one_id_is_not_seen_under_an_id_that_begins_alike(store,
 
 def test_records_are_ordered_by_number_past_one_byte(store, make):
     numbers = [300, 2, 256, 1, 255]
-    store.commit([make.step("a", n) for n in numbers], 1)
+    below = dict(zip(sorted(numbers), [0, *sorted(numbers)], strict=False))
+    store.commit([make.new("a", 1, records=300)], 1)
+    store.commit([make.step("a", n, steps=n - below[n]) for n in numbers], 1)
     store.commit([make.child("a", n, i, f"c{n}-{i}") for n in numbers for i in (1, 0)], 1)
     store.commit([make.undo("a", n) for n in numbers], 1)
     store.commit([make.event("a", n) for n in numbers], 1)

@@ -19,7 +19,7 @@ import pytest
 import actorproc.store.lmdb as store_lmdb
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.store import codec, directory
-from actorproc.store.layout import FORMAT_KEY
+from actorproc.store.layout import FORMAT, FORMAT_KEY
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
 
@@ -179,16 +179,17 @@ def test_local_and_overlay_file_systems_are_fine(lmdb_path, monkeypatch, tmp_pat
 # What is no store of ours
 
 
-def test_a_newer_format_is_refused_and_left_as_it_is(filled):
+@pytest.mark.parametrize(("other", "advice"), [(FORMAT + 1, "or a later one"), (FORMAT - 1, "it can export it")])
+def test_another_format_is_refused_and_left_as_it_is(filled, other, advice):
     env = lmdb.open(str(filled), max_dbs=32, lib_version=0)
     with env.begin(write=True) as txn:
-        txn.put(FORMAT_KEY, codec.encode(Table.META, FORMAT_KEY, 2), db=env.open_db(b"meta", txn=txn))
+        txn.put(FORMAT_KEY, codec.encode(Table.META, FORMAT_KEY, other), db=env.open_db(b"meta", txn=txn))
     env.close()
     before = (filled / "data.mdb").read_bytes()
 
-    with pytest.raises(StoreFormat, match="format 2"):
+    with pytest.raises(StoreFormat, match=f"format {other} .*{advice}"):
         LmdbStore(filled).own()
-    with pytest.raises(StoreFormat, match="format 2"):
+    with pytest.raises(StoreFormat, match=f"format {other} "):
         LmdbStore.reader(filled)
 
     assert (filled / "data.mdb").read_bytes() == before
@@ -445,7 +446,8 @@ def test_a_tiny_map_grows_and_the_batch_is_whole(lmdb_path, make):
     store.own()
 
     for n in range(1, 30):
-        store.commit([make.new(f"p{n}", n)] + [make.step(f"p{n}", k, label="x" * 5000) for k in range(20)], 1)
+        steps = [make.step(f"p{n}", k, label="x" * 5000) for k in range(1, 21)]
+        store.commit([make.new(f"p{n}", n, records=20), *steps], 1)
 
     assert len(list(store.scan())) == 29
     assert all(len(store.steps(f"p{n}")) == 20 for n in range(1, 30))
