@@ -24,6 +24,7 @@ from actorproc.core.deciding import HANDLERS, settle
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_table import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
+from actorproc.core.straight_on import go_straight_on
 from actorproc.core.turns import steal_at, why_queued
 from actorproc.model.commands import Decision
 from actorproc.model.events import (
@@ -41,7 +42,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken
-from actorproc.model.outcomes import Suspended
+from actorproc.model.outcomes import Advanced, Suspended
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
@@ -141,6 +142,10 @@ class Coordinator:
         """Decide what `event` leads to at `now`."""
         book = self._book
         book.now = now
+        if type(event) is StepEnded and type(event.outcome) is Advanced and book.goes_straight_on:
+            decision = go_straight_on(book, event, event.outcome)
+            if decision is not None:
+                return decision
         HANDLERS[type(event)](book, event)
         return settle(book)
 

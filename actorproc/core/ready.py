@@ -68,7 +68,8 @@ class ReadyQueue:
         """Per class of work every lane that is not empty, with a lower bound of its virtual deadline."""
         self._count = 0
         self._time = 0.0
-        self._told = 0.0
+        self.told = 0.0
+        """The time that `clock` was told last."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -78,10 +79,10 @@ class ReadyQueue:
 
     def clock(self, now: float) -> float:
         """Time that never goes back: what passed between calls, and nothing when the clock was set back."""
-        if now != self._told:
-            if now > self._told:
-                self._time += now - self._told
-            self._told = now
+        if now != self.told:
+            if now > self.told:
+                self._time += now - self.told
+            self.told = now
         return self._time
 
     def virtual_deadline(self, priority: int, now: float, *, is_new_root: bool) -> float:
@@ -108,7 +109,7 @@ class ReadyQueue:
         live[procedure] = (lane, root)
         turn = lane.ring.get(root)
         if turn is None:
-            lane.ring[root] = [self._time if now == self._told else self.clock(now), procedure, None]
+            lane.ring[root] = [self._time if now == self.told else self.clock(now), procedure, None]
         elif turn[2] is None:
             turn[2] = OrderedDict(((procedure, None),))
         else:

@@ -168,6 +168,37 @@ class Staff:
             worker.threaded += 1
         self.in_hand[procedure] = worker
 
+    def keep(self, worker: Worker, item: InHand, now: float, elapsed: float) -> bool:
+        """`answer`, `choose` and `give` in one, for an answered step after which the same worker gets the next one.
+
+        False, and nothing is done, when the worker has no room for it or has another step that must not go on.
+        """
+        if worker.threaded or worker.leaving or worker.reserved is not None or item.threads > 1:
+            return False
+        queue = worker.queue
+        procedure, type_name = item.token.procedure, item.type_name
+        expected = self._expected.get(type_name, PREFETCH_WINDOW)
+        expected += _SMOOTHING * (elapsed - expected)
+        load = 0.0
+        if len(queue) > 1:
+            load = worker.load - item.weight
+            if len(queue) > PREFETCH_LIMIT or load + expected > PREFETCH_WINDOW:
+                return False
+            names = iter(queue)
+            following = next(names)
+            if following == procedure:
+                following = next(names)
+            if queue[following].forced is not None:
+                return False
+        self._expected[type_name] = expected
+        del queue[procedure]
+        queue[procedure] = item
+        item.weight = expected
+        item.recalled = item.killed = False
+        worker.load = load + expected
+        worker.active_at = now
+        return True
+
     def take(self, procedure: str, now: float) -> InHand:
         """A step left a worker's hands without an answer."""
         worker = self.in_hand.pop(procedure)

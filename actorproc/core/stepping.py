@@ -33,7 +33,7 @@ from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, Ste
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutStep
 
-__all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
+__all__ = ["MAX_STUCK_PAUSE", "commit_step", "on_ended", "on_returned", "on_step_error"]
 
 MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
@@ -126,13 +126,13 @@ def on_returned(book: Book, event: StepReturned) -> None:
 # ---------------------------------------------------------------------- forward
 def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
     if type(outcome) is Advanced and not record.rolling:  # most steps
-        _commit_step(book, record, item, outcome, "executing", None)
+        commit_step(book, record, item, outcome, "executing", None)
         _go_on(book, record, outcome)
         _after_step(book, record, item)
     elif isinstance(outcome, Failed):
         on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
-        _commit_step(book, record, item, outcome, "poisoned", outcome.error)
+        commit_step(book, record, item, outcome, "poisoned", outcome.error)
         for path in outcome.keys:
             poison(book, path, record, outcome.error.message)
         fail(book, record, outcome.error)
@@ -142,7 +142,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
         error = ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.step)
         on_step_error(book, record, error, retryable=False)
     else:
-        _commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
+        commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
         if record.rolling:
             _stop_late(book, record)
             _note_interrupted(book, record, outcome)
@@ -151,7 +151,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
             _after_step(book, record, item)
 
 
-def _commit_step(
+def commit_step(
     book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
 ) -> None:
     """Write the record from which the next step runs, and give the next step fresh counters."""
@@ -169,6 +169,7 @@ def _commit_step(
             StepRecord(
                 procedure=record.id,
                 number=record.records,
+                steps=outcome.steps,
                 kind=_STEP,
                 at=book.now,
                 state=outcome.state,
@@ -264,7 +265,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
         began = Interrupted(ProcedureState.SUCCESS, step=record.step, record=record.state_at or record.records)
-        _commit_step(book, record, item, outcome, "done", None)
+        commit_step(book, record, item, outcome, "done", None)
         record.interrupted = began
         _stop_late(book, record)
         return
@@ -280,6 +281,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
             StepRecord(
                 procedure=record.id,
                 number=record.records,
+                steps=outcome.steps,
                 kind=StepKind.COMMIT,
                 at=book.now,
                 state=outcome.state,

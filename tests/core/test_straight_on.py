@@ -1,0 +1,81 @@
+"""The short way of a plain step decides what the long way decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.core import coordinator
+from actorproc.core.book import Book
+from actorproc.model.commands import RunStep
+from actorproc.model.events import StepEnded, Submitted
+from actorproc.model.outcomes import Advanced
+from actorproc.testing.simulation import simulate
+from tests.core.stage import Stage
+
+
+def test_the_same_histories_on_both_ways_leave_the_same_trace(monkeypatch):
+    taken = 0
+    short = coordinator.go_straight_on
+
+    def counted(*arguments):
+        nonlocal taken
+        decision = short(*arguments)
+        taken += decision is not None
+        return decision
+
+    monkeypatch.setattr(coordinator, "go_straight_on", counted)
+    straight = [simulate(seed).digest for seed in range(1, 301)]
+    monkeypatch.setattr(coordinator, "go_straight_on", lambda *_: None)
+
+    assert [simulate(seed).digest for seed in range(1, 301)] == straight
+    assert taken > 30
+
+
+def _play(stage: Stage, answers: int) -> list[object]:
+    """Every procedure's answers in turn; what was decided, each time."""
+    decisions = []
+    for n in range(answers):
+        runs = list(stage.inbox.values())
+        for run in runs[n % 2 :]:
+            answer = StepEnded(run.token, Advanced(state=bytes([n]), elapsed=0.0001 * n))
+            stage.now += 0.001
+            decision = stage.handle(answer)
+            decisions.append((decision.writes, decision.commands))
+    return decisions
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_many_plain_steps_on_both_ways_are_decided_alike(workers):
+    both = []
+    for goes_straight_on in (True, False):
+        stage = Stage(workers)
+        stage.core._book.goes_straight_on = goes_straight_on
+        for number in range(12):
+            _submit(stage, f"p{number}")
+        both.append(_play(stage, 20))
+
+    assert both[0] == both[1]
+    assert len(both[0]) > 100
+
+
+def _submit(stage: Stage, name: str) -> None:
+    stage.handle(Submitted((stage.new(name),), reply=1))
+
+
+def test_a_plain_step_goes_straight_on_and_one_behind_others_waits_its_turn():
+    stage = Stage(1)
+    _submit(stage, "a")
+    run = stage.inbox["a"]
+
+    decision = coordinator.go_straight_on(_at(stage), StepEnded(run.token, Advanced(state=b"1")), Advanced(state=b"1"))
+
+    assert decision is not None
+    assert [(type(command), command.token.step) for command in decision.commands] == [(RunStep, 2)]
+    stage.core._book.asking["b"] = None
+    again = StepEnded(decision.commands[0].token, Advanced(state=b"2"))
+    assert coordinator.go_straight_on(_at(stage), again, again.outcome) is None
+
+
+def _at(stage: Stage) -> Book:
+    stage.core._book.now = stage.now
+    return stage.core._book
