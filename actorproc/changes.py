@@ -144,7 +144,8 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     """None: it never booted, or the slot is meant."""
     cause: str | None
-    """The kind of the `CrashReport`: exit, signal, out-of-memory, memory-limit, timeout, cpu-limit, boot, protocol."""
+    """The kind of the `CrashReport`: exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit,
+    boot, protocol."""
     signal: str | None = None
     """"SIGKILL", if it was one."""
     code: int | None = None

@@ -161,10 +161,10 @@ class RemoteError(StepFailure):
 class WorkerEnded(StepFailure):
     """The step's worker process did not survive it; this is what is known of its end.
 
-    ``kind`` is exit, signal, out-of-memory, memory-limit, timeout, cpu-limit or protocol; ``code`` and ``signal``
-    the exit code, or the signal's name; ``stderr`` its last lines; ``stack`` the Python stacks of that moment;
-    ``peak_rss`` bytes resident at most; ``cpu_time`` CPU seconds of the worker's life; ``duration`` seconds the step
-    ran. "" and None: not known.
+    ``kind`` is exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit or protocol; ``code`` and
+    ``signal`` the exit code, or the signal's name; ``stderr`` its last lines; ``stack`` the Python stacks of that
+    moment; ``peak_rss`` bytes resident at most; ``cpu_time`` CPU seconds of the worker's life; ``duration`` seconds
+    the step ran. "" and None: not known.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class WorkerEnded(StepFailure):
 
 
 class WorkerCrashed(WorkerEnded):
-    """The step killed its worker process as often as `Limits.crashes` allows, or exceeded `Limits.memory_hard`."""
+    """The step killed its worker, or was killed for memory or processes, as often as `Limits.crashes` allows."""
 
 
 class StepTimeout(WorkerEnded):

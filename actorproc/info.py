@@ -212,6 +212,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     limits: str = "none"
     """How `Limits.memory_hard` is enforced: "cgroup" by the kernel, "rlimit" by sampling; "none" when stopped."""
 
+    process_limits: str = "none"
+    """What stops a fork bomb in a step with `Limits.processes` until the host sees it, which looks ten times a second:
+    "cgroup" and "rlimit" are of the kernel; "sampling": nothing does; "none" when stopped."""
+
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
         return plain_dict(self)

@@ -69,6 +69,11 @@ class Workers(Protocol):
         """How hard memory limits are enforced."""
         ...
 
+    @property
+    def process_limits(self) -> str:
+        """What stops a fork bomb."""
+        ...
+
     def facts(self) -> dict[WorkerId, WorkerInfo]:
         """Live workers."""
         ...
@@ -335,6 +340,7 @@ class Queries(StoredQueries):
             stale_results=manager.stale_results if manager is not None else 0,
             paused=manager.paused if manager is not None else None,
             limits=self._engine.pool.limits,
+            process_limits=self._engine.pool.process_limits,
         )
 
     def metrics(self, now: float) -> Metrics:

@@ -1,7 +1,7 @@
 """Watching what limited steps use while they run.
 
-CPU time and resident memory of a worker and of what it started are sampled by the host: a worker whose GIL is held
-by C code can watch nothing, and rlimits of CPU time count from the start of the process, not of the step.
+CPU time and memory of a worker and of what it started, and how many that are, are sampled by the host: a worker whose
+GIL is held by C code can watch nothing, and rlimits of CPU time count from the start of the process, not of the step.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Excess(msgspec.Struct, frozen=True):
     line: Line
     command: RunStep
     kind: str
-    """cpu-limit or memory-limit."""
+    """cpu-limit, memory-limit or process-limit."""
     why: str
 
 
 class Sampler:
-    """Samples running steps with ``cpu_time`` or ``memory_hard``. Used by the manager's thread only."""
+    """Samples running steps with ``cpu_time``, ``memory_hard`` or ``processes``. Used by the manager's thread only."""
 
     def __init__(self, pool: WorkerPool, ledger: Ledger) -> None:
         self._pool = pool
@@ -62,11 +62,22 @@ class Sampler:
                 continue
             cpu, rss = used
             started_with = self._cpu_before[command.token] = before.get(command.token, cpu)
-            excess = _judge(line, command, cpu - started_with, rss)
+            excess = _judge(line, command, cpu - started_with, rss) or self._count(line, command)
             if excess is not None:
                 found.append(excess)
         self._next = now + _INTERVAL
         return found
+
+    def _count(self, line: Line, command: RunStep) -> Excess | None:
+        """What the step has started, if that is limited and too much."""
+        most = command.limits.processes if command.limits is not None else None
+        if most is None:
+            return None
+        count = self._pool.processes(line.ready.worker)
+        if count is None or count <= most:
+            return None
+        why = f"killed in step {command.token.step} because it had started {count} processes that lived, "
+        return Excess(line, command, "process-limit", f"{why}more than its limit of {most}")
 
     def _guard(self, wanted: dict[WorkerId, int | None]) -> None:
         """Set the system's own limits for the steps that run now, and lift those of steps that do not any more."""

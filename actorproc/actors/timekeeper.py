@@ -20,8 +20,8 @@ _OVERSLEPT = 1.0
 """Seconds an alarm may be late on a busy machine."""
 _SECOND_CHANCE = 2.0
 """Seconds a step past its wall time gets after its host stood still."""
-_QUICKLY = 0.05
-"""Seconds between the stack dump and the kill of a worker that uses too much memory: it may grow fast."""
+_GRACE_OF = {"memory-limit": 0.05, "process-limit": 0.0}
+"""Seconds between the stack dump and the kill of a worker that uses too much: it may grow fast."""
 
 
 class Timekeeper:
@@ -87,7 +87,7 @@ class Timekeeper:
         sample_at = self._sampler.due(now)
         if sample_at is not None and sample_at <= now:
             for excess in self._sampler.look(now):
-                grace = excess.command.grace if excess.kind == "cpu-limit" else _QUICKLY
+                grace = _GRACE_OF.get(excess.kind, excess.command.grace)
                 self._end_step(excess.line, excess.command, excess.kind, excess.why, grace)
         due = self._ring.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():

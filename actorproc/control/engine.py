@@ -82,6 +82,12 @@ class RemotePool:
         hello = self._channel.hello
         return hello.limits if hello is not None else "none"
 
+    @property
+    def process_limits(self) -> str:
+        """What stops a fork bomb there; "none" before the first connection."""
+        hello = self._channel.hello
+        return hello.process_limits if hello is not None else "none"
+
     def stack(self, token: StepToken) -> str:
         """The Python stack of a running step."""
         return str(_ask(self._channel, "stack", token))

@@ -68,7 +68,15 @@ class ControlServer:
     def __init__(self, engine: EngineTree, directory: str, config: Config) -> None:
         self.engine = engine
         self.config = config
-        self.hello = Hello(PROTOCOL, os.getpid(), engine.epoch, config.max_frame, config.max_state, engine.pool.limits)
+        self.hello = Hello(
+            PROTOCOL,
+            os.getpid(),
+            engine.epoch,
+            config.max_frame,
+            config.max_state,
+            engine.pool.limits,
+            engine.pool.process_limits,
+        )
         self.questions = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-call")
         self.errands = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-slow")
         self._directory = Path(directory)

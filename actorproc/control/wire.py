@@ -77,6 +77,8 @@ class Hello(msgspec.Struct, frozen=True):
     max_state: int
     limits: str
     """How memory limits are enforced there."""
+    process_limits: str = "none"
+    """What stops a fork bomb there."""
 
 
 # ---------------------------------------------------------------- frames

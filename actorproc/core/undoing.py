@@ -41,6 +41,7 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
                     incarnation=item.token.worker.incarnation,
                     elapsed=outcome.elapsed,
                     pid=book.staff.pid_of(item.token.worker),
+                    crash=_death_on_the_way(record),
                 )
             )
         )
@@ -56,6 +57,12 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
     else:
         error = outcome.error if isinstance(outcome, Failed) else _not_an_undo(record, outcome)
         on_rollback_error(book, record, error, retryable=isinstance(outcome, Failed) and outcome.retryable)
+
+
+def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
+    """The last death of a worker in the undo step that ends now, for its record: the head forgets it."""
+    error = record.undo_error
+    return error if error is not None and error.crash is not None else None
 
 
 def _note_reverted(book: Book, top: str | None) -> None:

@@ -97,11 +97,12 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     nice: int | None = None
     cpus: tuple[int, ...] | None = None
     grace: float = 1.0
+    processes: int | None = None
 
     @property
     def is_watched(self) -> bool:
         """The host samples what the worker uses while the step runs."""
-        return self.cpu_time is not None or self.memory_hard is not None
+        return self.cpu_time is not None or self.memory_hard is not None or self.processes is not None
 
     @property
     def concerns_worker(self) -> bool:
@@ -111,6 +112,7 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
             or self.memory_hard is not None
             or self.nice is not None
             or self.cpus is not None
+            or self.processes is not None
             or self.threads > 1
         )
 
@@ -200,6 +202,7 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The class of work whose share of the workers its steps use."""
     best_effort: bool = False
     """An undo that gave up is recorded and skipped, instead of failing the whole rollback."""
+    processes: int | None = None
 
     @property
     def limits(self) -> StepLimits:
@@ -215,4 +218,5 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             nice=self.nice,
             cpus=self.cpus,
             grace=self.grace,
+            processes=self.processes,
         )

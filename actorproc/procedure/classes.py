@@ -45,6 +45,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         threads=limits.threads,
         nice=limits.nice,
         cpus=limits.cpus,
+        processes=limits.processes,
     )
 
 

@@ -18,7 +18,7 @@ RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[Base
 
 _NEVER: tuple[type[BaseException], ...] = (InvalidStatus, StateNotEncodable, StateTooLarge, WaitTimeout)
 # Raised by user code to end the interpreter; in a step they are a failure like any other.
-_OF_THE_PROCESS = ("cpu_time", "memory", "memory_hard", "dedicated", "nice", "cpus")
+_OF_THE_PROCESS = ("cpu_time", "memory", "memory_hard", "dedicated", "nice", "cpus", "processes")
 _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -79,6 +79,8 @@ class Limits(msgspec.Struct, frozen=True):
     to stop with SIGTERM and killed after ``grace``: `StepTimeout`. ``memory`` is what a step may allocate on top of
     what its worker holds already; beyond it allocation raises `MemoryError` in the step (Linux). ``memory_hard`` is
     what the worker and the processes below it may have resident in all; beyond it they are killed, as a crash.
+    ``processes`` is how many processes a step may have started that live at the same time; beyond it they are killed
+    in the same way, and the kernel stops a fork bomb before it is seen, where it can (`Health.process_limits`).
     ``crashes`` of one step make it fail with `WorkerCrashed`. ``dedicated`` gives the procedure a worker of its own
     for its whole life. Up to ``threads`` steps of such procedures run at once in one worker: for steps that wait for
     networks and disks. ``nice`` and ``cpus`` hold while the step runs.
@@ -96,6 +98,7 @@ class Limits(msgspec.Struct, frozen=True):
     nice: int | None = None
     cpus: tuple[int, ...] | None = None
     grace: float = 1.0
+    processes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("wall_time", "cpu_time"):
@@ -107,6 +110,8 @@ class Limits(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 _refuse("Limits", name, value, "a number of bytes, at least 1, or None")
+        if self.processes is not None and (type(self.processes) is not int or self.processes < 1):
+            _refuse("Limits", "processes", self.processes, "a whole number, at least 1, or None")
         for name in ("crashes", "threads"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:

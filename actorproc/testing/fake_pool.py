@@ -112,6 +112,14 @@ class FakePool:
         """Threads have no limits of their own."""
         return "none"
 
+    @property
+    def process_limits(self) -> str:
+        """Nobody counts what threads start."""
+        return "none"
+
+    def processes(self, worker: WorkerId) -> int | None:
+        """What threads start is the program's."""
+
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
         """Threads share the program's memory."""
 

@@ -120,6 +120,15 @@ class WorkerPool(Protocol):
         """How hard memory limits are enforced: "cgroup", "rlimit" or "none"."""
         ...
 
+    @property
+    def process_limits(self) -> str:
+        """What stops a fork bomb before it is seen: "cgroup", "rlimit", "sampling" (nothing does) or "none"."""
+        ...
+
+    def processes(self, worker: WorkerId) -> int | None:
+        """How many processes a worker has started that live, now; None when that cannot be told."""
+        ...
+
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
         """Let a worker and what it starts have so many bytes, if the system can; None: no limit."""
         ...

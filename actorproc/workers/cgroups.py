@@ -1,32 +1,89 @@
-"""Hard memory limits by the kernel's control groups (cgroup v2), where this program may make groups beside its own.
+"""Hard limits by the kernel's control groups, where this program may make groups of its own.
 
-A group that has processes of its own can have no controllers for groups below it, so the workers' groups are made
-beside the group this program is in: under a systemd unit with ``Delegate=yes`` and ``DelegateSubgroup=`` that is
-allowed. Everywhere else the host watches memory by sampling, and the worker limits what it allocates by rlimit.
+Version 2: a group that has processes of its own can have no controllers for groups below it, so the workers' groups
+are made beside the group this program is in: under a systemd unit with ``Delegate=yes`` and ``DelegateSubgroup=`` that
+is allowed. Where the controller of process numbers is still in a hierarchy of version 1, groups are made below the
+program's own there. Everywhere else the host watches by sampling, and the worker limits itself by rlimits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from pathlib import Path
 
-__all__ = ["CgroupRoom", "find_room"]
+__all__ = ["CgroupRoom", "Rooms", "find_room", "find_rooms"]
 
 _MOUNT = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
 
 
-def find_room(mount: Path = _MOUNT, own: Path = Path("/proc/self/cgroup")) -> CgroupRoom | None:
-    """Where groups for workers can be made; None when the system does not have it, or does not allow it."""
+class Rooms:
+    """The groups of one pool, by what they limit; None: the system has no such group, or does not allow it."""
+
+    def __init__(self, memory: CgroupRoom | None = None, pids: CgroupRoom | None = None) -> None:
+        self.memory = memory
+        self.pids = pids
+
+    def was_killed(self, pid: int) -> bool:
+        """Whether the kernel killed in this process's group for its memory limit."""
+        return self.memory is not None and self.memory.was_killed(pid)
+
+    def forget(self, pid: int) -> None:
+        """The process is gone."""
+        for room in self._each():
+            room.forget(pid)
+
+    def close(self) -> None:
+        """Remove all groups."""
+        for room in self._each():
+            room.close()
+
+    def _each(self) -> set[CgroupRoom]:
+        return {room for room in (self.memory, self.pids) if room is not None}
+
+
+def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Rooms:
+    """Where this program can make groups that limit memory and the number of processes."""
+    rooms = Rooms(memory=find_room(mount, own))
+    if rooms.memory is not None and "pids" in rooms.memory.controllers:
+        rooms.pids = rooms.memory
+    else:
+        rooms.pids = _room_of_old(mount / "pids", own)
+    return rooms
+
+
+def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
+    """Where groups for workers can be made in version 2; None when the system does not have it, or not allow it."""
     try:
         path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
         parent = (mount / path.lstrip("/")).parent
-        if path.strip("/") == "" or "memory" not in (parent / "cgroup.subtree_control").read_text().split():
+        offered = (parent / "cgroup.subtree_control").read_text().split()
+        if path.strip("/") == "" or "memory" not in offered:
             return None
-        room = CgroupRoom(parent / f"actorproc-{os.getpid()}")
+        controllers = tuple(name for name in ("memory", "pids") if name in offered)
+        room = CgroupRoom(parent / f"actorproc-{os.getpid()}", controllers)
         room.close()
         room.folder.mkdir()
-        (room.folder / "cgroup.subtree_control").write_text("+memory")
+        (room.folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+    except (OSError, StopIteration):
+        return None
+    return room
+
+
+def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
+    """The same for process numbers in version 1, where groups with processes may have groups below them."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+        path = next(path for _, names, path in lines if "pids" in names.split(","))
+        room = CgroupRoom(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
+        room.close()
+        room.folder.mkdir()
+        probe = room.folder / "probe"
+        probe.mkdir()
+        (probe / "pids.max").write_text("1")
+        probe.rmdir()
     except (OSError, StopIteration):
         return None
     return room
@@ -35,19 +92,19 @@ def find_room(mount: Path = _MOUNT, own: Path = Path("/proc/self/cgroup")) -> Cg
 class CgroupRoom:
     """A group that holds one group for each worker under a hard limit."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, controllers: tuple[str, ...]) -> None:
         self.folder = folder
+        self.controllers = controllers
 
     def limit(self, pid: int, size: int | None) -> None:
         """Let this process, and what it starts, have so many bytes in all; None: as much as there is."""
         group = self.folder / str(pid)
         with contextlib.suppress(OSError):  # a worker that died meanwhile
-            if not group.exists():
-                if size is None:
-                    return
-                group.mkdir()
-                # One process of a group that is out of memory is killed, not all: the report names that one.
-                (group / "cgroup.procs").write_text(str(pid))
+            if not group.exists() and size is None:
+                return
+            group.mkdir(exist_ok=True)
+            # One process of a group that is out of memory is killed, not all: the report names that one.
+            (group / "cgroup.procs").write_text(str(pid))
             (group / "memory.max").write_text("max" if size is None else str(size))
 
     def was_killed(self, pid: int) -> bool:
@@ -58,10 +115,19 @@ class CgroupRoom:
             return False
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in events)
 
+    def processes(self, pid: int) -> int | None:
+        """How many processes are in this one's group, beside it; None: it has no group."""
+        try:
+            return len((self.folder / str(pid) / "cgroup.procs").read_text().split()) - 1
+        except OSError:
+            return None
+
     def forget(self, pid: int) -> None:
-        """The process is gone."""
+        """The process is gone: so is, in a moment, whatever it left in its group."""
+        group = self.folder / str(pid)
         with contextlib.suppress(OSError):
-            (self.folder / str(pid)).rmdir()
+            _kill_all(group)
+            group.rmdir()
 
     def close(self) -> None:
         """Remove all groups, those an earlier program of this pid left behind too."""
@@ -70,3 +136,21 @@ class CgroupRoom:
                 if group.is_dir():
                     group.rmdir()
             self.folder.rmdir()
+
+
+def _kill_all(group: Path) -> None:
+    killer = group / "cgroup.kill"
+    if killer.exists():
+        killer.write_text("1")
+        return
+    members = group / "cgroup.procs"
+    (group / "pids.max").write_text("0")  # who is not killed yet can start no other
+    for pid in members.read_text().split():
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(int(pid))
+            try:
+                # Asked again with the handle in hand: the number may have become somebody else's before.
+                if pid in members.read_text().split():
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)

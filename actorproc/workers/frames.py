@@ -85,6 +85,8 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     """Steps, seconds and bytes of growth after which the worker asks to be replaced; None: never."""
     recycle_age: float | None = None
     recycle_memory: int | None = None
+    process_room: str = ""
+    """Folder of the control groups that limit the number of processes; "": there is none."""
 
 
 class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):

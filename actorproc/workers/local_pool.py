@@ -17,14 +17,15 @@ from functools import partial
 from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerInfo
-from actorproc.workers.cgroups import CgroupRoom, find_room
+from actorproc.workers.census import started_by
+from actorproc.workers.cgroups import Rooms, find_rooms
 from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
 from actorproc.workers.process import boot_bytes, host_path
 from actorproc.workers.reports import oom_kills
-from actorproc.workers.usage import cpu_and_rss, family_usage
+from actorproc.workers.usage import cpu_and_rss, family_usage, is_above_rlimits
 
 __all__ = ["LocalPool"]
 
@@ -72,7 +73,7 @@ class LocalPool:
         self._sys_path = None if sys_path is None else tuple(sys_path)
         self._executable = executable if executable is not None else sys.executable
         self._use_pidfd = use_pidfd
-        self._room: CgroupRoom | None = None
+        self._rooms = Rooms()
         self._links: dict[WorkerId, Link] = {}
         self._lock = threading.Lock()
         self._thread: PoolThread | None = None
@@ -89,8 +90,15 @@ class LocalPool:
                 msg = "a LocalPool is opened once; make a new one"
                 raise UsageError(msg)
             path = self._sys_path if self._sys_path is not None else host_path()
+            self._rooms = find_rooms()
             prepare = Prepare(
-                self._preload, self._environment, self._max_frame, self._warm_limit, self._log_level, *self._recycling
+                self._preload,
+                self._environment,
+                self._max_frame,
+                self._warm_limit,
+                self._log_level,
+                *self._recycling,
+                process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
             )
             recipe = Recipe(
                 executable=self._executable,
@@ -101,8 +109,7 @@ class LocalPool:
                 use_pidfd=self._use_pidfd,
             )
             self._pid = os.getpid()
-            self._room = find_room()
-            self._thread = PoolThread(recipe, self._links, sink, self._book, self._room)
+            self._thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
             self._thread.start()
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
@@ -191,13 +198,29 @@ class LocalPool:
     @property
     def limits(self) -> str:
         """How hard memory limits are enforced: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
-        return "rlimit" if self._room is None else "cgroup"
+        return "rlimit" if self._rooms.memory is None else "cgroup"
+
+    @property
+    def process_limits(self) -> str:
+        """What stops a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does."""
+        if self._rooms.pids is not None:
+            return "cgroup"
+        return "sampling" if is_above_rlimits() else "rlimit"
+
+    def processes(self, worker: WorkerId) -> int | None:
+        """How many processes a worker has started that live; None when that cannot be told."""
+        link = self._links.get(worker)
+        process = link.process if link is not None and not link.dead else None
+        if process is None:
+            return None
+        inside = self._rooms.pids.processes(process.pid) if self._rooms.pids is not None else None
+        return max(filter(None, (inside, started_by(process.pid))), default=None)
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
         """Let a worker and what it starts have so many bytes, where there is a cgroup for it; None: no limit."""
         link = self._links.get(worker)
-        if self._room is not None and link is not None and link.process is not None and not link.dead:
-            self._room.limit(link.process.pid, size)
+        if self._rooms.memory is not None and link is not None and link.process is not None and not link.dead:
+            self._rooms.memory.limit(link.process.pid, size)
 
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
         """The Python stack of a running step; "" when it does not run any more.

@@ -29,7 +29,7 @@ from actorproc.errors import WorkerBootFailed
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages
-from actorproc.workers.cgroups import CgroupRoom
+from actorproc.workers.cgroups import Rooms
 from actorproc.workers.frames import (
     BootFailed,
     Definition,
@@ -91,9 +91,9 @@ class PoolThread:
         links: dict[WorkerId, Link],
         sink: Callable[[PoolEvent], None],
         book: LogBook,
-        room: CgroupRoom | None,
+        rooms: Rooms,
     ) -> None:
-        self._room = room
+        self._rooms = rooms
         self._recipe = recipe
         self._book = book
         self.stacks = StackDesk()
@@ -154,8 +154,7 @@ class PoolThread:
                 link.process.close()
         self._links.clear()
         self._book.close()
-        if self._room is not None:
-            self._room.close()
+        self._rooms.close()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -426,11 +425,10 @@ class PoolThread:
         for fd in process.watched():
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
-        group_killed = self._room is not None and self._room.was_killed(process.pid)
+        group_killed = self._rooms.was_killed(process.pid)
         self._spares.blame(process)
         report = link.bury(group_killed=group_killed)
-        if self._room is not None:
-            self._room.forget(process.pid)
+        self._rooms.forget(process.pid)
         if link.should_start_again():
             link.forget_process()
             self._start(link)

@@ -7,8 +7,10 @@ from actorproc.model.events import Tick, WorkerReady
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff
+from actorproc.model.records import StepRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutStep
 from actorproc.testing.image import Image
 from tests.core.stage import Stage, boom
 
@@ -23,6 +25,10 @@ def _undo_failed_once() -> Stage:
     stage.answer("p", boom("the reason"))
     stage.answer("p", boom("the disk is gone", retryable=True))
     return stage
+
+
+def step_records(stage: Stage) -> list[StepRecord]:
+    return [write.record for write in stage.writes if isinstance(write, PutStep)]
 
 
 def _restarted(stage: Stage, *, unattended: bool = False) -> Stage:
@@ -68,6 +74,33 @@ def test_a_worker_that_dies_of_an_undo_is_told_too() -> None:
 
     assert "worker crashed" in stage.core.view("p").undo_error.message
     assert stage.core.view("p").error.message == "the reason"
+
+
+def test_the_record_of_an_undo_keeps_the_death_it_survived() -> None:
+    stage = Stage(**TRAITS, workers=2)
+    stage.submit(stage.new("p", unit="a"))
+    stage.answer("p", boom("the reason"))
+    stage.kill(stage.inbox["p"].token.worker.slot)
+
+    stage.answer("p", Finished(state=b"undone"))
+
+    (undone,) = [record for record in step_records(stage) if record.outcome == "undone"]
+    assert undone.attempts == 2
+    assert undone.crash is not None
+    assert "its worker crashed" in undone.crash.message
+    assert undone.crash.crash is not None
+
+
+def test_an_error_that_an_undo_survived_is_no_death() -> None:
+    stage = _undo_failed_once()
+    stage.now += 60.0
+    stage.handle(Tick())
+
+    stage.answer("p", Finished(state=b"b undone"))
+
+    (undone,) = [record for record in step_records(stage) if record.outcome == "undone"]
+    assert undone.attempts == 2
+    assert undone.crash is None
 
 
 def test_an_undo_that_gives_up_leaves_one_error() -> None:

@@ -225,6 +225,10 @@ def test_a_death_in_a_rollback_costs_it_one_attempt(open_manager, tmp_path):
         assert words in died.reason
         (undone,) = (row for row in manager.steps(handle.id) if row.outcome == "undone")
         assert undone.attempts == 2
+        assert undone.crash is not None
+        assert words in undone.crash.message
+        assert undone.crash.crash.signal == signal_name
+        assert LAST_WORDS in undone.crash.crash.stderr
         assert "to be undone" in str(handle.exception(0))
 
 

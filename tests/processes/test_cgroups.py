@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from actorproc.workers.cgroups import find_room
+from actorproc.workers.cgroups import find_room, find_rooms
 from actorproc.workers.reports import Remains, crash_report
 
 
@@ -57,3 +57,39 @@ def test_without_the_memory_controller_there_is_no_room(tmp_path: Path) -> None:
     assert find_room(tmp_path, tmp_path / "nothing") is None
     own.write_text("0::/\n")
     assert find_room(tmp_path, own) is None
+
+
+def test_numbers_of_processes_are_limited_in_the_same_groups_where_the_controller_is_there(tmp_path: Path) -> None:
+    unit, own = a_delegated_tree(tmp_path)
+
+    rooms = find_rooms(tmp_path, own)
+
+    assert rooms.pids is rooms.memory
+    assert rooms.pids is not None
+    assert rooms.pids.folder == unit / f"actorproc-{os.getpid()}"
+    assert (rooms.pids.folder / "cgroup.subtree_control").read_text() == "+memory +pids"
+
+
+def test_a_controller_of_the_older_kind_limits_them_below_the_programs_own_group(tmp_path: Path) -> None:
+    (tmp_path / "pids" / "user").mkdir(parents=True)
+    own = tmp_path / "self"
+    own.write_text("8:pids:/user\n4:memory:/elsewhere\n0::/\n")
+
+    assert find_rooms(tmp_path, own).memory is None
+    assert find_rooms(tmp_path / "nothing", own).pids is None
+
+
+def test_who_is_left_in_a_dead_workers_group_is_killed(tmp_path: Path) -> None:
+    _, own = a_delegated_tree(tmp_path)
+    rooms = find_rooms(tmp_path, own)
+    assert rooms.pids is not None
+    group = rooms.pids.folder / "123"
+    group.mkdir()
+    (group / "cgroup.procs").write_text("123\n124\n125\n")
+    (group / "cgroup.kill").write_text("")
+
+    assert rooms.pids.processes(123) == 2
+    assert rooms.pids.processes(999) is None
+    rooms.forget(123)
+
+    assert (group / "cgroup.kill").read_text() == "1"

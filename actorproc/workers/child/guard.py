@@ -88,7 +88,8 @@ class Guard:
         self.terminating = False
         """SIGTERM came."""
         self._may_raise = False
-        self._is_copy = False
+        self.is_copy = False
+        """This is a forked copy of the worker."""
         self._main = threading.get_ident()
         self._handler: Callable[[int, FrameType | None], Any] = self._on_sigterm
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -145,14 +146,14 @@ class Guard:
     def give_up_in_fork(self) -> None:
         """In a forked copy of the worker: SIGTERM ends it, as it ends any process."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._is_copy = True
+        self.is_copy = True
 
     def leave_if_forked(self, error: str | None) -> None:
         """End a forked copy whose step is over: nobody sends it another, and its parent may wait for its end.
 
         ``error`` is the traceback of what it raised; then its exit code is 1, as with any Python program.
         """
-        if not self._is_copy:
+        if not self.is_copy:
             return
         with contextlib.suppress(Exception):  # streams a step has closed or replaced
             if error:

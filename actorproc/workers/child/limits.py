@@ -20,6 +20,7 @@ from pathlib import Path
 
 from actorproc.errors import UsageError
 from actorproc.model.policies import StepLimits
+from actorproc.workers.child.ceiling import Ceiling
 
 __all__ = ["Limiter"]
 
@@ -32,6 +33,7 @@ class Limiter:
     def __init__(self) -> None:
         self.worn = ""
         """Why this worker must not run another step; "": it may."""
+        self.ceiling = Ceiling()
         self._lock = threading.Lock()
         self._before: tuple[int, int] | None = None
         self._in_force: tuple[int, int] | None = None
@@ -47,6 +49,8 @@ class Limiter:
                 self._set_nice(limits.nice, undo, keep=limits.dedicated)
             if limits.cpus is not None:
                 _set_cpus(limits.cpus, undo, keep=limits.dedicated)
+            if limits.processes is not None:
+                undo.enter_context(self.ceiling.put(limits.processes))
             if limits.memory is not None:
                 self._limit_memory(limits.memory)
                 undo.callback(self._free_memory)

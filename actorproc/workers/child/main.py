@@ -66,6 +66,8 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
     desk = Desk(channel, guard, limiter)
 
     def in_forked_copy() -> None:
+        if guard.is_copy:
+            return  # a copy of a copy
         guard.give_up_in_fork()
         channel.leave_to_parent()
         with contextlib.suppress(OSError):  # a step may have closed it
@@ -152,6 +154,7 @@ class _Worker:
         assert isinstance(prepare, Prepare), prepare
         channel.max_frame = prepare.max_frame
         self._warm_limit = prepare.warm_limit
+        channel.limiter.ceiling.room = prepare.process_room
         self._desk.log_level = prepare.log_level
         logs.install(channel, prepare.log_level, self._desk.current_here)
         wear = Wear(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
