@@ -57,7 +57,7 @@ class Bomb(Procedure):
                 if os.fork() == 0 and self.flees:
                     os.setsid()
             except OSError:
-                time.sleep(0.2)  # as one that wants to be let alone: hundreds that try on and on would hold up the machine
+                time.sleep(0.2)  # hundreds that try on and on would hold up the machine the tests are on
 
 
 @dataclass

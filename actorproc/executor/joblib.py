@@ -1,0 +1,95 @@
+"""A backend of joblib: what `joblib.Parallel` runs, scikit-learn's fits among it, becomes calls of an executor.
+
+So a worker that dies costs joblib nothing but time: its own process pools break then, and lose the whole run::
+
+    with ProcedureExecutor("calls", max_workers=4) as executor:
+        register_joblib_backend(executor)
+        with joblib.parallel_config(backend="actorproc"):
+            ...
+
+Needs joblib (``pip install actorproc[joblib]``).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from joblib import register_parallel_backend
+from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
+
+from actorproc.executor.futures import DurableFuture
+from actorproc.executor.pool import ProcedureExecutor
+from actorproc.manager import ProcedureManager
+from actorproc.procedure.call import call_with_parts
+
+__all__ = ["ProcedureBackend", "register_joblib_backend"]
+
+
+def register_joblib_backend(
+    executor: ProcedureExecutor | ProcedureManager, *, name: str = "actorproc", make_default: bool = False
+) -> ProcedureExecutor:
+    """Let joblib know this executor, or an executor of a started manager, under a name.
+
+    Returns the executor, which stays open until you shut it down; registering the name again replaces it.
+    ``make_default`` has every `joblib.Parallel` of the program use it that names no other backend.
+    """
+    opened = ProcedureExecutor(executor) if isinstance(executor, ProcedureManager) else executor
+    register_parallel_backend(name, functools.partial(ProcedureBackend, opened), make_default=make_default)
+    return opened
+
+
+class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
+    """Runs the batches of one `joblib.Parallel` as calls of an executor.
+
+    How many run at once is decided by the manager's workers; ``n_jobs`` says how many batches joblib has under way.
+    What calls `Parallel` inside a call uses threads there, as with joblib's own processes. Arguments are pickled and
+    stored: arrays are not shared by memory maps.
+    """
+
+    supports_retrieve_callback = True
+    default_n_jobs = -1
+
+    def __init__(self, executor: ProcedureExecutor, **options: Any) -> None:
+        super().__init__(**options)
+        self._executor = executor
+        self._under_way: set[DurableFuture[Any]] = set()
+        self._lock = threading.Lock()
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """How many batches are worth having under way. Raises ValueError for 0."""
+        if n_jobs == 0:
+            msg = "n_jobs == 0 in Parallel has no meaning"
+            raise ValueError(msg)
+        workers: int = self._executor.manager._slots
+        if n_jobs is not None and n_jobs > 0:
+            return n_jobs
+        # One job is what joblib runs in this very process, where nothing survives a crash.
+        return max(2, workers + 1 + (n_jobs or -1))
+
+    def submit(self, func: Any, callback: Callable[[Any], object] | None = None) -> DurableFuture[Any]:
+        """Make a call of a batch; ``callback`` gets its future."""
+        future: DurableFuture[Any] = self._executor.submit(call_with_parts, func, func.items)
+        with self._lock:
+            self._under_way.add(future)
+        future.add_done_callback(self._forget)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def _forget(self, future: Any) -> None:
+        with self._lock:
+            self._under_way.discard(future)
+
+    def retrieve_result_callback(self, out: DurableFuture[Any]) -> Any:
+        """What the batch returned; raises what it raised."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Nobody wants the other batches any more: cancel those that no worker has."""
+        del ensure_ready
+        with self._lock:
+            left = list(self._under_way)
+        self._executor._queue.cancel_each(left)
