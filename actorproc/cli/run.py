@@ -27,13 +27,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "run",
         help="run the procedures of a module as a service",
         description=(
-            "Runs a manager until SIGTERM or SIGINT, then waits for the running steps; a second signal ends it at "
-            "once. Tells systemd when it is ready, how it does and when it stops (sd_notify), and feeds its watchdog "
-            "while the manager answers."
+            "Runs a manager until SIGTERM, SIGINT or SIGHUP, then waits for the running steps; a second signal ends it "
+            "at once. Tells systemd when it is ready, how it does and when it stops (sd_notify), and feeds its "
+            "watchdog while the manager answers."
         ),
         epilog=(
             "exit codes: 0 stopped by a signal; 1 the engine could not start, or failed; 2 the module cannot be run; "
-            "130, 143 ended by a second signal (SIGINT, SIGTERM)"
+            "129, 130, 143 ended by a second signal (SIGHUP, SIGINT, SIGTERM)"
         ),
     )
     parser.add_argument(

@@ -29,10 +29,11 @@ _LOOK_EVERY = 5.0
 
 
 def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float) -> int:
-    """Run this manager until SIGTERM or SIGINT, or until it fails; the exit code. For the main thread of a program.
+    """Run this manager until SIGTERM, SIGINT or SIGHUP, or until it fails; the exit code. For a program's main thread.
 
     The first signal drains: running steps get `stop_timeout` seconds to end. A second one ends the process at once
-    with 128 + its number; the workers die with it, and what they did runs again at the next start.
+    with 128 + its number; the workers die with it, and what they did runs again at the next start. SIGHUP, which a
+    terminal sends that is closed, is left alone where it is ignored (``nohup``).
     """
     with _first_signal() as asked:
         try:
@@ -85,7 +86,7 @@ def _in_words(health: Health) -> str:
 
 @contextmanager
 def _first_signal() -> Iterator[queue.SimpleQueue[int | None]]:
-    """A queue that gets the first SIGTERM or SIGINT; the second ends the process. The old handlers come back."""
+    """A queue that gets the first signal asking for an end; the second ends the process. The old handlers come back."""
     # The one queue that may be filled by a handler which interrupts its reader.
     asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     seen: list[int] = []
@@ -97,7 +98,10 @@ def _first_signal() -> Iterator[queue.SimpleQueue[int | None]]:
         seen.append(number)
         asked.put(number)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    asking = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asking.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in asking}
     try:
         yield asked
     finally:

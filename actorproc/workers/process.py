@@ -25,6 +25,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
+
 from actorproc.errors import WorkerBootFailed
 from actorproc.workers import fork_guard
 from actorproc.workers.frames import HEADER
@@ -105,6 +107,8 @@ class WorkerProcess:
             mine.pop_all()
         self.pid = self._popen.pid
         self.pidfd = _open_pidfd(self.pid) if use_pidfd else None
+        # A number and the time when its process began: where there is no pidfd, that tells it from a later one.
+        self._known = _process(self.pid) if self.pidfd is None else None
         self.channel.setblocking(False)
         self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO, name="stdout")
         self.stderr = OutputPipe(err[0], label=f"{label} stderr:", level=logging.WARNING, name="stderr")
@@ -153,9 +157,11 @@ class WorkerProcess:
 
     # ------------------------------------------------------------------ signals and death
     def signal(self, number: int) -> None:
-        """Signal the process itself; it is not reaped yet, so the pid is its own."""
-        if self._reaped is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+        """Signal the process itself, and nobody who got its number after it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.pidfd is not None and not self.closed:
+                signal.pidfd_send_signal(self.pidfd, number)
+            elif self._owns_number():
                 os.kill(self.pid, number)
 
     def is_over(self) -> bool:
@@ -169,11 +175,34 @@ class WorkerProcess:
     def kill_group(self) -> None:
         """SIGKILL to all in the worker's session that did not leave its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+            # A number is nobody else's while a group has it: where the worker itself is gone and no process has its
+            # number, the group is the worker's, or there is none.
+            if self._owns_number() or not _exists(self.pid):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _owns_number(self) -> bool:
+        """Whether the number is still this process's: it lives, or nobody has collected its exit status.
+
+        A host that ignores SIGCHLD has the kernel collect it at once, one that waits for any child collects it as well.
+        """
+        if self._reaped is not None or self.closed:
+            return False
+        if self.pidfd is None:
+            return self._known is not None and self._known.is_running()
+        try:
+            os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        except OSError:  # Linux 5.3, which has pidfds and cannot wait for them
+            return True
+        return True
 
     def reap(self) -> Reaped | None:
         """Collect the exit status of this process alone; None while it still runs."""
         if self._reaped is None:
+            if not self._owns_number():
+                self._set_reaped(None, None)
+                return self._reaped
             try:
                 pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             except ChildProcessError:
@@ -184,9 +213,17 @@ class WorkerProcess:
         return self._reaped
 
     def watch_in_thread(self, dead: Callable[[], None]) -> None:
-        """Call `dead` on another thread once the process is reaped; for systems without pidfds."""
+        """Call `dead` on another thread once the process is dead; for systems without pidfds.
+
+        It is left to be reaped by `reap`, where the system can wait without that: until then its number is its own.
+        """
 
         def wait() -> None:
+            if hasattr(os, "waitid"):
+                with contextlib.suppress(ChildProcessError):
+                    os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+                dead()
+                return
             try:
                 _, status, usage = os.wait4(self.pid, 0)
             except ChildProcessError:
@@ -259,6 +296,23 @@ class WorkerProcess:
         """The descriptors a selector watches."""
         fds = [self.channel.fileno(), self.stdout.fd, self.stderr.fd]
         return fds if self.pidfd is None else [*fds, self.pidfd]
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.Error:
+        return None
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _popen(executable: str, passed: tuple[int, int, int], stdout: int, stderr: int) -> subprocess.Popen[bytes]:

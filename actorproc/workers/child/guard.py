@@ -98,6 +98,8 @@ class Guard:
     def _install(self) -> None:
         signal.signal(signal.SIGTERM, self._handler)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # What a host ignores is ignored in its children too; without this one nobody gets the exit codes of his.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         self.terminating = True
