@@ -26,8 +26,9 @@ class Courier:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="actorproc-courier", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="actorproc-courier", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def close(self, timeout: float) -> None:
         """End after the errands posted so far; waits at most `timeout` seconds."""

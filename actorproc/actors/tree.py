@@ -57,6 +57,7 @@ from actorproc.actors.persister import Persister
 from actorproc.actors.replies import ReplyTable, SharedEnds, pass_on, settle_future
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
+from actorproc.actors.thread_room import check_room_for_threads
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.core.lock_table import LockWaiter
@@ -77,6 +78,8 @@ logger = logging.getLogger("actorproc")
 
 _ANSWER = 5.0
 """Seconds a status question may take before the actor counts as not answering."""
+_THREADS = 8
+"""Threads of an engine: manager, supervisor, store, pool, alarm, courier, control socket, and one to spare."""
 _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
 
@@ -132,7 +135,9 @@ class EngineTree:
 
         `definitions` is asked for the registered types once the store is owned.
         """
+        check_room_for_threads(_THREADS)
         try:
+            self._courier.post(lambda: None)  # it is there now, whatever becomes of the system's threads
             self._alarm.start()
             snapshot = self._persister.start()
             self.epoch = snapshot.epoch
@@ -271,7 +276,10 @@ class EngineTree:
                 self.pool.close(_NOW)
             self._on_fatal(error)
 
-        threading.Thread(target=tell, name="actorproc-fatal", daemon=True).start()
+        try:
+            threading.Thread(target=tell, name="actorproc-fatal", daemon=True).start()
+        except RuntimeError:  # the system has no more threads
+            self._courier.post(tell)
 
     # ------------------------------------------------------------ messages
     def _pool_event(self, event: PoolEvent) -> None:

@@ -102,7 +102,12 @@ class ControlServer:
                 raise
             msg = f"the control socket {self._directory / SOCKET_FILE} cannot be made: {error}"
             raise EngineError(msg) from error
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.close()
+            msg = f"no thread for the control socket: {error}; raise the limit of processes and threads of this program"
+            raise EngineError(msg) from error
 
     def _make_room(self) -> None:
         """The owner of the store is alone here, so a socket that an earlier owner left may go."""
@@ -169,7 +174,11 @@ class ControlServer:
                 self._connections.discard(connection)
             sock.close()
             return
-        connection.start()
+        try:
+            connection.start()
+        except RuntimeError:  # the system has no more threads: this client may come again, and the others go on
+            connection.close()
+            sock.close()
 
     def forget(self, connection: _Connection) -> None:
         """A connection has ended."""

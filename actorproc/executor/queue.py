@@ -199,12 +199,15 @@ class CallQueue:
     def _start(self) -> None:
         if self._threads:
             return
-        self._threads = (
-            threading.Thread(target=self._send_all, name="actorproc-calls", daemon=True),
-            threading.Thread(target=self._receive_all, name="actorproc-results", daemon=True),
-        )
-        for thread in self._threads:
-            thread.start()
+        sender = threading.Thread(target=self._send_all, name="actorproc-calls", daemon=True)
+        receiver = threading.Thread(target=self._receive_all, name="actorproc-results", daemon=True)
+        receiver.start()
+        try:
+            sender.start()
+        except RuntimeError:  # the system has no more threads; the caller is told, and may try again
+            self._ended.put(None)
+            raise
+        self._threads = (sender, receiver)
 
     def _send_all(self) -> None:
         while (batch := self._next()) is not None:

@@ -90,8 +90,9 @@ class Committer:
             raise ManagerStopped("a committer starts once; make another one")
         loaded: Future[Snapshot] = Future()
         self._jobs.put(lambda: self._own(loaded))
-        self._thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
+        thread.start()
+        self._thread = thread
         try:
             return loaded.result()
         except BaseException:

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,19 @@ class InDump(Procedure):
 
 
 @dataclass
+class InAnotherThread(Procedure):
+    """The step itself does nothing wrong."""
+
+    how: str
+
+    def execute(self, ctx):
+        thread = threading.Thread(target=die, args=(self.how,))
+        thread.start()
+        thread.join()
+        return Status.done("well")
+
+
+@dataclass
 class Part(Procedure):
     how: str
 
@@ -169,7 +183,7 @@ class Bystander(Procedure):
         return Status.executing() if self.done < 5 else Status.done(self.done)
 
 
-IN_A_STEP = [InExecute, InLoad, InDump, InLockKeysOfAChild, InGarbage]
+IN_A_STEP = [InExecute, InLoad, InDump, InLockKeysOfAChild, InGarbage, InAnotherThread]
 
 
 def run_beside_others(manager, procedure):
@@ -266,7 +280,9 @@ def test_an_exception_in_any_place_costs_no_worker(open_manager, tmp_path, until
 # ---------------------------------------------------------------------- what the machine does to the host
 @dataclass
 class Forks(Procedure):
-    limits = Limits(wall_time=6.0, grace=0.1)
+    """Has many children, and then uses the processor: what ends it does not hang on how fast the machine is."""
+
+    limits = Limits(cpu_time=2.0, grace=0.1)
     retry = RetryPolicy(max_attempts=1)
 
     def execute(self, ctx):
@@ -274,17 +290,18 @@ class Forks(Procedure):
             if os.fork() == 0:
                 time.sleep(600)
                 os._exit(0)
-        time.sleep(600)
+        while True:
+            pass
 
 
 def test_a_step_that_forks_on_and_on_is_ended_with_all_that_it_started(open_manager, until):
     manager = open_manager(workers=1)
-    handle = manager.submit(Forks())
     worker = manager.workers()[0].pid
+    handle = manager.submit(Forks())
     until(lambda: len(psutil.Process(worker).children(recursive=True)) >= 60)
     brood = psutil.Process(worker).children(recursive=True)
 
-    assert isinstance(handle.exception(30).cause, StepTimeout)
+    assert isinstance(handle.exception(60).cause, StepTimeout)
 
     until(lambda: not [child for child in brood if child.is_running() and child.status() != psutil.STATUS_ZOMBIE])
     assert manager.run(Bystander()) == 5
