@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import platform
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
@@ -23,19 +27,56 @@ SEMANTICS = {
 }
 
 
-def raw_commits_per_second(seconds: float = 1.0, rows: int = 1, size: int = 200) -> float:
-    """Synced LMDB commits per second, each putting `rows` rows of `size` bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = lmdb.open(folder, map_size=1 << 30, max_dbs=4)
-        databases = [environment.open_db(name) for name in (b"steps", b"procedures")]
-        value = b"x" * size
+def options(text: str | None, **defaults: tuple[Any, Any]) -> argparse.Namespace:
+    """The command line of a bench: ``name=(default, what --quick takes)``, by name ``--name``; bools are flags."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works, not to measure")
+    for name, (usual, quick) in defaults.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(usual, bool):
+            parser.add_argument(flag, action="store_true")
+        else:
+            kind = _numbers if isinstance(usual, tuple) else type(usual)
+            parser.add_argument(flag, type=kind, help=f"default {_shown(usual)}, with --quick {_shown(quick)}")
+    given = parser.parse_args()
+    for name, (usual, quick) in defaults.items():
+        if getattr(given, name) is None:
+            setattr(given, name, quick if given.quick else usual)
+    return given
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def middle(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each figure over rounds that all have the same ones."""
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+
+
+def raw_commits_per_second(seconds: float = 1.0, rows: int = 1) -> float:
+    """Synced LMDB commits per second, each with what `rows` steps of the engine store, and in the same databases.
+
+    That is, for each step, a new row of 109 bytes in one, a changed row of 236 bytes in another, and for each commit a
+    number in a third.
+    """
+    with fresh_directory() as folder:
+        environment = lmdb.open(folder, map_size=1 << 32, max_dbs=4)
+        steps, heads, meta = (environment.open_db(name) for name in (b"steps", b"procedures", b"meta"))
+        record, head = b"x" * 109, b"x" * 236
         count = 0
         start = time.perf_counter()
         while (elapsed := time.perf_counter() - start) < seconds:
             with environment.begin(write=True) as transaction:
                 for row in range(rows):
-                    for database in databases:
-                        transaction.put(b"%016d%04d" % (count % 1000, row), value, db=database)
+                    name = b"%036d" % row
+                    transaction.put(b"%b\0%08d" % (name, count), record, db=steps)
+                    transaction.put(name, head, db=heads)
+                transaction.put(b"batch", b"%06d" % (count % 1_000_000), db=meta)
             count += 1
         environment.close()
     return count / elapsed
@@ -44,28 +85,58 @@ def raw_commits_per_second(seconds: float = 1.0, rows: int = 1, size: int = 200)
 _ECHO = """
 import socket, sys
 end = socket.socket(fileno=int(sys.argv[1]))
-while chunk := end.recv(65536):
+while chunk := end.recv(262144):
     end.sendall(chunk)
 """
 
 
 def pipe_round_trip_seconds(rounds: int = 3000, size: int = 200) -> float:
     """Median seconds of a `size`-byte round trip over a socketpair to another Python process."""
-    ours, theirs = socket.socketpair()
-    child = subprocess.Popen([sys.executable, "-c", _ECHO, str(theirs.fileno())], pass_fds=[theirs.fileno()])
-    theirs.close()
-    message = b"x" * size
-    times = []
-    for _ in range(rounds):
+    with Echo() as echo:
+        return statistics.median(echo.seconds(b"x" * size) for _ in range(rounds))
+
+
+class Echo:
+    """Another Python process at the end of a socket pair, which sends back what it is sent."""
+
+    def __enter__(self):
+        self._end, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _ECHO, str(theirs.fileno())]
+        self._child = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+        return self
+
+    def seconds(self, message: bytes) -> float:
+        """Seconds until this message has come back."""
         start = time.perf_counter()
-        ours.sendall(message)
-        left = size
+        sender = None
+        if len(message) > 65536:  # more than the sockets hold: to be read while it is being sent
+            sender = threading.Thread(target=self._end.sendall, args=(message,))
+            sender.start()
+        else:
+            self._end.sendall(message)
+        left = len(message)
         while left:
-            left -= len(ours.recv(65536))
-        times.append(time.perf_counter() - start)
-    ours.close()
-    child.wait()
-    return statistics.median(times)
+            left -= len(self._end.recv(262144))
+        if sender is not None:
+            sender.join()
+        return time.perf_counter() - start
+
+    def __exit__(self, *_):
+        self._end.close()
+        self._child.wait()
+
+
+def synced_write_seconds(size: int, folder: str) -> float:
+    """Seconds to write and sync a new file of so many bytes."""
+    content = os.urandom(size)
+    start = time.perf_counter()
+    with (Path(folder) / f"raw-{time.monotonic_ns()}").open("wb", buffering=0) as file:
+        file.write(content)
+        os.fdatasync(file.fileno())
+    seconds = time.perf_counter() - start
+    Path(file.name).unlink()
+    return seconds
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -88,8 +159,6 @@ def report(name: str, figures: dict[str, object], text: Sequence[str]) -> None:
 
 
 def _cores() -> int:
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

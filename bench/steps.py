@@ -1,18 +1,18 @@
-"""How many durable steps per second, and what does one step of a lone procedure cost?
+"""How many durable steps per second, by procedures in flight, and what does one step of a lone procedure cost?
 
-    python bench/steps.py [--procedures 256] [--steps 10] [--workers 2] [--repeat 5]
+    python bench/steps.py [--in-flight 1,4,16,64,256,1024] [--steps 0] [--workers 2] [--repeat 3]
 
-Compared in the same run with a raw LMDB loop (one synced commit per step) and a bare pipe round trip.
+Compared in the same run with raw LMDB (one synced commit per step, and one for as many steps as are in flight) and a
+bare pipe round trip. ``--steps 0``: as many per procedure as make about 25,000 in all. Submitting is counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from dataclasses import dataclass
 
-from common import fresh_directory, pipe_round_trip_seconds, raw_commits_per_second, report
+from common import fresh_directory, middle, options, pipe_round_trip_seconds, raw_commits_per_second, report
 
 from actorproc import Procedure, ProcedureManager, Status
 
@@ -30,9 +30,9 @@ class Count(Procedure):
 
 
 def flood(procedures: int, steps: int, workers: int) -> float:
-    """Durable steps per second with all procedures in flight at once; submitting is not counted."""
+    """Durable steps per second with all procedures in flight at once, from the first submit to the last result."""
     with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=workers) as manager:
-        for handle in manager.submit_many([Count(3) for _ in range(procedures)]):
+        for handle in manager.submit_many([Count(3) for _ in range(64)]):
             handle.result(timeout=120)
         start = time.perf_counter()
         handles = manager.submit_many([Count(steps) for _ in range(procedures)])
@@ -50,44 +50,61 @@ def alone(steps: int) -> float:
         return (time.perf_counter() - start) / steps
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--procedures", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=5)
-    options = parser.parse_args()
+def steps_of(in_flight: int, total: int) -> int:
+    """Steps of each procedure: enough to be in the steady state, and not too long a run."""
+    return min(1000, max(10, total // max(in_flight, 16)))
 
+
+def main() -> None:
+    given = options(
+        __doc__,
+        in_flight=((1, 4, 16, 64, 256, 1024), (1, 16, 64)),
+        steps=(0, 0),
+        workers=(2, 2),
+        repeat=(3, 1),
+    )
+    total = 2_000 if given.quick else 25_000
+    shape = {number: given.steps or steps_of(number, total) for number in given.in_flight}
     rounds = []
-    for _ in range(options.repeat):
+    for _ in range(given.repeat):
         # Side by side, so that a slow moment of the machine slows both sides of a ratio.
-        raw, trip = raw_commits_per_second(), pipe_round_trip_seconds()
-        lone = alone(2000)
-        many = flood(options.procedures, options.steps, options.workers)
-        rounds.append({"raw": raw, "trip": trip, "lone": lone, "many": many, "floor": 1 / raw + trip})
-    middle = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-    to_raw = statistics.median(one["many"] / one["raw"] for one in rounds)
+        one = {
+            "raw": raw_commits_per_second(0.5),
+            "trip": pipe_round_trip_seconds(1000),
+            "lone": alone(total // 10 if given.quick else 1000),
+        }
+        one["floor"] = 1 / one["raw"] + one["trip"]
+        for number, steps in shape.items():
+            one[f"{number}"] = flood(number, steps, given.workers)
+            one[f"raw {number}"] = number * raw_commits_per_second(0.25, rows=number)
+        rounds.append(one)
+    usual = middle(rounds)
     to_floor = statistics.median(one["lone"] / one["floor"] for one in rounds)
-    shape = f"actorproc, {options.procedures} x {options.steps} steps, {options.workers} workers"
+    to_raw = {number: statistics.median(one[f"{number}"] / one["raw"] for one in rounds) for number in shape}
+    lines = [
+        f"raw LMDB, one synced commit per step      {usual['raw']:12,.0f} steps/s",
+        f"one synced commit + one pipe round trip   {usual['floor'] * 1e6:12,.0f} us",
+        f"actorproc, one procedure alone            {usual['lone'] * 1e6:12,.0f} us/step = {to_floor:.2f} x",
+    ]
+    for number, steps in shape.items():
+        what = f"{number} x {steps} steps, {given.workers} workers"
+        beside = f"raw LMDB, {number} steps a commit: {usual[f'raw {number}']:,.0f}"
+        lines.append(f"{what:42}{usual[str(number)]:12,.0f} steps/s = {to_raw[number]:.1f} x raw ({beside})")
     report(
         "steps",
         {
-            "raw_commits_per_s": [one["raw"] for one in rounds],
-            "pipe_round_trip_s": [one["trip"] for one in rounds],
-            "steps_per_s": [one["many"] for one in rounds],
-            "ratio_to_raw": to_raw,
-            "alone_s_per_step": [one["lone"] for one in rounds],
+            "raw_commits_per_s": usual["raw"],
+            "pipe_round_trip_s": usual["trip"],
+            "alone_s_per_step": usual["lone"],
             "alone_ratio_to_commit_plus_trip": to_floor,
-            "procedures": options.procedures,
-            "steps": options.steps,
-            "workers": options.workers,
+            "steps_per_s": {number: usual[str(number)] for number in shape},
+            "raw_steps_per_s": {number: usual[f"raw {number}"] for number in shape},
+            "ratio_to_raw_commit_per_step": to_raw,
+            "steps": shape,
+            "workers": given.workers,
+            "rounds": rounds,
         },
-        [
-            f"raw LMDB, one synced commit per step      {middle['raw']:12,.0f} steps/s",
-            f"{shape:42}{middle['many']:12,.0f} steps/s = {to_raw:.1f} x raw",
-            f"one synced commit + one pipe round trip   {middle['floor'] * 1e6:12,.0f} us",
-            f"actorproc, one procedure alone            {middle['lone'] * 1e6:12,.0f} us/step = {to_floor:.2f} x",
-        ],
+        lines,
     )
 
 

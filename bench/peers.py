@@ -1,0 +1,87 @@
+"""Durable steps per second beside DBOS on SQLite, Restate's server with its Python SDK, and huey on SQLite.
+
+    python bench/peers.py [--in-flight 1,16,64,256] [--workers 2] [--total 25000] [--peer-total 2000]
+
+Like with like: the same number of procedures (workflows, invocations, tasks) in flight, steps as small, and all set to
+sync what they store; what each does to its files is in the result. A peer that is not installed is skipped, and the
+result says why; ``python bench/peer_home.py`` installs them.
+"""
+
+from __future__ import annotations
+
+from common import options, raw_commits_per_second, report
+from peer_home import Missing, python_for, restate_server, run
+from steps import flood, steps_of
+
+
+def dbos(given, ours) -> dict[str, object]:
+    found = run("dbos_sqlite.py", python_for("dbos"), "--in-flight", *given.in_flight, "--total", given.peer_total)
+    best = {number: max(found["threads"][str(number)], found["coroutines"][str(number)]) for number in given.in_flight}
+    sync = f"journal_mode={found['journal_mode']}, synchronous={found['synchronous']}"
+    return {"version": found["version"], "durability": sync, "ways": found, "steps_per_s": beside(best, ours)}
+
+
+def restate(given, ours) -> dict[str, object]:
+    binary, python = restate_server(), python_for("restate", "hypercorn")
+    shape = ("--in-flight", *given.in_flight, "--total", given.peer_total, "--workers", given.workers)
+    found = run("restate_server.py", python, "--binary", binary, *shape)
+    rates = {number: found["steps_per_s"][str(number)] for number in given.in_flight}
+    sync = f"RocksDB logs that are not synced: {found['unsynced_logs']}"
+    return {"version": found["version"], "durability": sync, "steps_per_s": beside(rates, ours)}
+
+
+def huey(given) -> dict[str, object]:
+    shape = ("--tasks", given.tasks, "--workers", given.workers)
+    found = run("huey_sqlite.py", python_for("huey"), *shape)
+    ours = flood(given.own_tasks, 1, given.workers)
+    sync = f"journal_mode={found['journal_mode']}, synchronous={found['synchronous']}"
+    whole, part = max(found["queue_and_run_per_s"].values()), max(found["run_per_s"].values())
+    return {
+        "version": found["version"],
+        "durability": sync,
+        "ways": found,
+        "tasks_per_s": {"ours": ours, "peer": whole, "ratio": ours / whole},
+        "ratio_to_running_alone": ours / part,
+    }
+
+
+def beside(peer: dict[int, float], ours: dict[int, float]) -> dict[int, dict[str, float]]:
+    return {n: {"ours": ours[n], "peer": peer[n], "ratio": ours[n] / peer[n]} for n in peer}
+
+
+def main() -> None:
+    given = options(
+        __doc__,
+        in_flight=((1, 16, 64, 256), (1, 64)),
+        workers=(2, 2),
+        total=(25_000, 4_000),
+        peer_total=(2_000, 200),
+        tasks=(1_500, 200),
+        own_tasks=(10_000, 1_000),
+    )
+    raw = raw_commits_per_second(0.5)
+    ours = {number: flood(number, steps_of(number, given.total), given.workers) for number in given.in_flight}
+    found: dict[str, object] = {}
+    lines = [f"raw LMDB, one synced commit per step      {raw:12,.0f} steps/s"]
+    for name, measure in (
+        ("DBOS on SQLite", lambda: dbos(given, ours)),
+        ("Restate", lambda: restate(given, ours)),
+        ("huey on SQLite", lambda: huey(given)),
+    ):
+        try:
+            one = found[name] = measure()
+        except Missing as missing:
+            found[name] = {"skipped": str(missing)}
+            lines.append(f"{name}: skipped, {missing}")
+            continue
+        lines.append(f"{name}, {one['version']} ({one['durability']})")
+        for number, rates in one.get("steps_per_s", {"": one.get("tasks_per_s")}).items():
+            what = f"  {number} in flight" if number else "  tasks of one step"
+            lines.append(
+                f"{what:28}{rates['peer']:10,.0f} /s, actorproc {rates['ours']:10,.0f} /s = {rates['ratio']:.1f} x"
+            )
+    report("peers", {"raw_commits_per_s": raw, "peers": found, "workers": given.workers}, lines)
+
+
+if __name__ == "__main__":
+    main()
