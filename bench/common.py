@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,49 +81,52 @@ def raw_commits_per_second(seconds: float = 1.0, rows: int = 1) -> float:
     return count / elapsed
 
 
-_ECHO = """
+_OTHER_END = """
 import socket, sys
-end = socket.socket(fileno=int(sys.argv[1]))
+end, size = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+left = size
 while chunk := end.recv(262144):
-    end.sendall(chunk)
+    left -= len(chunk)
+    if left == 0:
+        end.sendall(bytes(size if size <= 65536 else 1))
+        left = size
 """
 
 
-def pipe_round_trip_seconds(rounds: int = 3000, size: int = 200) -> float:
-    """Median seconds of a `size`-byte round trip over a socketpair to another Python process."""
-    with Echo() as echo:
-        return statistics.median(echo.seconds(b"x" * size) for _ in range(rounds))
+class OtherEnd:
+    """Another Python process at the end of a socket pair: it takes messages of `size` bytes, and answers each.
 
+    With as many bytes; with one byte when the message is larger than what the sockets hold (65,536 bytes).
+    """
 
-class Echo:
-    """Another Python process at the end of a socket pair, which sends back what it is sent."""
+    def __init__(self, size: int) -> None:
+        self._message = os.urandom(size)
 
     def __enter__(self):
         self._end, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _ECHO, str(theirs.fileno())]
-        self._child = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        command = [sys.executable, "-c", _OTHER_END, str(theirs.fileno()), str(len(self._message))]
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         theirs.close()
         return self
 
-    def seconds(self, message: bytes) -> float:
-        """Seconds until this message has come back."""
+    def seconds(self) -> float:
+        """Seconds until a message has been answered."""
+        left = len(self._message) if len(self._message) <= 65536 else 1
         start = time.perf_counter()
-        sender = None
-        if len(message) > 65536:  # more than the sockets hold: to be read while it is being sent
-            sender = threading.Thread(target=self._end.sendall, args=(message,))
-            sender.start()
-        else:
-            self._end.sendall(message)
-        left = len(message)
+        self._end.sendall(self._message)
         while left:
-            left -= len(self._end.recv(262144))
-        if sender is not None:
-            sender.join()
+            left -= len(self._end.recv(65536))
         return time.perf_counter() - start
 
     def __exit__(self, *_):
         self._end.close()
-        self._child.wait()
+        self._process.wait()
+
+
+def pipe_round_trip_seconds(rounds: int = 3000, size: int = 200) -> float:
+    """Median seconds of a `size`-byte round trip over a socket pair to another Python process."""
+    with OtherEnd(size) as other:
+        return statistics.median(other.seconds() for _ in range(rounds))
 
 
 def synced_write_seconds(size: int, folder: str) -> float:

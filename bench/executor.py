@@ -1,76 +1,118 @@
-"""How many calls per second does `ProcedureExecutor` take, store and run, beside `ProcessPoolExecutor`?
+"""How many calls per second does `ProcedureExecutor` make, beside ProcessPoolExecutor, loky and pebble?
 
     python bench/executor.py [--calls 10000] [--workers 2] [--repeat 3]
 
-The calls do nothing, so that only the way there and back is measured. One by one each is a durable procedure; in chunks
-many share one, as with ``map(chunksize=…)``.
+The calls do nothing, so that only the way there and back is measured: one by one, queued (all submitted, then all
+waited for) and with `map`. Each is a durable procedure here; the others store nothing. Then a call with a 10 MB
+argument, beside a bare pipe to another process plus a synced write of the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
 
-from common import fresh_directory, raw_commits_per_second, report
+from common import OtherEnd, fresh_directory, middle, options, raw_commits_per_second, report, synced_write_seconds
+from peer_home import Missing, python_for, run
 
 from actorproc.executor import ProcedureExecutor
 
+LARGE = 5
+"""Calls with a large argument in each round; the fastest counts, for them and for what they are compared with."""
 
-def one_by_one(calls: int, workers: int) -> tuple[float, float]:
-    """Calls stored per second, and calls done per second, from the first submit on."""
+
+def ours(calls: int, lone: int, size: int, workers: int) -> dict[str, float]:
     with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
-        list(executor.map(abs, range(200)))
+        list(executor.map(abs, range(500)))
+        start = time.perf_counter()
+        for number in range(lone):
+            executor.submit(abs, -number).result(120)
+        found = {"one by one": lone / (time.perf_counter() - start)}
         start = time.perf_counter()
         futures = [executor.submit(abs, -number) for number in range(calls)]
+        submitted = time.perf_counter() - start
         futures[-1].durable(120)
         stored = time.perf_counter() - start
         for future in futures:
             future.result(120)
-        return calls / stored, calls / (time.perf_counter() - start)
-
-
-def in_chunks(calls: int, workers: int, size: int) -> float:
-    with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
-        list(executor.map(abs, range(200)))
+        found |= {"queued": calls / (time.perf_counter() - start), "stored": calls / stored, "put": calls / submitted}
         start = time.perf_counter()
-        assert sum(1 for _ in executor.map(abs, range(calls), chunksize=size)) == calls
-        return calls / (time.perf_counter() - start)
-
-
-def pool(calls: int, workers: int) -> float:
-    with ProcessPoolExecutor(workers) as executor:
-        list(executor.map(abs, range(200)))
+        assert sum(1 for _ in executor.map(abs, range(calls))) == calls
+        found["map"] = calls / (time.perf_counter() - start)
         start = time.perf_counter()
-        for future in [executor.submit(abs, -number) for number in range(calls)]:
-            future.result(120)
-        return calls / (time.perf_counter() - start)
+        assert sum(1 for _ in executor.map(abs, range(calls), chunksize=50)) == calls
+        found["map in chunks of 50"] = calls / (time.perf_counter() - start)
+        content = bytes(size)
+        found["large_s"] = min(_timed(lambda: executor.submit(len, content).result(120)) for _ in range(LARGE))
+    return found
+
+
+def floor_of_large(size: int) -> tuple[float, float]:
+    """Seconds for so many bytes through a socket pair (one way), and to a synced file."""
+    with fresh_directory() as path, OtherEnd(size) as other:
+        written = min(synced_write_seconds(size, path) for _ in range(LARGE))
+        sent = min(other.seconds() for _ in range(LARGE))
+    return sent, written
+
+
+def _timed(call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def pools(given) -> tuple[dict[str, dict[str, float]], dict[str, str], dict[str, str]]:
+    """What the others reach, why some are not here, and their versions."""
+    shape = ("--calls", given.calls, "--lone", given.lone, "--size", given.size, "--workers", given.workers)
+    try:
+        python = python_for("loky", "pebble")
+    except Missing:
+        python = python_for()
+    found = run("pools.py", python, *shape)
+    return found["found"], found["missing"], found["versions"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=10_000)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
-    options = parser.parse_args()
-    rounds = []
-    for _ in range(options.repeat):
-        stored, done = one_by_one(options.calls, options.workers)
-        rounds.append(
-            {
-                "raw commits": raw_commits_per_second(0.5),
-                "stored": stored,
-                "done": done,
-                "done in chunks of 50": in_chunks(options.calls, options.workers, 50),
-                "ProcessPoolExecutor": pool(options.calls, options.workers),
-            }
-        )
-    middle = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    given = options(
+        __doc__, calls=(10_000, 1_000), lone=(1_000, 100), size=(10_000_000, 10_000_000), workers=(2, 2), repeat=(3, 1)
+    )
+    rounds: dict[str, list[dict[str, float]]] = {}
+    floors = []
+    raw = []
+    for _ in range(given.repeat):
+        raw.append(raw_commits_per_second(0.5))
+        rounds.setdefault("ProcedureExecutor", []).append(ours(given.calls, given.lone, given.size, given.workers))
+        others, missing, versions = pools(given)
+        for name, found in others.items():
+            rounds.setdefault(name, []).append(found)
+        floors.append(floor_of_large(given.size))
+    usual = {name: middle(found) for name, found in rounds.items()}
+    mine = usual.pop("ProcedureExecutor")
+    ratios = {way: mine[way] / max(other[way] for other in usual.values()) for way in ("one by one", "queued", "map")}
+    sent, written = (statistics.median(one) for one in zip(*floors, strict=True))
+    floor = sent + written
+    lines = [f"raw LMDB, one synced commit per call  {statistics.median(raw):10,.0f} /s"]
+    for name, found in {"ProcedureExecutor": mine, **usual}.items():
+        lines += [f"{name + ', ' + way:38}{found[way]:10,.0f} /s" for way in ratios]
+    lines += [
+        f"{'ProcedureExecutor, ' + way:38}{mine[way]:10,.0f} /s" for way in ("put", "stored", "map in chunks of 50")
+    ]
+    lines += [f"{'to the best of the others, ' + way:38}{ratio:10.2f} x" for way, ratio in ratios.items()]
+    lines.append(f"{given.size / 1e6:g} MB argument: {mine['large_s'] * 1e3:.1f} ms = {mine['large_s'] / floor:.2f} x")
+    lines.append(f"    (pipe {sent * 1e3:.1f} ms + synced write {written * 1e3:.1f} ms)")
     report(
         "executor",
-        {"per_s": {name: [one[name] for one in rounds] for name in middle}, "calls": options.calls},
-        [f"{name:42}{value:12,.0f} /s" for name, value in middle.items()],
+        {
+            "ProcedureExecutor": mine,
+            "others": usual,
+            "missing": missing,
+            "versions": versions,
+            "ratio_to_best": ratios,
+            "large": {"bytes": given.size, "pipe_s": sent, "write_s": written, "ratio": mine["large_s"] / floor},
+            "raw_commits_per_s": statistics.median(raw),
+            "calls": given.calls,
+        },
+        lines,
     )
 
 
