@@ -1,14 +1,12 @@
 """How soon does `actorproc list` show its first row, and how long does it take for 10,000 procedures?
 
-Prints one JSON object: seconds from the start of the process to the first row and to the end, best and median of some
+Seconds from the start of the process to the first row and to the end, best and median of some
 runs, beside what the bare interpreter and the libraries alone take. Modules are compiled beforehand, as they are
 in an installed package.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -16,6 +14,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from common import options, report
 
 from actorproc import Procedure, ProcedureManager, Status
 
@@ -33,25 +33,27 @@ class Waits(Procedure):
 
 def main() -> None:
     """Fill a store, and list it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--procedures", type=int, default=10_000)
-    parser.add_argument("--runs", type=int, default=7)
-    options = parser.parse_args()
+    given = options(__doc__, procedures=(10_000, 1_000), runs=(7, 2))
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "state"
         with ProcedureManager(path, workers=1) as manager:
             manager.pause(reason="only rows are wanted")
-            for start in range(0, options.procedures, 1000):
-                manager.submit_many([Waits(n) for n in range(start, min(start + 1000, options.procedures))])
+            for start in range(0, given.procedures, 1000):
+                manager.submit_many([Waits(n) for n in range(start, min(start + 1000, given.procedures))])
         found = {
-            "procedures": options.procedures,
-            "bare_interpreter": _best(options.runs, [sys.executable, "-c", "print()"], place),
-            "libraries": _best(options.runs, [sys.executable, "-c", "import argparse, lmdb, msgspec; print()"], place),
+            "procedures": given.procedures,
+            "bare_interpreter": _best(given.runs, [sys.executable, "-c", "print()"], place),
+            "libraries": _best(given.runs, [sys.executable, "-c", "import argparse, lmdb, msgspec; print()"], place),
         }
         for form in ("table", "jsonl", "name"):
             command = [sys.executable, "-m", "actorproc", "--path", str(path), "-o", form, "list"]
-            found[form] = _best(options.runs, command, place)
-    print(json.dumps(found, indent=2))
+            found[form] = _best(given.runs, command, place)
+    lines = [
+        f"{name:20}first row {one['first_row'] * 1e3:7.1f} ms, all {one['total'] * 1e3:7.1f} ms"
+        for name, one in found.items()
+        if name != "procedures"
+    ]
+    report("cli", found, lines)
 
 
 def _best(runs: int, command: list[str], place: str) -> dict[str, float]:

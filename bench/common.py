@@ -156,11 +156,12 @@ def report(name: str, figures: dict[str, object], text: Sequence[str]) -> None:
     """Print the readable lines, then one JSON line."""
     for line in text:
         print(line)
-    machine = {"python": platform.python_version(), "system": platform.system(), "cores": _cores()}
+    machine = {"python": platform.python_version(), "system": platform.system(), "cores": cores()}
     print(json.dumps({"bench": name, "machine": machine, "semantics": SEMANTICS, **figures}, sort_keys=True))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -9,7 +9,6 @@ measured is a death, not a storm of them. Compared with the start of a bare inte
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from common import fresh_directory, report, spread
+from common import fresh_directory, options, report, spread
 
 from actorproc import Limits, Procedure, ProcedureManager, Status
 
@@ -79,9 +78,7 @@ def _line(what: str, figures: dict[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    options = parser.parse_args()
+    given = options(__doc__, kills=(100, 10))
 
     bare = []
     for _ in range(10):
@@ -93,7 +90,7 @@ def main() -> None:
     with fresh_directory() as path, ProcedureManager(path, procedures=[Hang], workers=1) as manager:
         journal = Path(path) / "journal"
         handle = manager.submit(Hang(str(journal)))
-        for kills in range(options.kills):
+        for kills in range(given.kills):
             pid, _ = wait_for_starts(journal, kills + 1)[-1]
             wait_for_spare(pid)
             killed_at = time.monotonic_ns()
@@ -105,9 +102,9 @@ def main() -> None:
     figures = spread(delays)
     report(
         "recovery",
-        {"kill_to_restart_s": figures, "bare_interpreter_s": spread(bare), "kills": options.kills},
+        {"kill_to_restart_s": figures, "bare_interpreter_s": spread(bare), "kills": given.kills},
         [
-            _line(f"worker killed -> its step starts again ({options.kills} kills)", figures),
+            _line(f"worker killed -> its step starts again ({given.kills} kills)", figures),
             _line("starting a bare interpreter", spread(bare)),
         ],
     )

@@ -1,0 +1,119 @@
+"""What the engine is meant to reach, each beside the figure of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Results = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A figure of the results and what it should be: at least so much, or at most."""
+
+    what: str
+    target: float
+    at_least: bool
+    unit: str
+    read: Callable[[Results], float]
+
+    def reached(self, results: Results) -> float | None:
+        """The figure; None when it was not measured in this run."""
+        try:
+            return float(self.read(results))
+        except (KeyError, TypeError, ZeroDivisionError):
+            return None
+
+    def ratio(self, reached: float) -> float:
+        """1 and more: the aim is reached."""
+        if self.at_least:
+            return reached / self.target
+        return self.target / reached if reached > 0 else float("inf")
+
+
+def _least(what: str, target: float, unit: str, read: Callable[[Results], float]) -> Aim:
+    return Aim(what, target, True, unit, read)
+
+
+def _most(what: str, target: float, unit: str, read: Callable[[Results], float]) -> Aim:
+    return Aim(what, target, False, unit, read)
+
+
+def _peer(name: str, in_flight: int) -> Callable[[Results], float]:
+    return lambda r: r["peers"]["peers"][name]["steps_per_s"][str(in_flight)]["ratio"]
+
+
+def _flatness(r: Results) -> float:
+    costs = [one["us_per_child"] for one in r["fan_out"]["by_children"].values()]
+    return max(costs) / min(costs)
+
+
+AIMS = (
+    _least("steps/s, 256 procedures in flight, 2 workers", 50_000, "/s", lambda r: r["steps"]["steps_per_s"]["256"]),
+    _least("steps/s, 64 in flight", 30_000, "/s", lambda r: r["steps"]["steps_per_s"]["64"]),
+    _most(
+        "step of a lone procedure to a synced commit + a pipe round trip",
+        1.6,
+        "x",
+        lambda r: r["steps"]["alone_ratio_to_commit_plus_trip"],
+    ),
+    _least("to DBOS on SQLite, 256 in flight in both", 100, "x", _peer("DBOS on SQLite", 256)),
+    _least("to DBOS on SQLite, 64 in flight in both", 100, "x", _peer("DBOS on SQLite", 64)),
+    _least("to Restate's server and Python SDK, 64 in flight", 25, "x", _peer("Restate", 64)),
+    _least(
+        "to huey on SQLite, procedures of one step",
+        20,
+        "x",
+        lambda r: r["peers"]["peers"]["huey on SQLite"]["tasks_per_s"]["ratio"],
+    ),
+    _least("submit_many of 100,000", 60_000, "/s", lambda r: r["submit"]["per_s"]["submit_many"]),
+    _least(
+        "fan-out and fan-in of 10,000 children",
+        20_000,
+        "children/s",
+        lambda r: r["fan_out"]["by_children"]["10000"]["children_per_s"],
+    ),
+    _most("dearest child to cheapest, 10 to 100,000 children", 2, "x", _flatness),
+    _least("executor queued, to the best of three pools", 1.5, "x", lambda r: r["executor"]["ratio_to_best"]["queued"]),
+    _most("10 MB argument to pipe + synced write", 1.3, "x", lambda r: r["executor"]["large"]["ratio"]),
+    _most(
+        "worker killed, its step starts again, p50", 3, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p50"] * 1e3
+    ),
+    _most(
+        "worker killed, its step starts again, p99", 20, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p99"] * 1e3
+    ),
+    _most(
+        "import actorproc, with the interpreter",
+        60,
+        "ms",
+        lambda r: r["cost"]["import_s"]["import actorproc"]["wall_s"] * 1e3,
+    ),
+    _least(
+        "share of the machine, as many niced procedures as cores",
+        0.95,
+        "",
+        lambda r: r["isolation"]["share_of_machine"],
+    ),
+    _most("p99 delay of the host's loop to 2 x idle + 5 ms", 1, "x", lambda r: r["isolation"]["p99_to_allowed"]),
+)
+
+
+def table(results: Results) -> list[str]:
+    """The aims as lines of a Markdown table: what, aim, reached, ratio."""
+    lines = ["| what | aim | reached | ratio |", "|---|---|---|---|"]
+    for aim in AIMS:
+        wanted = f"{'≥' if aim.at_least else '≤'} {_shown(aim.target)} {aim.unit}".rstrip()
+        reached = aim.reached(results)
+        if reached is None:
+            lines.append(f"| {aim.what} | {wanted} | not measured | |")
+            continue
+        ratio = aim.ratio(reached)
+        mark = "" if ratio >= 1 else " (not reached)"
+        lines.append(f"| {aim.what} | {wanted} | {_shown(reached)} {aim.unit}".rstrip() + f" | {ratio:.2f}{mark} |")
+    return lines
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
