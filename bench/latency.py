@@ -38,8 +38,8 @@ def main() -> None:
             ProcedureManager(path, procedures=[Count], workers=given.workers) as manager,
             ThreadPoolExecutor(given.callers) as callers,
         ):
-            for _ in range(10):
-                submit_to_done(manager, 3)
+            for handle in manager.submit_many([Count(3) for _ in range(64)]):  # both workers load the class
+                handle.result(timeout=120)
             for steps in given.steps:
                 alone[steps] += [submit_to_done(manager, steps) for _ in range(given.runs)]
                 together[steps] += callers.map(lambda n: submit_to_done(manager, n), [steps] * given.runs * 2)
