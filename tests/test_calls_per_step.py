@@ -1,0 +1,125 @@
+"""How many function calls a step costs, without a clock: what takes more of them got slower, on every machine.
+
+Counted are the calls of Python and C functions on the way of a step through the host: the frame from the worker, the
+decision, the rows that are stored, the frame to the worker. The same program makes the same calls each time, so the
+bounds are close. Who makes the way shorter lowers them; who needs more raises them, and says why in the commit.
+"""
+
+import cProfile
+
+import pytest
+
+from actorproc.model.commands import RunStep
+from actorproc.model.events import StepEnded
+from actorproc.model.outcomes import Advanced, Finished, Suspended
+from actorproc.store.committer import coalesce
+from actorproc.store.layout import rows_of
+from actorproc.workers.frames import Ended, FrameBuffer, Run, decode_from_worker, encode_frame
+from tests.core.stage import Stage
+
+CALLS_OF_A_STEP = 108.2
+CALLS_OF_A_SUBMIT = 61.2
+CALLS_OF_A_CHILD = 273.5
+"""As counted with CPython 3.11: a procedure's next step, a submit, and a child from its parent's step to its end."""
+MARGIN = 1.1
+"""Versions of Python differ a little in what they count as a call."""
+
+
+class Host:
+    """The host's side of steps, without threads: workers answer when they are told to."""
+
+    def __init__(self, workers=2):
+        self.stage = Stage(workers=workers)
+        self.batch = 0
+
+    def submit(self, procedures):
+        self.stage.submit(*(self.stage.new(f"p-{number:06}") for number in range(procedures)))
+        self.commit()
+
+    def commit(self):
+        """The rows of all that was decided; then a frame for each worker, which is lost here."""
+        self.batch += 1
+        rows = rows_of(coalesce(self.stage.writes), self.batch)
+        runs = [command for command in self.stage.commands if type(command) is RunStep]
+        self.stage.writes.clear()
+        self.stage.commands.clear()
+        if runs:
+            encode_frame([Run(run.token, run.type_name, run.root, run.parent, None, "", 0) for run in runs])
+        return rows
+
+    def answer(self, outcome_of):
+        """Every step that was handed out ends; the answers come in one frame, and make one batch. How many there were."""
+        handed_out, self.stage.inbox = self.stage.inbox, {}
+        frame = encode_frame([Ended(run.token, outcome_of(run)) for run in handed_out.values()])
+        for body in FrameBuffer().feed(frame):
+            for message in decode_from_worker(body):
+                self.stage.handle(StepEnded(message.token, message.outcome))
+        self.commit()
+        return len(handed_out)
+
+
+def advanced(_run):
+    return Advanced(state=b"0" * 40)
+
+
+def finished(_run):
+    return Finished(state=b"0" * 40, output=b"\x01")
+
+
+def calls_of(action):
+    """Calls made by `action`, and its result."""
+    profile = cProfile.Profile()
+    result = profile.runcall(action)
+    return sum(entry.callcount for entry in profile.getstats()), result
+
+
+def calls_per_step(in_flight):
+    host = Host()
+    host.submit(in_flight)
+    for _ in range(5):  # until workers get as many at once as they ever get
+        host.answer(advanced)
+    calls, steps = calls_of(lambda: sum(host.answer(advanced) for _ in range(10)))
+    return calls / steps
+
+
+def calls_per_submit(procedures):
+    host = Host()
+    calls, _ = calls_of(lambda: host.submit(procedures))
+    return calls / procedures
+
+
+def calls_per_child(children):
+    host = Host()
+    host.submit(1)
+    names = [f"c-{number:06}" for number in range(children)]
+    news = tuple(host.stage.new(name) for name in names)
+
+    def outcome(run):
+        if run.token.procedure != "p-000000" or run.token.step > 1:
+            return finished(run)
+        return Suspended(state=b"0" * 40, children=news)
+
+    def all_of_it():
+        while host.stage.inbox:
+            host.answer(outcome)
+
+    calls, _ = calls_of(all_of_it)
+    assert host.stage.core.view("p-000000") is None or host.stage.state("p-000000").name == "SUCCESS"
+    return calls / children
+
+
+def test_a_step_takes_no_more_calls_than_it_did():
+    assert calls_per_step(256) <= CALLS_OF_A_STEP * MARGIN
+
+
+def test_a_submit_takes_no_more_calls_than_it_did():
+    assert calls_per_submit(1000) <= CALLS_OF_A_SUBMIT * MARGIN
+
+
+def test_a_child_takes_no_more_calls_than_it_did():
+    assert calls_per_child(1000) <= CALLS_OF_A_CHILD * MARGIN
+
+
+@pytest.mark.parametrize("calls", [calls_per_step, calls_per_submit, calls_per_child])
+def test_what_one_costs_does_not_grow_with_their_number(calls):
+    assert calls(4000) <= 1.05 * calls(1000)
