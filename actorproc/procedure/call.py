@@ -19,6 +19,7 @@ import cloudpickle
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.pickles import pickled
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import is_on_path, unimportable_by_value
@@ -104,9 +105,9 @@ class Call(Procedure):
         return seal(body, f"exception of {procedure}", self._key)
 
 
-def _called(pickled: bytes, prepared: dict[str, Any]) -> Any:
+def _called(call: bytes, prepared: dict[str, Any]) -> Any:
     try:
-        function, args, kwargs = cloudpickle.loads(pickled)
+        function, args, kwargs = cloudpickle.loads(call)
     except StopStep:
         raise
     except BaseException as error:
@@ -120,18 +121,18 @@ def _called(pickled: bytes, prepared: dict[str, Any]) -> Any:
     return function(*args, **kwargs)
 
 
-def _prepare(pickled: bytes) -> dict[str, Any]:
+def _prepare(setup: bytes) -> dict[str, Any]:
     """Run an initializer unless this process has; the globals that its module's functions are to see.
 
     A function that travels by value has globals of its own, so what an initializer of a script says with ``global``
     would be seen by nobody. What it set, and the data it refers to, are handed to each call.
     """
     with _preparing:
-        known = _prepared.get(pickled)
+        known = _prepared.get(setup)
         if known is not None:
             return known
         try:
-            initializer, args = cloudpickle.loads(pickled)
+            initializer, args = cloudpickle.loads(setup)
             scope = next(filter(None, map(_private_globals, _unwrapped(initializer))), None)
             before = dict(scope or {})
             initializer(*args)
@@ -145,7 +146,7 @@ def _prepare(pickled: bytes) -> dict[str, Any]:
             for name, value in (scope or {}).items()
             if name not in before or before[name] is not value or not isinstance(value, _CODE)
         }
-        _prepared[pickled] = left
+        _prepared[setup] = left
         return left
 
 
@@ -184,7 +185,7 @@ def call_with_parts(function: Callable[[], Any], parts: object) -> Any:
 def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     """The call as bytes. Raises what the pickling of its parts raises."""
     if _is_reachable(function) and all(type(value) in _PLAIN for value in (*args, *kwargs.values())):
-        return pickle.dumps((function, args, kwargs), protocol=5)
+        return b"".join(pickled((function, args, kwargs), (*args, *kwargs.values())))
     return _by_value((function, args, kwargs), (function, *args, *kwargs.values()))
 
 
@@ -247,8 +248,8 @@ def _parts_of(value: Any) -> Iterable[Any]:
 def _pickled_value(value: Any) -> bytes:
     if type(value) in _PLAIN:
         return pickle.dumps(value, protocol=5)
-    pickled: bytes = cloudpickle.dumps(value)
-    return pickled
+    by_value: bytes = cloudpickle.dumps(value)
+    return by_value
 
 
 # ---------------------------------------------------------------- from bytes, in the host

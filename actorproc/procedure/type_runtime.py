@@ -29,7 +29,7 @@ from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.signing import sign, verified
+from actorproc.procedure.signing import signature_in, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
 from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
 
@@ -128,7 +128,7 @@ class TypeRuntime:
             version=own.meta.version,
             state=state,
             codec=codec,
-            digest=hashlib.blake2b(codec.encode() + state, digest_size=16).digest(),
+            digest=_digest(codec, state),
             locks=own._lock_keys(procedure) if own._locks else (),
             poisons=own._poison_keys(procedure) if own._poisons else (),
             limit_keys=own._limit_keys(procedure) if own._limit_keyed else (),
@@ -317,10 +317,12 @@ class TypeRuntime:
         if state[:1] == _PAIR:
             position, raw = _enveloped.decode(state)
             payload = bytes(raw)
-        data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
+        data: Any = None
         if codec == "pickle":
-            data = verified(data, self.type_name, self.signing_key)
-        elif codec != "data":
+            data = verified(payload, self.type_name, self.signing_key)
+        elif codec == "data":
+            data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
+        else:
             msg = f"the state was written by the codec {codec!r}, which this version does not know"
             raise StateRefused(msg)
         live = self._checked(self._loaded(data, version, is_fields=data is payload))
@@ -352,7 +354,7 @@ class TypeRuntime:
 
     def _dump_custom(self, procedure: Procedure) -> bytes:
         if self._state_codec == "pickle":
-            return _encode(sign(self._format.values(procedure), self.type_name, self.signing_key))
+            return signed_state(self._format.values(procedure), self.type_name, self.signing_key)
         dumped: object = procedure.dump()
         if not isinstance(dumped, bytes | str):
             msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
@@ -387,3 +389,10 @@ class TypeRuntime:
             live.on_completed(ctx)
         except Exception:  # the work is done: a failing clean-up is told, and changes nothing
             ctx.log.exception("on_completed of %s failed", self.type_name)
+
+
+def _digest(codec: str, state: bytes) -> bytes:
+    """What says whether two initial states are the same."""
+    # A signature says as much as a hash of what it signs, and of a long state it is there already.
+    known = signature_in(state) if codec == "pickle" else b""
+    return hashlib.blake2b(codec.encode() + (known or state), digest_size=16).digest()

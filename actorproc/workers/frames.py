@@ -298,7 +298,7 @@ class FrameBuffer:
         self._buffer = bytearray()
         self._wanted = HEADER.size
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def feed(self, chunk: bytes) -> Iterator[bytes | memoryview]:
         """Add received bytes; yield the frame bodies that are complete. Consume it to the end.
 
         Raises `FrameError` at a bad length, after the good frames before it.
@@ -308,6 +308,10 @@ class FrameBuffer:
             self._buffer += chunk
             if len(self._buffer) < self._wanted:
                 return  # a long frame arrives in many reads; look at it once
+            if len(self._buffer) == self._wanted > HEADER.size:
+                whole, self._buffer, self._wanted = self._buffer, bytearray(), HEADER.size
+                yield memoryview(whole)[HEADER.size :]  # as is the case for most of them: no need to copy it
+                return
             data = bytes(self._buffer)
             self._buffer.clear()
         start = 0

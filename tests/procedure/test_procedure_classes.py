@@ -445,3 +445,27 @@ def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
         with pytest.raises(StateRefused):
             ours.load(state, "pickle", 1)
     assert Trap.sprung == []
+
+
+def test_a_long_pickled_state_is_checked_as_a_short_one_is():
+    runtime = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
+    content = bytes(range(256)) * 300
+    good = runtime.describe(Pickled(content)).state
+
+    assert runtime.load(good, "pickle", 1).value == content
+    changed = (good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in (0, 1, 4, 5, 36, 37, 40_000, len(good) - 1))
+    for state in (*changed, good[:-1], good + b"x"):
+        with pytest.raises(StateRefused):
+            runtime.load(state, "pickle", 1)
+
+
+def test_the_digest_of_a_long_pickled_state_tells_states_apart():
+    runtime = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
+    content = b"x" * 100_000
+
+    digests = [
+        runtime.describe(Pickled(value)).digest for value in (content, content, content + b"x", b"y" + content[1:])
+    ]
+
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
