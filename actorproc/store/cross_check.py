@@ -23,6 +23,7 @@ from actorproc.store import codec
 from actorproc.store.layout import EPOCH, STORE_ID, Row, head_key, index_rows, key_of, owner_of, time_key
 from actorproc.store.step_log import read_log
 from actorproc.store.tables import INDEXES, Rows, Table
+from actorproc.store.trust import damaged_pages
 
 __all__ = ["Findings", "cross_check"]
 
@@ -49,6 +50,8 @@ class Findings(msgspec.Struct):
     """By table and key."""
     halted: dict[str, str] = msgspec.field(default_factory=dict)
     """Procedures that lack a record of theirs, and which."""
+    lost: list[str] = msgspec.field(default_factory=list)
+    """Rows of records that are there, and that a search by their key does not find, in words."""
     unseen: list[str] = msgspec.field(default_factory=list)
     """What nobody meets who asks for what he knows: rows that are not where they belong, in words."""
     mended: list[Row] = msgspec.field(default_factory=list)
@@ -56,8 +59,14 @@ class Findings(msgspec.Struct):
     rebuilt: dict[Table, dict[bytes, bytes]] = msgspec.field(default_factory=dict)
     """What index tables should hold, of those that do not."""
 
+    def raise_lost(self, path: Path) -> None:
+        """Raise `StoreDamaged` when searches go astray: whoever writes to such a file makes it worse."""
+        if self.lost:
+            raise damaged_pages(path, f"a search does not find what is there: {self.lost[0]}")
+
     def raise_unseen(self, path: Path) -> None:
         """Raise `StoreDamaged` when a reader would miss something without being told."""
+        self.raise_lost(path)
         if self.unseen:
             more = f" (and {len(self.unseen) - 1} more)" if len(self.unseen) > 1 else ""
             raise StoreDamaged(
@@ -83,6 +92,7 @@ def cross_check(rows: Rows) -> Findings:
     heads = _check_heads(rows, found)
     for table in (*_BELONGS, *_OTHERS):
         for key, value in rows.scan(table):
+            _search(rows, found, table, key)
             try:
                 codec.decode(table, key, value)
             except StoreDamaged as error:
@@ -96,6 +106,12 @@ def cross_check(rows: Rows) -> Findings:
     return found
 
 
+def _search(rows: Rows, found: Findings, table: Table, key: bytes) -> None:
+    """Look for a row that a scan has met: a page above it may lead astray whoever looks for its key."""
+    if rows.get(table, key) is None:
+        found.lost.append(f"{table.label} {key.decode('utf-8', 'backslashreplace')!r}")
+
+
 def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
     """Heads and their index rows; how many there are, and the highest life of a manager that one of them names."""
     fitting = dict.fromkeys(INDEXES, 0)
@@ -103,6 +119,7 @@ def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
     count = epoch = 0
     for key, value in rows.scan(Table.PROCEDURES):
         count += 1
+        _search(rows, found, Table.PROCEDURES, key)
         try:
             head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
         except StoreDamaged as error:
@@ -189,6 +206,7 @@ def _check_meta(rows: Rows, found: Findings, heads: tuple[int, int]) -> None:
             _note(found, error)
             found.mended.append((Table.META, key, codec.encode(Table.META, key, remedy)))
     for key, value in rows.scan(Table.META):
+        _search(rows, found, Table.META, key)
         try:
             codec.decode(Table.META, key, value)
         except StoreDamaged as error:
@@ -262,7 +280,7 @@ def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value
 
 def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
     """Whether this may well be the key under which the unreadable row was stored."""
-    if table is Table.PROCEDURES or table not in _BELONGS or table is Table.EVENTS:
+    if table is Table.PROCEDURES or table not in _BELONGS:
         return True
     id_ = owner_of(table, key)
     rest = key[:_NUMBER] if table is Table.STEPS else key[len(id_) + 1 :]
@@ -278,6 +296,8 @@ def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
             return len(rest) > 9 and 1 <= number <= head.step
         case Table.CHILDREN:
             return len(rest) == 16 and number <= head.step
+        case Table.EVENTS:  # one for a name instead of a procedure cannot be told from one that is not in its place
+            return len(rest) == 8 and number >= 1
         case _:
             return True
 

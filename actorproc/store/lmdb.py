@@ -235,6 +235,7 @@ class LmdbStore(OpenStore):
         meta = databases[Table.META]
         if names and self._examined:
             self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
+            self._findings.raise_lost(self.path)
             apply_rows(txn, databases, self._findings.mended)
             for table, entries in self._findings.rebuilt.items():
                 txn.drop(databases[table], delete=False)

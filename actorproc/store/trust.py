@@ -29,7 +29,7 @@ from actorproc.errors import EngineError, StoreDamaged
 from actorproc.store.directory import DATA_FILE, OWNER_FILE
 from actorproc.store.tables import INDEXES
 
-__all__ = ["EXAMINED_ANYWAY", "boot_id", "check_pages", "examined", "must_examine", "seal_of"]
+__all__ = ["EXAMINED_ANYWAY", "boot_id", "check_pages", "damaged_pages", "examined", "must_examine", "seal_of"]
 
 EXAMINED_ANYWAY = 64 << 20
 """Bytes up to which a file is examined after its owner was merely killed: somewhat more than a second."""
@@ -117,7 +117,8 @@ def _check_metas(path: Path) -> None:
         return
     if even == odd == 0:
         return
-    raise _damaged(path, f"its meta pages are of the transactions {even} and {odd}, which do not follow each other")
+    reason = f"its meta pages are of the transactions {even} and {odd}, which do not follow each other"
+    raise damaged_pages(path, reason)
 
 
 def check_pages(path: Path) -> None:
@@ -133,11 +134,11 @@ def check_pages(path: Path) -> None:
         raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror}") from error
     except Exception as error:
         # Bytes of any kind were read as numbers: whatever comes of it, the file is not what it should be.
-        raise _damaged(path, f"its pages cannot be followed: {error}") from error
+        raise damaged_pages(path, f"its pages cannot be followed: {error}") from error
     flaws = [flaw for flaw in flaws if _LEAK not in flaw and not _INDEX_ORDER.match(flaw)]
     if flaws:
         more = f" (and {len(flaws) - _SHOWN} more)" if len(flaws) > _SHOWN else ""
-        raise _damaged(path, "; ".join(flaws[:_SHOWN]) + more)
+        raise damaged_pages(path, "; ".join(flaws[:_SHOWN]) + more)
 
 
 def boot_id() -> str:
@@ -158,7 +159,8 @@ def _facts(path: Path) -> dict[str, str]:
     }
 
 
-def _damaged(path: Path, reason: str) -> StoreDamaged:
+def damaged_pages(path: Path, reason: str) -> StoreDamaged:
+    """The file cannot be used: what its pages say does not hold together."""
     return StoreDamaged(
         f"pages of {path / DATA_FILE} are damaged, so it was not opened and is left as it is: {reason}. Save what can "
         f"be read with: actorproc --path {path} doctor --export-good GOOD.json, then import it into a new store; or "

@@ -33,16 +33,23 @@ from actorproc.model.snapshot import Damage
 from actorproc.store.lmdb import LmdbReader, LmdbStore
 from actorproc.testing.damaged_stores import DAMAGED, Answers, ask_all, ask_snapshot, make_store, mutate
 
-__all__ = ["Report", "Verdict", "main", "try_mutations"]
+__all__ = ["Report", "Verdict", "main", "try_mutation", "try_mutations"]
 
 _BATCH = 50
 """Mutations of one child."""
 _EACH = 20.0
 """Seconds after which reading one store counts as hanging."""
 _STORES = 8
+_FAILURES = {"wrong", "died"}
 
 
-_TOLD_OF = {"audit": {"audit"}, "start": {"starts"}, "acknowledged": {"acknowledged"}, "event": {"events"}}
+_TOLD_OF = {
+    "audit": {"audit"},
+    "start": {"starts"},
+    "acknowledged": {"acknowledged"},
+    "event": {"events"},
+    "events": {"events"},
+}
 """Rows without which nothing is done wrongly: there it is enough that one of them was told to be damaged."""
 
 
@@ -72,7 +79,7 @@ class Report(msgspec.Struct):
     def add(self, verdict: Verdict) -> None:
         """Count one."""
         self.outcomes[verdict.kind, verdict.outcome] += 1
-        if verdict.outcome in {"wrong", "died"}:
+        if verdict.outcome in _FAILURES:
             self.failures.append(verdict)
 
     def __str__(self) -> str:
@@ -119,6 +126,12 @@ def try_mutations(mutations: int, seed: int, folder: Path, tell: Callable[[str],
             report.add(verdict)
         tell(f"{report.tried} of {mutations}")
     return report
+
+
+def try_mutation(seed: int, campaign: int, folder: Path) -> Verdict:
+    """One mutation of the campaign of this seed again, in a child."""
+    originals = [_Original(folder, campaign + number) for number in range(_STORES)]
+    return _in_a_child(originals, [seed], folder)[0]
 
 
 def _in_a_child(originals: Sequence[_Original], seeds: Sequence[int], folder: Path) -> list[Verdict]:
@@ -217,16 +230,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m actorproc.testing.damage", description=__doc__)
     parser.add_argument("--mutations", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--replay", type=int, metavar="SEED", help="only this mutation of the campaign of --seed")
     options = parser.parse_args(arguments)
     # In memory when there is such a directory: what is tried is the reading, not the disk.
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="actorproc-damage-", dir=where) as name:
+        if options.replay is not None:
+            again = try_mutation(options.replay, options.seed, Path(name))
+            sys.stdout.write(f"{again.kind}: {again.outcome} {again.words}\n")
+            return 1 if again.outcome in _FAILURES else 0
         report = try_mutations(options.mutations, options.seed, Path(name))
     sys.stdout.write(f"{report}\n{report.tried} damaged stores in {time.monotonic() - begun:.0f} s: ")
     sys.stdout.write(f"{len(report.failures)} read wrongly or deadly\n")
     for failure in report.failures[:10]:
-        sys.stdout.write(f"  seed {failure.seed}, {failure.kind}: {failure.outcome}: {failure.words}\n")
+        sys.stdout.write(f"  --replay {failure.seed}: {failure.kind}: {failure.outcome}: {failure.words}\n")
     return 1 if report.failures else 0
 
 

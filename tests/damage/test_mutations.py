@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from actorproc.testing.damage import try_mutation
+
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
@@ -26,6 +28,19 @@ def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
     assert refused > 50
     assert told > 50
     assert refused + told + unharmed == 500
+
+
+@pytest.mark.parametrize(
+    ("campaign", "seed"),
+    [
+        (101, 101001226),  # a signal under another key, unreadable: whoever it was for missed it
+        (101, 101006345),  # a branch page that led searches astray, while a scan met every row
+    ],
+)
+def test_mutations_that_were_once_read_in_silence_are_told(campaign, seed, tmp_path):
+    verdict = try_mutation(seed, campaign, tmp_path)
+
+    assert verdict.outcome in {"refused", "told"}, verdict
 
 
 def test_a_reader_that_is_too_trusting_is_found_out(monkeypatch, tmp_path):
