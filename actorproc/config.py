@@ -92,8 +92,9 @@ class Config:
     """When every worker has been in its step for so long and work waits, an extra worker is started."""
     extra_worker_idle: float = 60.0
     """How long an extra worker may have nothing to do before it is stopped."""
-    signing_key: bytes | None = None
-    """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory."""
+    signing_key: bytes | tuple[bytes, ...] | None = None
+    """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory.
+    Of several the first signs, and all verify."""
 
     def __post_init__(self) -> None:
         self._check_retention()

@@ -13,7 +13,8 @@ from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import TypeRegistry, TypeRuntime, decode_value
 from actorproc.procedure.shipping import definition_of
-from actorproc.signing_key import keep_key, read_key
+from actorproc.procedure.signing import SigningKey
+from actorproc.signing_key import keep_keys, read_keys
 
 __all__ = ["Registration", "TypeListener"]
 
@@ -30,13 +31,13 @@ class Registration:
     """Registers classes and loaders, and passes each on as a `Definition`. May be used from any thread.
 
     ``directory`` is where the key that signs pickled states is kept, None when there is no such place; ``key`` is
-    a key of the caller's own.
+    a key of the caller's own, or several, the newest first.
     """
 
-    def __init__(self, directory: str | None, key: bytes | None) -> None:
+    def __init__(self, directory: str | None, key: SigningKey | None) -> None:
         self._directory = directory if key is None else None
-        known = key or (read_key(directory) if directory is not None else None)
-        self._key = known if known is not None else os.urandom(32)
+        known = key or (read_keys(directory) if directory is not None else ())
+        self._key = known or os.urandom(32)
         self._registry = TypeRegistry(signing_key=self._key)
         self._lock = threading.Lock()
         self._announced: dict[str, TypeRuntime] = {}
@@ -44,8 +45,8 @@ class Registration:
         self._listener: TypeListener | None = None
 
     @property
-    def signing_key(self) -> bytes:
-        """What signs pickled states; final once the store is owned."""
+    def signing_key(self) -> SigningKey:
+        """What signs and verifies what is pickled; final once the store is owned."""
         return self._key
 
     def register(self, procedure_class: type | ProcedureFunction[..., Any]) -> None:
@@ -77,8 +78,9 @@ class Registration:
         """All that is registered, with the key of the store. Call it once the store is owned."""
         with self._lock:
             if self._directory is not None:
-                key = keep_key(self._directory, self._key)
-                if key != self._key:  # another manager made the key after this one was constructed
+                known = self._key
+                key = keep_keys(self._directory, known if isinstance(known, bytes) else known[0])
+                if key not in (known, (known,)):  # made, or rotated, after this one was constructed
                     self._key = key
                     self._registry = _registered_again(self._registry, key)
                     self._announced.clear()
@@ -114,7 +116,7 @@ class Registration:
                 self._listener.register(definition)
 
 
-def _registered_again(old: TypeRegistry, key: bytes) -> TypeRegistry:
+def _registered_again(old: TypeRegistry, key: SigningKey) -> TypeRegistry:
     new = TypeRegistry(signing_key=key)
     for name in old.names():
         runtime = old.get(name)

@@ -1,4 +1,8 @@
-"""The key that signs pickled states: made once per store, kept beside it, readable by its owner only."""
+"""The keys that sign what is pickled: kept beside the store, readable by its owner only.
+
+The file holds one key of 32 bytes after the other, the newest first. The first is made once per store; `rotate` puts
+another one before it, and what the older ones signed is accepted as long as they are kept.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +12,73 @@ from pathlib import Path
 
 from actorproc.store.directory import KEY_FILE as FILE_NAME
 
-__all__ = ["FILE_NAME", "keep_key", "read_key"]
+__all__ = ["FILE_NAME", "keep_keys", "read_keys", "rotate"]
 
 _SIZE = 32
+_MOST = 64
+"""Keys of one store; a rotation beyond it drops the oldest."""
 
 
-def read_key(directory: str | os.PathLike[str]) -> bytes | None:
-    """The key of this store; None when it has none yet. A file of another length is no key of ours."""
+def read_keys(directory: str | os.PathLike[str]) -> tuple[bytes, ...]:
+    """The keys of this store, the newest first; none when it has none yet. A file of another length holds no keys."""
     try:
-        key = Path(directory, FILE_NAME).read_bytes()
+        content = Path(directory, FILE_NAME).read_bytes()
     except OSError:
-        return None
-    return key if len(key) == _SIZE else None
+        return ()
+    if len(content) % _SIZE or len(content) > _SIZE * _MOST:
+        return ()
+    return tuple(content[start : start + _SIZE] for start in range(0, len(content), _SIZE))
 
 
-def keep_key(directory: str | os.PathLike[str], key: bytes) -> bytes:
-    """Store `key` unless the store has one; the key of the store from now on."""
+def keep_keys(directory: str | os.PathLike[str], key: bytes) -> tuple[bytes, ...]:
+    """Store `key` unless the store has one; the keys of the store from now on."""
     place = Path(directory, FILE_NAME)
-    known = read_key(directory)
-    if known is not None:
+    known = read_keys(directory)
+    if known:
         return known
     # Written aside and linked, so that a crash leaves a whole key or none, and of two who come at once the first wins.
-    aside = place.with_suffix(f".new-{os.getpid()}-{threading.get_ident()}")
-    aside.unlink(missing_ok=True)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    aside = _written_aside(place, key)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
         try:
             place.hardlink_to(aside)
         except FileExistsError:
-            known = read_key(directory)
-            if known is not None:
+            known = read_keys(directory)
+            if known:
                 return known
             aside.rename(place)  # what is there is no key
     finally:
         aside.unlink(missing_ok=True)
-    return key
+    return (key,)
+
+
+def rotate(directory: str | os.PathLike[str], *, forget: bool = False) -> tuple[bytes, ...]:
+    """Put a new key before those of the store, or with `forget` in their place; the keys from now on.
+
+    For whoever owns the store: a manager reads the keys when it starts.
+    """
+    known = () if forget else read_keys(directory)[: _MOST - 1]
+    keys = (os.urandom(_SIZE), *known)
+    place = Path(directory, FILE_NAME)
+    aside = _written_aside(place, b"".join(keys))
+    try:
+        aside.rename(place)
+    finally:
+        aside.unlink(missing_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return keys
+
+
+def _written_aside(place: Path, content: bytes) -> Path:
+    """A new file beside `place`, on disk; never something that was planted there."""
+    aside = place.with_suffix(f".new-{os.getpid()}-{threading.get_ident()}")
+    aside.unlink(missing_ok=True)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return aside

@@ -1,4 +1,4 @@
-"""``backup``, ``compact``, ``schema``."""
+"""``backup``, ``compact``, ``rotate-key``, ``schema``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actorproc.cli.output import Output
 from actorproc.cli.steering import Steered
 from actorproc.cli.text import duration, plain_line, size_of
 
-__all__ = ["add_backup", "add_compact", "add_schema"]
+__all__ = ["add_backup", "add_compact", "add_rotate_key", "add_schema"]
 
 _Commands = Any
 
@@ -77,6 +77,50 @@ def _compact(options: argparse.Namespace) -> int:
         lambda: [f"{size_of(report.before)} → {size_of(report.after)}; commits waited {duration(report.seconds)}"],
         name=str(report.freed),
     )
+    return OK
+
+
+def add_rotate_key(commands: _Commands) -> None:
+    """Add ``rotate-key``."""
+    parser = commands.add_parser(
+        "rotate-key",
+        help="have pickles signed with a new key from now on; on a stopped store",
+        description=(
+            "A new key signs; what the older ones signed is still accepted. With --forget it is not: procedures whose "
+            "pickled state was signed before are parked, and ended calls of an executor lose their results. Programs "
+            "that hold a ProcedureClient read the keys when they make it: start them anew as well."
+        ),
+    )
+    globals_for(parser)
+    parser.add_argument("--forget", action="store_true", help="no longer accept what older keys signed")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.set_defaults(run=_rotate_key)
+
+
+def _rotate_key(options: argparse.Namespace) -> int:
+    from actorproc.signing_key import read_keys, rotate
+    from actorproc.store.lmdb import LmdbStore
+
+    output = Output(options)
+    with open_reader(options):
+        pass  # there must be a store already
+    place = directory(options)
+    old = len(read_keys(place))
+    kept = "forgotten" if options.forget else "kept to verify what they signed"
+    says = f"a new key signs; older keys {kept}: {old}"
+    applied = None
+    if options.dry_run:
+        says = f"would be done (dry run): {says}"
+    else:
+        store = LmdbStore(place, role="command")
+        try:
+            store.own()
+            rotate(place, forget=options.forget)
+        finally:
+            store.close()
+        applied = "stopped store"
+    found = outcome(None, "rotate-key", says, applied=applied)
+    output.one("outcome", found, lambda: [says], name="rotate-key")
     return OK
 
 

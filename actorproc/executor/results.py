@@ -16,6 +16,7 @@ from actorproc.model.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.call import BROKEN_INITIALIZER, NOT_STARTED, unpickled_error, unpickled_result
 from actorproc.procedure.runtime import decode_value
+from actorproc.procedure.signing import SigningKey
 
 __all__ = ["CallBroken", "error_of", "is_broken_initializer", "result_of", "was_aborted"]
 
@@ -28,7 +29,7 @@ class CallBroken(StepFailure, BrokenProcessPool):
     """
 
 
-def result_of(ending: Ending, key: bytes) -> Any:
+def result_of(ending: Ending, key: SigningKey) -> Any:
     """What the function returned. Raises `CallBroken` when that cannot be read."""
     record, closing = ending.record, ending.closing
     if closing is None:
@@ -41,7 +42,7 @@ def result_of(ending: Ending, key: bytes) -> Any:
         raise CallBroken(msg) from error
 
 
-def error_of(record: ProcedureRecord, key: bytes) -> BaseException:
+def error_of(record: ProcedureRecord, key: SigningKey) -> BaseException:
     """The exception that a call ended with: the function's own, whose cause shows the remote traceback."""
     error = record.error
     if error is None:

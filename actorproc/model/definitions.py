@@ -23,8 +23,8 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     pickled: bytes | None = None
     loader: bool = False
     revision: int = 1
-    signing_key: bytes | None = None
-    """Key of the signed pickle codec, for the classes that opted in; never stored, never logged."""
+    signing_key: bytes | tuple[bytes, ...] | None = None
+    """Keys of the signed pickle codec, the newest first, for the classes that opted in; never stored, never logged."""
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):

@@ -23,7 +23,7 @@ from actorproc.procedure.pickles import pickled
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import is_on_path, unimportable_by_value
-from actorproc.procedure.signing import opened, seal
+from actorproc.procedure.signing import SigningKey, opened, seal
 from actorproc.procedure.status import Status
 
 __all__ = [
@@ -88,7 +88,7 @@ class Call(Procedure):
         del ctx
         return False
 
-    def _take_key(self, key: bytes | None) -> None:
+    def _take_key(self, key: SigningKey | None) -> None:
         self._key = key
 
     def _pickled_failure(self, error: BaseException, procedure: str) -> bytes:
@@ -253,12 +253,12 @@ def _pickled_value(value: Any) -> bytes:
 
 
 # ---------------------------------------------------------------- from bytes, in the host
-def unpickled_result(sealed: object, procedure: str, key: bytes | None) -> Any:
+def unpickled_result(sealed: object, procedure: str, key: SigningKey | None) -> Any:
     """What the call returned. Raises `StateRefused` for a wrong signature, and what the unpickling raises."""
     return pickle.loads(opened(sealed, f"result of {procedure}", key))  # noqa: S301 - the signature was checked
 
 
-def unpickled_error(sealed: bytes, procedure: str, key: bytes | None) -> BaseException | None:
+def unpickled_error(sealed: bytes, procedure: str, key: SigningKey | None) -> BaseException | None:
     """What the call raised; None when only its text is to be had."""
     if not sealed:
         return None

@@ -10,6 +10,7 @@ from actorproc.model.policies import TypeMeta
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.signing import SigningKey
 
 __all__ = ["check_class", "checked_limit_keys", "meta_of", "meta_of_loader"]
 
@@ -67,7 +68,7 @@ def meta_of_loader(type_name: str) -> TypeMeta:
     return TypeMeta(type_name=type_name, asks_abort=True, has_on_timeout=True)
 
 
-def check_class(cls: Any, signing_key: bytes | None) -> None:
+def check_class(cls: Any, signing_key: SigningKey | None) -> None:
     """Raise `UsageError` saying what is wrong with the class."""
     problem = _wrong_method(cls) or _wrong_attribute(cls) or _wrong_codec(cls, signing_key)
     if problem is not None:
@@ -106,7 +107,7 @@ def _wrong_attribute(cls: Any) -> str | None:
     return None
 
 
-def _wrong_codec(cls: Any, signing_key: bytes | None) -> str | None:
+def _wrong_codec(cls: Any, signing_key: SigningKey | None) -> str | None:
     if cls.codec not in _CODECS:
         return f"has codec = {cls.codec!r}; it must be 'data' or 'pickle'"
     if cls.codec == "pickle" and signing_key is None:

@@ -174,8 +174,8 @@ class Procedure:
         del error, procedure
         return b""
 
-    def _take_key(self, key: bytes | None) -> None:
-        """Called in a worker with the key of the store, for classes that sign bytes of their own."""
+    def _take_key(self, key: bytes | tuple[bytes, ...] | None) -> None:
+        """Called in a worker with the keys of the store, for classes that sign bytes of their own."""
 
     _has_position: ClassVar[bool] = False
     _shipped_classes: ClassVar[tuple[type, ...]] = ()

@@ -8,6 +8,7 @@ from typing import Any
 from actorproc.errors import DuplicateType, UsageError
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.signing import SigningKey
 from actorproc.procedure.type_runtime import Loader, TypeRuntime
 
 __all__ = ["TypeRegistry"]
@@ -16,7 +17,7 @@ __all__ = ["TypeRegistry"]
 class TypeRegistry:
     """The types one manager, or one worker, knows. May be used from any thread."""
 
-    def __init__(self, *, signing_key: bytes | None = None) -> None:
+    def __init__(self, *, signing_key: SigningKey | None = None) -> None:
         """``signing_key`` is needed by classes with ``codec = "pickle"`` only."""
         self._signing_key = signing_key
         self._runtimes: dict[str, TypeRuntime] = {}

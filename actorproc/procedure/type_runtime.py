@@ -29,7 +29,7 @@ from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.signing import signature_in, signed_state, verified
+from actorproc.procedure.signing import SigningKey, content_of, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
 from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
 
@@ -55,7 +55,9 @@ class TypeRuntime:
     ``meta`` is read from the class once, here. ``revision`` grows when a class replaces another of its name.
     """
 
-    def __init__(self, type_name: str, cls: type[Procedure] | None, loader: Loader | None, key: bytes | None) -> None:
+    def __init__(
+        self, type_name: str, cls: type[Procedure] | None, loader: Loader | None, key: SigningKey | None
+    ) -> None:
         self.type_name = type_name
         self.procedure_class = cls
         self.loader = loader
@@ -82,7 +84,7 @@ class TypeRuntime:
         self._plain_unit = None if self._has_position else ("" if self.meta.rollback_supported else None)
 
     @classmethod
-    def of_class(cls, procedure_class: Any, *, signing_key: bytes | None = None) -> TypeRuntime:
+    def of_class(cls, procedure_class: Any, *, signing_key: SigningKey | None = None) -> TypeRuntime:
         """The runtime of a class. Raises `UsageError` saying what the class lacks."""
         if not isinstance(procedure_class, type) or not issubclass(procedure_class, Procedure):
             msg = f"{procedure_class!r} is no class derived from actorproc.Procedure"
@@ -119,16 +121,17 @@ class TypeRuntime:
         Raises `StateNotEncodable`, `StateTooLarge`, `InvalidId`, and `UsageError` for bad lock or poison keys.
         """
         own = self._of(procedure)
-        state = own.dump_state(procedure)
+        name = new_id() if id is None else check_id(id)
+        state = own.dump_state(procedure, name)
         codec = own._state_codec
         return NewProcedure(
-            id=new_id() if id is None else check_id(id),
+            id=name,
             fresh=fresh or id is None,
             type_name=self.type_name,
             version=own.meta.version,
             state=state,
             codec=codec,
-            digest=_digest(codec, state),
+            digest=own._digest(codec, state),
             locks=own._lock_keys(procedure) if own._locks else (),
             poisons=own._poison_keys(procedure) if own._poisons else (),
             limit_keys=own._limit_keys(procedure) if own._limit_keyed else (),
@@ -141,17 +144,17 @@ class TypeRuntime:
             tags=tags,
         )
 
-    def dump_state(self, procedure: Procedure) -> bytes:
-        """The bytes of the state as stored."""
-        payload = self._format.dump_fields(procedure) if self._dumps_fields else self._dump_custom(procedure)
+    def dump_state(self, procedure: Procedure, id: str = "") -> bytes:  # noqa: A002 - the public name of the thing
+        """The bytes of the state as stored; a pickled one is signed for the procedure of this id."""
+        payload = self._format.dump_fields(procedure) if self._dumps_fields else self._dump_custom(procedure, id)
         if self._has_position:
             return _encode((procedure._position(), msgspec.Raw(payload)))
         return payload
 
-    def load(self, state: bytes, codec: str, version: int) -> Procedure:
+    def load(self, state: bytes, codec: str, version: int, id: str = "") -> Procedure:  # noqa: A002 - as above
         """The procedure of a stored state, through `migrate` and `load` (or the loader). Raises `StateRefused`."""
         try:
-            return self._load(state, codec, version)
+            return self._load(state, codec, version, id)
         except StateRefused:
             raise
         except Exception as error:
@@ -220,10 +223,10 @@ class TypeRuntime:
     def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
         status = self._recovering(live, ctx, lambda ctx: live._undo(ctx, unit))
         if status is None or isinstance(status, Done):
-            return Finished(state=self.dump_state(live), poisons=self._poisons_after(live))
+            return Finished(state=self.dump_state(live, ctx.id), poisons=self._poisons_after(live))
         if isinstance(status, Executing):
             return Advanced(
-                state=self.dump_state(live),
+                state=self.dump_state(live, ctx.id),
                 unit=unit,
                 poisons=self._poisons_after(live),
                 persist=status.persist,
@@ -236,7 +239,7 @@ class TypeRuntime:
     def _outcome(self, live: Procedure, ctx: Context, status: object) -> Ended:
         if isinstance(status, Done) and self._cleans_up:
             self._clean_up(live, ctx)
-        state = self.dump_state(live)
+        state = self.dump_state(live, ctx.id)
         unit, no_return = self._plain_unit, False
         if self._has_position:
             unit, no_return = live._next_unit(), live._next_no_return()
@@ -311,7 +314,7 @@ class TypeRuntime:
             found = self._relatives[cls] = TypeRuntime.of_class(cls, signing_key=self.signing_key)
         return found
 
-    def _load(self, state: bytes, codec: str, version: int) -> Procedure:
+    def _load(self, state: bytes, codec: str, version: int, procedure: str) -> Procedure:
         payload = state
         position = None
         if state[:1] == _PAIR:
@@ -319,7 +322,7 @@ class TypeRuntime:
             payload = bytes(raw)
         data: Any = None
         if codec == "pickle":
-            data = verified(payload, self.type_name, self.signing_key)
+            data = verified(payload, self.type_name, procedure, self.signing_key)
         elif codec == "data":
             data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
         else:
@@ -352,14 +355,25 @@ class TypeRuntime:
         msg = f"the loader of {self.type_name} returned {loaded!r:.80}, which is no Procedure"
         raise StateRefused(msg)
 
-    def _dump_custom(self, procedure: Procedure) -> bytes:
+    def _dump_custom(self, procedure: Procedure, id: str) -> bytes:  # noqa: A002 - as above
         if self._state_codec == "pickle":
-            return signed_state(self._format.values(procedure), self.type_name, self.signing_key)
+            return signed_state(self._format.values(procedure), self.type_name, id, self.signing_key)
         dumped: object = procedure.dump()
         if not isinstance(dumped, bytes | str):
             msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
             raise StateNotEncodable(msg)
         return self.codec.encode(dumped, type(procedure).__qualname__)
+
+    def _digest(self, codec: str, state: bytes) -> bytes:
+        """What says whether two initial states are the same: of a pickle what is signed, for signatures differ."""
+        found = hashlib.blake2b(codec.encode(), digest_size=16)
+        if self._state_codec != "pickle":
+            found.update(state)
+            return found.digest()
+        position, payload = _enveloped.decode(state) if self._has_position else (None, state)
+        found.update(_encode(position))
+        found.update(content_of(bytes(payload)))
+        return found.digest()
 
     def _lock_keys(self, procedure: Procedure) -> tuple[LockKey, ...]:
         keys: tuple[Any, ...] = tuple(procedure.lock_keys())
@@ -389,10 +403,3 @@ class TypeRuntime:
             live.on_completed(ctx)
         except Exception:  # the work is done: a failing clean-up is told, and changes nothing
             ctx.log.exception("on_completed of %s failed", self.type_name)
-
-
-def _digest(codec: str, state: bytes) -> bytes:
-    """What says whether two initial states are the same."""
-    # A signature says as much as a hash of what it signs, and of a long state it is there already.
-    known = signature_in(state) if codec == "pickle" else b""
-    return hashlib.blake2b(codec.encode() + (known or state), digest_size=16).digest()

@@ -432,18 +432,19 @@ def test_a_pickled_state_comes_back_with_the_right_key():
     new = runtime.describe(Pickled(range(3)))
 
     assert new.codec == "pickle"
-    assert runtime.load(new.state, "pickle", 1).value == range(3)
+    assert runtime.load(new.state, "pickle", 1, new.id).value == range(3)
 
 
 def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
     foreign = TypeRegistry(signing_key=b"other").register(Pickled)
     ours = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
-    planted = foreign.describe(Pickled(Trap())).state
-    good = ours.describe(Pickled(1)).state
+    planted = foreign.describe(Pickled(Trap()), id="one").state
+    good = ours.describe(Pickled(1), id="one").state
+    assert ours.load(good, "pickle", 1, "one").value == 1
 
     for state in (planted, *(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(2, len(good)))):
         with pytest.raises(StateRefused):
-            ours.load(state, "pickle", 1)
+            ours.load(state, "pickle", 1, "one")
     assert Trap.sprung == []
 
 

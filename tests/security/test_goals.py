@@ -30,7 +30,7 @@ from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.procedure.registry import TypeRegistry
 from actorproc.procedure.signing import opened, seal
 from actorproc.procedure.state import StateRefused
-from actorproc.signing_key import keep_key
+from actorproc.signing_key import keep_keys
 from actorproc.store import codec
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
@@ -68,10 +68,10 @@ def test_s18_a_planted_link_in_place_of_the_key_is_never_followed(tmp_path):
     victim.write_text("precious")
     (tmp_path / "signing.new").symlink_to(victim)
 
-    key = keep_key(tmp_path, b"k" * 32)
+    keys = keep_keys(tmp_path, b"k" * 32)
 
     assert victim.read_text() == "precious"
-    assert (tmp_path / "signing.key").read_bytes() == key
+    assert (tmp_path / "signing.key").read_bytes() == keys[0]
     assert not (tmp_path / "signing.key").is_symlink()
     (tmp_path / "signing.key").unlink()
     (tmp_path / "signing.key").symlink_to(victim)
@@ -172,16 +172,16 @@ def test_s3_every_byte_of_a_pickled_state_is_covered_by_its_signature(tmp_path):
     runtime = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
     procedure = Pickled()
     procedure.value = Canary(tmp_path / "canary")
-    state = runtime.describe(procedure).state
+    state = runtime.describe(procedure, id="one").state
 
     for place in range(len(state)):
         changed = bytearray(state)
         changed[place] ^= 1
         with pytest.raises(StateRefused):
-            runtime.load(bytes(changed), "pickle", 1)
+            runtime.load(bytes(changed), "pickle", 1, "one")
     for key in (None, b"other" * 8):
         with pytest.raises((StateRefused, ActorprocError)):
-            TypeRegistry(signing_key=key).register(Pickled).load(state, "pickle", 1)
+            TypeRegistry(signing_key=key).register(Pickled).load(state, "pickle", 1, "one")
 
     assert not (tmp_path / "canary").exists()
 

@@ -86,7 +86,7 @@ class ProcedureActor(DispatchedActor):
         guard = self._desk.guard
         guard.allow_interrupt()
         try:
-            self._live = runtime.load(run.state, run.codec, run.version)
+            self._live = runtime.load(run.state, run.codec, run.version, run.token.procedure)
         except (StateRefused, StopStep):
             raise
         except BaseException as error:  # load is user code; a sys.exit() in it is a refusal as well
