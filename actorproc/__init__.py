@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.policies import Limits, RetryPolicy
     from actorproc.procedure.procedure import Procedure
     from actorproc.procedure.saga import Saga, step
+    from actorproc.procedure.secret import Secret
     from actorproc.procedure.status import Status
     from actorproc.reader import StoreReader
     from actorproc.step_log import StepInfo
@@ -170,6 +171,7 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "Saga",
+    "Secret",
     "SlotHealth",
     "StateMachineProcedure",
     "StateNotEncodable",
@@ -228,6 +230,7 @@ _LAZY = {
     "ProcedureTree": "actorproc.info",
     "RetryPolicy": "actorproc.procedure.policies",
     "Saga": "actorproc.procedure.saga",
+    "Secret": "actorproc.procedure.secret",
     "SlotHealth": "actorproc.info",
     "StateMachineProcedure": "actorproc.procedure.machine",
     "Status": "actorproc.procedure.status",

@@ -12,6 +12,8 @@ from actorproc.model.records import ErrorInfo, StepKind, StepRecord
 
 __all__ = ["StepInfo", "step_info_of"]
 
+_BYTES = {"state", "output"}
+
 
 class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One record of a step log; times in epoch seconds (UTC), sizes in bytes.
@@ -55,6 +57,13 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What `dump` gave."""
     output: bytes
     """Of a ``.commit``: the encoded output."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Fields for people: of states and outputs there are the sizes."""
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name not in _BYTES]
+
+    def __repr__(self) -> str:
+        return f"StepInfo({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     @property
     def duration(self) -> float | None:

@@ -27,13 +27,18 @@ def add_export(commands: _Commands) -> None:
     parser = commands.add_parser(
         "export",
         help="write procedure trees with all their records as JSON",
-        description="Whole trees: the id of a child takes its root along. States are in it as they were dumped.",
+        description=(
+            "Whole trees: the id of a child takes its root along. States are in it as they were dumped, without what "
+            "is marked as Secret: an unfinished procedure that needs it is parked where that is imported. With "
+            "--reveal it is all there."
+        ),
     )
     globals_for(parser, output=False)
     parser.add_argument("ids", nargs="*", metavar="ID")
     parser.add_argument("--all", action="store_true", help="every tree")
     parser.add_argument("--out", metavar="FILE", help="a new file, for this user only (default: standard output)")
     parser.add_argument("--skip-damaged", action="store_true", help="leave out trees that cannot be read whole")
+    parser.add_argument("--reveal", action="store_true", help="with what is marked as Secret")
     parser.set_defaults(run=_export)
 
 
@@ -58,10 +63,10 @@ def _export(options: argparse.Namespace) -> int:
         elif options.all:
             roots = [head.id for head in store.scan(skip_damaged=True) if head.parent is None]
         if options.out is None:
-            skipped = _written(sys.stdout, store, roots, skip=options.skip_damaged)
+            skipped = _written(sys.stdout, store, roots, options)
         else:
             with _new_file(options.out) as file:
-                skipped = _written(file, store, roots, skip=options.skip_damaged)
+                skipped = _written(file, store, roots, options)
     if options.out is not None or skipped:
         complain(f"{len(roots) - len(skipped)} trees written" + (f", {len(skipped)} left out" if skipped else ""))
     return OK
@@ -74,8 +79,9 @@ def _new_file(name: str) -> IO[str]:
         raise NotAllowed(f"there is something at {name} already; give a new file") from None
 
 
-def _written(file: IO[str], store: Any, roots: list[str], *, skip: bool) -> list[str]:
+def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Namespace) -> list[str]:
     """Write the document tree by tree: a large store is not held in memory. The roots that were left out."""
+    from actorproc.procedure.redaction import redacted
     from actorproc.schema.shape import VERSION, iso
     from actorproc.store.transfer import take_out
 
@@ -90,9 +96,9 @@ def _written(file: IO[str], store: Any, roots: list[str], *, skip: bool) -> list
     between = "\n"
     for root in roots:
         try:
-            tree = take_out(store, root)
+            tree = take_out(store, root, None if options.reveal else redacted)
         except (StoreDamaged, UnknownProcedure):
-            if not skip:
+            if not options.skip_damaged:
                 raise
             skipped.append(root)
             continue
@@ -112,11 +118,15 @@ def _name_of(store: Any) -> str | None:
 
 
 def export_apart(path: str, out: str) -> dict[str, Any]:
-    """Export what can be read in another process, which may die of what it reads; raises `NotAllowed`."""
+    """Export what can be read in another process, which may die of what it reads; raises `NotAllowed`.
+
+    Whole, with what is marked as Secret: it is to take the place of the store.
+    """
     if os.path.lexists(out):
         raise NotAllowed(f"there is something at {out} already; give a new file")
+    command = ("actorproc", "--path", path, "export", "--all", "--skip-damaged", "--reveal", "--out", out)
     done = subprocess.run(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "actorproc", "--path", path, "export", "--all", "--skip-damaged", "--out", out],
+        [sys.executable, "-m", *command],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

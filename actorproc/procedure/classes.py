@@ -112,6 +112,11 @@ def _wrong_codec(cls: Any, signing_key: SigningKey | None) -> str | None:
         return f"has codec = {cls.codec!r}; it must be 'data' or 'pickle'"
     if cls.codec == "pickle" and signing_key is None:
         return "asks for the codec 'pickle', which needs a signing key; register it with one, or use the codec 'data'"
+    if (cls.codec == "pickle" or cls.dump is not Procedure.dump) and cls._secret_names():
+        return (
+            f"marks {min(cls._secret_names())!r} as Secret, and its state is opaque (a pickle, or a dump() of its "
+            "own), so that nobody could leave it out; use the codec 'data' and the fields as they are"
+        )
     if cls.codec == "pickle" and cls.dump is not Procedure.dump:
         return "asks for the codec 'pickle' and overrides dump(); do one of the two"
     return None

@@ -21,6 +21,7 @@ from actorproc.errors import StateNotEncodable, StateTooLarge
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.fields import build, declared_fields
+from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.kinds import (
     DEQUE,
     DICT,
@@ -29,6 +30,8 @@ from actorproc.procedure.kinds import (
     OBJECT,
     ORDERED,
     PACK,
+    SECRET,
+    SECRET_FIELD,
     SET,
     TUPLE,
     UNPACK,
@@ -38,6 +41,7 @@ from actorproc.procedure.kinds import (
     is_text,
     scalar,
 )
+from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
 __all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData", "class_key"]
 
@@ -75,6 +79,7 @@ class DataCodec:
             self._by_key[class_key(cls)] = cls
         self._known = frozenset((*_OF_THE_ENGINE, *self.classes))
         self._fields = {cls: declared_fields(cls) or () for cls in self._known}
+        self._secrets = {cls: secret_fields(cls) for cls in self._known if mentions_secret(cls)}
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._unpack)
 
     def encode(self, value: object, where: str = "") -> bytes:
@@ -224,6 +229,14 @@ class _Packing:
                 raise
         return packed
 
+    def envelope(self, code: int, value: Any, room: int) -> Any:
+        """A secret; what is wrong with it is said without saying where in it."""
+        try:
+            return Ext(code, encode(self.pack(value, room)))
+        except CannotKeep as error:
+            error.path.clear()
+            raise
+
     def _enum(self, kind: type, value: Any, room: int) -> Any:
         key = self._codec.key_of(kind)
         # A combination of flags has no member of its own; its value says it all.
@@ -234,9 +247,11 @@ class _Packing:
     def _object(self, kind: type, value: Any, room: int) -> Any:
         key = self._codec.key_of(kind)
         values: dict[str, Any] = {}
+        secrets = self._codec._secrets.get(kind, ())
         for name in self._codec._fields[kind]:
             try:
-                values[name] = self.pack(getattr(value, name), room)
+                part = getattr(value, name)
+                values[name] = self.pack(SecretField(part) if name in secrets else part, room)
             except AttributeError:
                 # A field without a value stays without one.
                 continue
@@ -272,6 +287,8 @@ _CONTAINERS: dict[type, Callable[[_Packing, Any, int], Any]] = {
     frozenset: lambda walk, value, room: Ext(FROZENSET, encode(walk.sorted_items(value, room))),
     deque: lambda walk, value, room: Ext(DEQUE, encode([value.maxlen, walk.items(value, room)])),
     OrderedDict: lambda walk, value, room: Ext(ORDERED, encode(walk.pairs(value, room))),
+    Secret: lambda walk, value, room: walk.envelope(SECRET, value.reveal(), room),
+    SecretField: lambda walk, value, room: walk.envelope(SECRET_FIELD, value.value, room),
 }
 
 

@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, over
 
 from actorproc.model.policies import LockKey
 from actorproc.procedure.context import Context
+from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.procedure import RESERVED, Procedure, default_type_name
+from actorproc.procedure.secret import shown
 from actorproc.procedure.status import Status
 
 __all__ = ["FunctionProcedure", "ProcedureFunction", "procedure"]
@@ -50,6 +52,10 @@ class FunctionProcedure(Procedure):
     def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         return (cls._function,)
 
+    @classmethod
+    def _secret_names(cls) -> frozenset[str]:
+        return secret_fields(cls._function)
+
     def _call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = self.__dict__
         args = tuple(values[name] for name in self._positional)
@@ -61,8 +67,7 @@ class FunctionProcedure(Procedure):
         return args, kwargs
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={self.__dict__.get(name)!r:.60}" for name in self.__procedure_fields__)
-        return f"{type(self).__qualname__}({shown})"
+        return shown(self, self.__procedure_fields__, self._secret_names(), most=60)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.__dict__ == self.__dict__

@@ -16,8 +16,9 @@ from enum import Enum
 from typing import Any
 
 from actorproc.procedure.fields import declared_fields
+from actorproc.procedure.secret import is_marked
 
-__all__ = ["reachable_classes", "resolved_hints"]
+__all__ = ["reachable_classes", "resolved_hints", "secret_fields"]
 
 
 def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses: Iterable[Any]) -> tuple[type, ...]:
@@ -45,28 +46,51 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
     return tuple(found)
 
 
-def resolved_hints(subject: Any) -> dict[str, Any]:
-    """The annotations of a class (bases included) or function that can be resolved, by name."""
+def secret_fields(owner: Any) -> frozenset[str]:
+    """Names that the annotations of a class (bases included) or function mark: ``Annotated[str, Secret]``.
+
+    One that cannot be resolved and speaks of it counts as marked.
+    """
+    marked = {name for name, hint in resolved_hints(owner, with_marks=True).items() if is_marked(hint)}
+    sources = owner.__mro__ if isinstance(owner, type) else (inspect.unwrap(owner),)
+    known = resolved_hints(owner)
+    for source in sources:
+        for name, annotation in inspect.get_annotations(source).items():
+            if (
+                name not in known
+                and isinstance(annotation, str)
+                and "Annotated" in annotation
+                and "Secret" in annotation
+            ):
+                marked.add(name)
+    return frozenset(marked)
+
+
+def resolved_hints(subject: Any, *, with_marks: bool = False) -> dict[str, Any]:
+    """The annotations of a class (bases included) or function that can be resolved, by name.
+
+    `with_marks`: with what ``Annotated`` says beside the type.
+    """
     try:
-        return typing.get_type_hints(subject)
+        return typing.get_type_hints(subject, include_extras=with_marks)
     except Exception:  # noqa: BLE001 - any annotation may fail to evaluate in any way; then one by one
-        return dict(_one_by_one(subject))
+        return dict(_one_by_one(subject, with_marks=with_marks))
 
 
-def _one_by_one(subject: Any) -> Iterator[tuple[str, Any]]:
+def _one_by_one(subject: Any, *, with_marks: bool) -> Iterator[tuple[str, Any]]:
     sources = reversed(subject.__mro__) if isinstance(subject, type) else (inspect.unwrap(subject),)
     for source in sources:
         scope = dict(vars(sys.modules.get(getattr(source, "__module__", ""), typing)))
         scope.update(getattr(source, "__globals__", {}))
         for name, annotation in inspect.get_annotations(source).items():
-            yield from _evaluated(name, annotation, scope)
+            yield from _evaluated(name, annotation, scope, with_marks=with_marks)
 
 
-def _evaluated(name: str, annotation: Any, scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _evaluated(name: str, annotation: Any, scope: dict[str, Any], *, with_marks: bool) -> Iterator[tuple[str, Any]]:
     # get_type_hints takes anything that has annotations: one at a time, so that one failure costs one name.
     carrier = types.SimpleNamespace(__annotations__={name: annotation})
     with contextlib.suppress(Exception):
-        yield name, typing.get_type_hints(carrier, globalns=scope)[name]
+        yield name, typing.get_type_hints(carrier, globalns=scope, include_extras=with_marks)[name]
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

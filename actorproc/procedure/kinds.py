@@ -15,17 +15,24 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from actorproc.procedure.secret import Secret
+
 __all__ = [
     "DEQUE",
     "DICT",
     "ENUM",
     "FROZENSET",
+    "NESTED",
     "OBJECT",
     "ORDERED",
     "PACK",
+    "SECRET",
+    "SECRETS",
+    "SECRET_FIELD",
     "SET",
     "TUPLE",
     "UNPACK",
+    "WITHHELD",
     "CannotKeep",
     "Ext",
     "encode",
@@ -62,7 +69,14 @@ _PATHS: dict[str, type[PurePath]] = {
     OBJECT,
     DEQUE,
     ORDERED,
-) = range(1, 21)
+    SECRET,
+    SECRET_FIELD,
+    WITHHELD,
+) = range(1, 24)
+
+NESTED = frozenset({TUPLE, SET, FROZENSET, DICT, ENUM, OBJECT, DEQUE, ORDERED})
+"""Extensions whose payload is msgpack with values in it, which may be extensions again."""
+SECRETS = frozenset({SECRET, SECRET_FIELD})
 
 
 class CannotKeep(Exception):
@@ -185,6 +199,11 @@ def _unpack_path(payload: memoryview, decode: Callable[[memoryview], Any]) -> Pu
     return _PATHS[name](text)
 
 
+def _unpack_withheld(_payload: memoryview, _decode: Callable[[memoryview], Any]) -> Any:
+    msg = "its secrets were left out when it was exported; export it with --reveal to have them"
+    raise ValueError(msg)
+
+
 UNPACK: dict[int, Callable[[memoryview, Callable[[memoryview], Any]], Any]] = {
     _BIGINT: lambda payload, _: int.from_bytes(payload, "big", signed=True),
     _TEXT: lambda payload, _: bytes(payload).decode("utf-8", "surrogatepass"),
@@ -204,4 +223,7 @@ UNPACK: dict[int, Callable[[memoryview, Callable[[memoryview], Any]], Any]] = {
     _DECIMAL: lambda payload, _: Decimal(bytes(payload).decode()),
     _FRACTION: lambda payload, decode: Fraction(*decode(payload)),
     _PATH: _unpack_path,
+    SECRET: lambda payload, decode: Secret(decode(payload)),
+    SECRET_FIELD: lambda payload, decode: decode(payload),
+    WITHHELD: _unpack_withheld,
 }

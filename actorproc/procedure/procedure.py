@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from actorproc.errors import RetryLater
 from actorproc.model.policies import LockKey, LockScope
+from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.secret import mentions_secret, shown
 from actorproc.procedure.state import format_of
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Procedure:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _refuse_shadowing(cls)
+        if "__repr__" not in cls.__dict__ and mentions_secret(cls):
+            cls.__repr__ = _repr_without_secrets  # type: ignore[assignment]
         if "type_name" not in cls.__dict__:
             cls.type_name = default_type_name(cls)
         if "rollback_supported" not in cls.__dict__ and cls.rollback is not Procedure.rollback:
@@ -146,6 +150,17 @@ class Procedure:
         return cls.uses
 
     @classmethod
+    def _secret_names(cls) -> frozenset[str]:
+        """Fields that are marked ``Annotated[…, Secret]``."""
+        known: frozenset[str] | None = cls.__dict__.get("_secrets")
+        if known is None:
+            known = secret_fields(cls)
+            # Written to the class, which takes it along when it is sent to a worker by value.
+            if known:
+                cls._secrets = known
+        return known
+
+    @classmethod
     def _check_class(cls) -> None:
         """Raise `UsageError` when the class cannot be run."""
 
@@ -181,11 +196,17 @@ class Procedure:
     _shipped_classes: ClassVar[tuple[type, ...]] = ()
     """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
     _reserved: ClassVar[frozenset[str]] = frozenset()
+    _secrets: ClassVar[frozenset[str]] = frozenset()
 
 
 RESERVED = frozenset({"type_name", "rollback_supported", *(name for name in Procedure.__dict__ if name[0] != "_")})
 """Names a field must not have."""
 Procedure._reserved = RESERVED
+
+
+def _repr_without_secrets(self: Procedure) -> str:
+    found = format_of(type(self))
+    return shown(self, vars(self) if found.names is None else found.names, found.secrets)
 
 
 def default_type_name(subject: Any) -> str:

@@ -14,6 +14,7 @@ from actorproc.errors import ActorprocError, StateNotEncodable
 from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.fields import build, declared_fields, defaults_of, required_fields
 from actorproc.procedure.hints import reachable_classes
+from actorproc.procedure.secret import SecretField
 
 __all__ = ["StateFormat", "StateRefused", "format_of"]
 
@@ -34,6 +35,8 @@ class StateFormat:
         self.names = declared_fields(cls)
         self._defaults = defaults_of(cls)
         self._required = required_fields(cls)
+        self.secrets = cls._secret_names()
+        """Fields that are marked as secret."""
         self._reads_dict = cls.__dictoffset__ != 0
         self._reserved = cls._reserved
         classes = reachable_classes(cls, cls._hinted_functions(), (*cls._value_classes(), *cls._shipped_classes))
@@ -42,6 +45,8 @@ class StateFormat:
     def dump_fields(self, procedure: Any) -> bytes:
         """The fields as a msgpack map. Raises `StateNotEncodable` naming class and field."""
         values = self.values(procedure)
+        if self.secrets:
+            values |= {name: SecretField(values[name]) for name in self.secrets if name in values}
         try:
             return self.codec.encode(values, self.cls.__qualname__)
         except StateNotEncodable:

@@ -7,7 +7,7 @@ place in the order of submits, lock tickets, the life of the manager) are given 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -54,6 +54,12 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "notes": NoteRecord,
     "audit": AuditRecord,
 }
+_VALUES: dict[type, tuple[str, ...]] = {
+    StepRecord: ("state", "output"),
+    EventRecord: ("payload",),
+    NoteRecord: ("value",),
+}
+"""Values of a user, as bytes."""
 _WRITES: dict[str, Any] = {
     "steps": PutStep,
     "children": PutChild,
@@ -66,8 +72,11 @@ _WRITES: dict[str, Any] = {
 }
 
 
-def take_out(store: RecordReader, root: str) -> dict[str, Any]:
-    """A tree with all that belongs to it. Raises `UnknownProcedure` and `StoreDamaged`."""
+def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | None = None) -> dict[str, Any]:
+    """A tree with all that belongs to it. Raises `UnknownProcedure` and `StoreDamaged`.
+
+    `hide`: what is to become of each stored value of a user.
+    """
     heads, units = store.tree(root)
     if not heads:
         msg = f"no procedure has the id {root!r}"
@@ -86,7 +95,7 @@ def take_out(store: RecordReader, root: str) -> dict[str, Any]:
         rows["audit"] += store.audit(head.id)
         rows["notes"] += store.notes(head.id, head.step)
     _check_whole(root, rows)
-    return {"root": root} | {name: [_plain(row) for row in found] for name, found in rows.items()}
+    return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
 
 
 def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
@@ -148,8 +157,11 @@ def _touch(one: str, other: str) -> bool:
     return one == other or one.startswith(other + "/") or other.startswith(one + "/")
 
 
-def _plain(row: msgspec.Struct) -> dict[str, Any]:
-    return {name: msgspec.to_builtins(getattr(row, name)) for name in row.__struct_fields__}
+def _plain(row: msgspec.Struct, hide: Callable[[bytes], bytes] | None) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in row.__struct_fields__}
+    if hide is not None:
+        values |= {name: hide(values[name]) for name in _VALUES.get(type(row), ())}
+    return {name: msgspec.to_builtins(value) for name, value in values.items()}
 
 
 def _record(kind: type[msgspec.Struct], row: object) -> Any:

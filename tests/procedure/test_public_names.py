@@ -13,7 +13,7 @@ import actorproc
 import actorproc.errors
 
 AUTHORING = {
-    "ChildOutcome", "Context", "Limits", "LockKey", "Procedure", "RetryPolicy", "Saga", "StateMachineProcedure",
+    "ChildOutcome", "Context", "Limits", "LockKey", "Procedure", "RetryPolicy", "Saga", "Secret", "StateMachineProcedure",
     "Status", "procedure", "step",
 }  # fmt: skip
 ENGINE = {
