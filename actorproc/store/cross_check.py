@@ -39,6 +39,8 @@ _BELONGS = {
 _OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
 _NUMBER = 8
 """Bytes of a number in a key."""
+_BY_SEQ = {Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG}
+"""Indexes whose keys end in the place of the procedure in the order of submits."""
 _HEAD_OF = {Table.TIMERS, Table.FINISHED}
 """Indexes whose values name the root; the procedure itself is in the key."""
 
@@ -169,7 +171,8 @@ def _find_others(rows: Rows, table: Table, found: Findings) -> Iterator[tuple[by
                 name = id_.decode("utf-8", "backslashreplace")
                 found.halted.setdefault(name, f"its record is missing, and {table.label} names it")
             _note_index(found, codec.damaged(table, key, "it names a procedure whose record is missing"))
-            yield key, value
+            if table not in _BY_SEQ or rows.get(Table.ORDER, key[-8:]) == id_:
+                yield key, value
             continue
         try:
             record: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, head)

@@ -42,6 +42,8 @@ _PAGE_SIZE_AT = 40
 _LAST_PAGE_AT = 136  # the last page in use, then the transaction id
 _META_END = 152
 _MAGIC = 0xBEEFC0DE
+_PAGE_HEADER = struct.Struct("=Q2xHI")  # its number, its kind, and of a value of several pages their number
+_OVERFLOW = 4
 
 
 def make_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
@@ -126,7 +128,7 @@ def check_data_file(path: Path) -> None:
     metas = [struct.unpack_from("=QQ", meta, _LAST_PAGE_AT) for meta in (first, second) if len(meta) == _META_END]
     last_page, _ = max(metas, key=lambda meta: meta[1])
     needed = (last_page + 1) * page_size
-    if len(metas) < 2 or (size < needed and not _short_tail_is_free(path)):
+    if len(metas) < 2 or (size < needed and not _short_tail_is_free(path, size, page_size)):
         raise StoreDamaged(
             f"{path / DATA_FILE} has {size} bytes and needs {needed}: it was cut short; restore it from a backup "
             "(it is left as it is)",
@@ -146,7 +148,7 @@ def _page_size(path: Path, head: bytes) -> int:
     )
 
 
-def _short_tail_is_free(path: Path) -> bool:
+def _short_tail_is_free(path: Path, size: int, page_size: int) -> bool:
     """Whether every page in use lies inside a file that is shorter than its last page.
 
     LMDB need not write pages that a transaction took and gave back. Rare, so the whole file may be walked.
@@ -154,9 +156,23 @@ def _short_tail_is_free(path: Path) -> bool:
     from lmdb import verify  # noqa: PLC0415 - only for files that look cut short
 
     try:
-        return not verify.verify(os.fspath(path), subdir=True)  # type: ignore[no-untyped-call]
+        flaws = verify.verify(os.fspath(path), subdir=True)  # type: ignore[no-untyped-call]
     except verify.VerifyError:
         return False
+    return not flaws and not _ends_in_a_value(path / DATA_FILE, size, page_size)
+
+
+def _ends_in_a_value(file: Path, size: int, page_size: int) -> bool:
+    """Whether a value of several pages goes on behind the end of the file. `lmdb.verify` looks at its first page."""
+    with file.open("rb") as pages:
+        for number in range(2, size // page_size + 1):
+            pages.seek(number * page_size)
+            head = pages.read(_PAGE_HEADER.size)
+            if len(head) == _PAGE_HEADER.size:
+                own_number, kind, length = _PAGE_HEADER.unpack(head)
+                if own_number == number and kind == _OVERFLOW and (number + length) * page_size > size:
+                    return True
+    return False
 
 
 def sync_names(directory: Path) -> None:

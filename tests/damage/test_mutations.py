@@ -35,6 +35,9 @@ def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
     [
         (101, 101001226),  # a signal under another key, unreadable: whoever it was for missed it
         (101, 101006345),  # a branch page that led searches astray, while a scan met every row
+        (201, 201004426),  # cut off within a value of several pages, above free ones: SIGBUS
+        (201, 201004850),
+        (201, 201009795),  # an index row for nobody, counted
     ],
 )
 def test_mutations_that_were_once_read_in_silence_are_told(campaign, seed, tmp_path):
