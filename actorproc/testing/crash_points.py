@@ -34,9 +34,11 @@ from actorproc.testing.world import HostCrash, World
 __all__ = [
     "CrashPoint",
     "CrashReport",
+    "Driver",
     "Order",
     "Place",
     "Played",
+    "differences",
     "play_scenario",
     "points_of",
     "run_everything_twice",
@@ -142,7 +144,7 @@ class Played(msgspec.Struct):
     journal: list[Entry]
 
 
-class _Driver(Simulation):
+class Driver(Simulation):
     """The simulation's loop with a fixed order of moves. `lose_answers`: each answer is lost once, with its host."""
 
     def __init__(
@@ -305,7 +307,7 @@ def play_scenario(
     `recovered` remembers, over many plays of one scenario, from what recovery was tried already.
     """
     order = order if point is None else point.order
-    return _Driver(scenario, point, order, lose_answers=False, recovered=recovered).played()
+    return Driver(scenario, point, order, lose_answers=False, recovered=recovered).played()
 
 
 def points_of(undisturbed: Played, order: Order) -> list[CrashPoint]:
@@ -340,7 +342,7 @@ def try_every_crash_point(scenario: Scenario) -> CrashReport:
         for point in points_of(undisturbed, order):
             report.points[point.kind] += 1
             played = play_scenario(scenario, point, recovered=recovered)
-            report.problems += [f"{point}: {text}" for text in _differences(played, undisturbed)]
+            report.problems += [f"{point}: {text}" for text in differences(played, undisturbed)]
             if not played.fired:
                 report.problems.append(f"{point}: was never reached")
     return report
@@ -353,9 +355,9 @@ def run_everything_twice(scenario: Scenario) -> tuple[Played, list[str]]:
     is an answer like any other: its step runs twice for it.
     """
     alone = msgspec.structs.replace(scenario, slots=1)
-    undisturbed = _Driver(alone, None, "prompt", lose_answers=False).played()
-    played = _Driver(alone, None, "prompt", lose_answers=True).played()
-    problems = _differences(played, undisturbed)
+    undisturbed = Driver(alone, None, "prompt", lose_answers=False).played()
+    played = Driver(alone, None, "prompt", lose_answers=True).played()
+    problems = differences(played, undisturbed)
     for key, count in played.executions.items():
         wanted = 2 * played.answered[key]
         if wanted and count != wanted:  # one that never answers is killed
@@ -365,7 +367,8 @@ def run_everything_twice(scenario: Scenario) -> tuple[Played, list[str]]:
     return played, problems
 
 
-def _differences(played: Played, undisturbed: Played) -> list[str]:
+def differences(played: Played, undisturbed: Played) -> list[str]:
+    """What is not as in the undisturbed run, and what the checker says."""
     found = [f"invariant {violation.number}: {violation.text}" for violation in played.violations]
     for id in sorted(undisturbed.outcomes.keys() | played.outcomes.keys()):  # noqa: A001
         wanted, got = undisturbed.outcomes.get(id), played.outcomes.get(id)

@@ -1,0 +1,149 @@
+"""The host dies at every line of the core: a small scenario, played once for each line that runs in it.
+
+The core decides in memory, so a death in the middle of a decision must be a death before its commit: whatever it has
+changed is gone, and nothing has left it. That is so only as long as the core keeps to itself; here it is tried. A
+trace function of the interpreter counts the lines that run in `actorproc.core` and ends the host at one of them. Then
+the scenario goes on to its end as in `crash_points`, and must end as it does undisturbed. The lines of a recovery are
+tried too: there a host dies in the middle of its work, and the next one at each line of its way up.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+import actorproc.core
+from actorproc.testing.crash_points import CrashPoint, Driver, Played, differences, points_of
+from actorproc.testing.faults import FaultKind
+from actorproc.testing.scripts import Scenario
+from actorproc.testing.world import HostCrash
+
+__all__ = ["LineReport", "try_every_line"]
+
+_CORE = actorproc.core.__path__[0]
+_NOWHERE = CrashPoint(FaultKind.HOST_AFTER_COMMIT, 1_000_000_000)
+
+
+class LineReport(msgspec.Struct):
+    """What dying at every line of a scenario gave."""
+
+    lines: int = 0
+    """Different lines of the core that ran, at work or in a recovery."""
+    points: int = 0
+    """Deaths."""
+    problems: list[str] = msgspec.field(default_factory=list)
+    """One line for each thing that was not as it must be; empty when all is well."""
+
+
+class _Lines:
+    """A trace function: counts the lines of the core, and ends the host at number `at`."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.count = 0
+        self.passages: dict[tuple[str, int], tuple[int, int]] = {}
+        """Of each line the numbers of its first and its last passage."""
+        self.has_struck = False
+
+    def begin(self) -> None:
+        """Count from now on."""
+        sys.settrace(self._call)
+
+    @staticmethod
+    def end() -> None:
+        """Count no longer."""
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(_CORE) else None
+
+    def _line(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if event != "line":
+            return self._line
+        number = self.count
+        self.count += 1
+        if self.at is None:
+            place = (frame.f_code.co_filename[len(_CORE) + 1 :], frame.f_lineno)
+            self.passages[place] = (self.passages.get(place, (number, number))[0], number)
+        elif number == self.at:
+            self.has_struck = True
+            sys.settrace(None)
+            raise HostCrash
+        return self._line
+
+
+class _LineDriver(Driver):
+    """Plays a scenario whose host dies at a line: of its work, or with `point` of the recovery after that death."""
+
+    def __init__(self, scenario: Scenario, lines: _Lines, point: CrashPoint | None, recovered: set[bytes]) -> None:
+        super().__init__(scenario, point or _NOWHERE, "prompt", lose_answers=False, recovered=recovered)
+        self._lines = lines
+        self._in_recovery = point is not None
+
+    def _turn(self) -> bool:
+        if self._in_recovery or self._lines.has_struck:
+            return super()._turn()
+        self._lines.begin()
+        try:
+            return super()._turn()
+        except HostCrash:
+            self.points.fired = True  # from now on memory is compared after every commit
+            raise
+        finally:
+            self._lines.end()
+
+    def _host_died(self) -> None:
+        while True:
+            try:
+                if self._in_recovery and not self._lines.has_struck and not self._lines.count:
+                    self._lines.begin()
+                super()._host_died()
+            except HostCrash:
+                continue
+            finally:
+                self._lines.end()
+            return
+
+
+def try_every_line(scenario: Scenario, *, last: bool = False) -> LineReport:
+    """Play the scenario once for each line, which ends the host at its first passage, and compare the ends.
+
+    With `last` once more for each, at its last passage.
+    """
+    report = LineReport()
+    recovered: set[bytes] = set()
+    undisturbed = Driver(scenario, None, "prompt", lose_answers=False, recovered=recovered).played()
+    found: set[tuple[str, int]] = set()
+    for point in (None, _middle_of(undisturbed)):
+        counting = _Lines()
+        _judge(report, _LineDriver(scenario, counting, point, recovered).played(), undisturbed, "only counting")
+        found |= counting.passages.keys()
+        when = "at work" if point is None else f"in the recovery after {point}"
+        for place, passages in counting.passages.items():
+            for number in dict.fromkeys(passages if last else passages[:1]):
+                lines = _Lines(number)
+                played = _LineDriver(scenario, lines, point, recovered).played()
+                report.points += 1
+                words = f"the host died at {place[0]}:{place[1]}, line number {number} {when}"
+                _judge(report, played, undisturbed, words)
+                if not lines.has_struck:
+                    report.problems.append(f"{words}: was never reached")
+    report.lines = len(found)
+    return report
+
+
+def _middle_of(undisturbed: Played) -> CrashPoint:
+    """A death after the commit in the middle: there is something to recover."""
+    commits = [
+        point
+        for point in points_of(undisturbed, "prompt")
+        if point.kind is FaultKind.HOST_AFTER_COMMIT and not point.late and point.again is None
+    ]
+    return commits[len(commits) // 2]
+
+
+def _judge(report: LineReport, played: Played, undisturbed: Played, words: str) -> None:
+    report.problems += [f"{words}: {text}" for text in differences(played, undisturbed)]
