@@ -57,7 +57,8 @@ class EventSink:
     ) -> None:
         self._hook = hook
         self._post = post
-        self._bound = bound
+        self.bound = bound
+        """Events that wait to be delivered; more are dropped."""
         self._queue: deque[LifecycleEvent] = deque()
         self._lock = threading.Lock()
         self._posted = False
@@ -73,7 +74,7 @@ class EventSink:
         if self._hook is None and not logger.isEnabledFor(_LEVELS[event.kind]):
             return
         with self._lock:
-            if len(self._queue) >= self._bound:
+            if len(self._queue) >= self.bound:
                 self.lost += 1
                 return
             self._queue.append(event)

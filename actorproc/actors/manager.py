@@ -111,7 +111,7 @@ class ManagerActor(QuickActor):
             ledger=self._ledger,
             events=events,
         )
-        self._observer.recovered(parts.snapshot)
+        self._observer.recovered(parts.snapshot, parts.store)
         self._dedicated = DedicatedWorkers(parts.pool, parts.clock)
         self._dispatcher = Dispatcher(
             staff=parts.on_staff,

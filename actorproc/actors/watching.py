@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 import msgspec
 
@@ -22,12 +22,14 @@ from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, ChangeKind, EventKind, ProcedureEvent
 from actorproc.core.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
 from actorproc.info import as_text
+from actorproc.model.cold import COLD_STATES
 from actorproc.model.commands import RunStep
 from actorproc.model.ids import StepToken
 from actorproc.model.records import ErrorInfo, PoisonRecord, ProcedureRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 from actorproc.model.writes import DeleteProcedure, PutPoison, PutProcedure, PutStep
+from actorproc.store.base import ProcedureStore
 
 __all__ = ["Observer"]
 
@@ -150,13 +152,22 @@ class Observer:
         return self._change("present", record, phase, record.state, parked or reason_of(record, phase))
 
     # ------------------------------------------------------------ what happens
-    def recovered(self, snapshot: Snapshot) -> None:
-        """The roots an earlier life left unfinished."""
+    def recovered(self, snapshot: Snapshot, store: ProcedureStore) -> None:
+        """The roots an earlier life left unfinished; those that were not loaded are looked up for who wants to know.
+
+        Of these no more than the sink could take anyway.
+        """
         if self._events.level > logging.INFO:
             return
         for record in snapshot.procedures:
             if record.parent is None and record.state not in TERMINAL:
                 self._emit("recovered", record, record.updated_at)
+        if snapshot.cold.roots:
+            loaded = {record.id for record in snapshot.procedures}
+            for state in sorted(COLD_STATES):
+                for record in islice(store.scan(state=state, skip_damaged=True), self._events.bound):
+                    if record.parent is None and record.id not in loaded:
+                        self._emit("recovered", record, record.updated_at)
 
     def heartbeat(self, token: StepToken, progress: float | None, message: str | None) -> None:
         """The running step told how far it is; not durable, told to those who asked for it."""

@@ -64,7 +64,7 @@ class StoppedEngine:
         try:
             self._epoch = self.store.own()
             self._ring = Ring(
-                snapshot=self.store.load(),
+                snapshot=self.store.load(whole=False),
                 store=self.store,
                 persister=cast("Persister", self),  # nothing is opened again here: a commit that fails is the end
                 ledger=Ledger(),

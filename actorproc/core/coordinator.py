@@ -122,7 +122,7 @@ class Coordinator:
             case Signalled():
                 names = (event.target, *verbs.first_listener(book, event.target))
             case Tick():
-                names = (name for name, _ in book.timers.due(now))
+                names = book.timers.due(now)
             case _:
                 return ()
         return tuple(

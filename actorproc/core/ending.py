@@ -175,11 +175,7 @@ def close_bypassed(book: Book, record: ProcedureRecord) -> None:
 def forget_listening(book: Book, record: ProcedureRecord) -> None:
     """The procedure waits for no event any more."""
     if record.event is not None:
-        waiting = book.listeners.get(record.event)
-        if waiting is not None:
-            waiting.pop(record.id, None)
-            if not waiting:
-                del book.listeners[record.event]
+        book.listeners.discard(record.event, record.id)
         record.event = None
 
 

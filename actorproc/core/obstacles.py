@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from actorproc.core.listeners import Listeners
 from actorproc.core.lock_table import LockTable
 from actorproc.core.timers import Timers
 from actorproc.model.policies import LockMode
@@ -21,8 +22,7 @@ class Obstacles:
         self.inherited: dict[str, dict[str, LockMode]] = {}
         """What parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.poisons: dict[str, PoisonRecord] = {}
-        self.listeners: dict[str, dict[str, str]] = {}
-        """Event name to the procedures that wait for it (with their roots), oldest first."""
+        self.listeners = Listeners()
         self.buffered: dict[str, list[EventRecord]] = {}
         self.taken: dict[str, dict[str, int]] = {}
         """Target of signals to the ids of those that were taken, oldest first, with the numbers of their rows."""

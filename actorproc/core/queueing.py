@@ -40,7 +40,7 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
         return
     if record.due_at is not None:
         if record.due_at > book.now:
-            book.timers.add(record.due_at, record.id, record.root)
+            book.timers.add(record.due_at, record.id)
             return
         record.due_at = None
         book.touch(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 
 from actorproc.core import locking
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
@@ -13,6 +14,7 @@ from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
 from actorproc.core.verbs import begin_abort, stop_forced
+from actorproc.model.cold import COLD_STATES
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
 from actorproc.model.policies import LockMode, Scheduling
@@ -59,19 +61,32 @@ def rebuild(
             book.trees[holder.root].holders.add(holder.id)
     if workers:
         _rehire_all(book, workers, now)
+    _note_waiting(book, snapshot)
     for tree in book.trees.values():
         _rebuild_tree(book, tree)
     _count(book, snapshot)
     return book
 
 
+def _note_waiting(book: Book, snapshot: Snapshot) -> None:
+    """Who is to be woken when: what is all that memory knows of the trees that are not loaded."""
+    book.timers.adopt(snapshot.cold.due)
+    waiting = [
+        (record.seq, record.event, record.id)
+        for record in snapshot.procedures
+        if record.event is not None and record.state in COLD_STATES and record.id in book.procs
+    ]
+    for _, event, procedure in sorted(snapshot.cold.listeners + waiting):
+        book.listeners.add(event, procedure)
+
+
 def _count(book: Book, snapshot: Snapshot) -> None:
     """Who counts for which limit; what is damaged stands still and keeps nobody out."""
     unfinished = [record for record in book.procs.values() if record.state not in TERMINAL]
-    book.slots.restore(unfinished, snapshot.starts)
-    roots = [record for record in unfinished if record.parent is None]
-    book.open_roots = len(roots)
-    book.lobby.running = sum(bool(record.admitted & Admitted.RUNNING) for record in roots)
+    book.open_roots = snapshot.cold.roots + sum(record.parent is None for record in unfinished)
+    admitted = [record for record in chain(unfinished, snapshot.cold.admitted) if record.admitted]
+    book.slots.restore(admitted, snapshot.starts)
+    book.lobby.running = sum(bool(record.admitted & Admitted.RUNNING) for record in admitted if record.parent is None)
 
 
 def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
@@ -115,11 +130,9 @@ def _rebuild_tree(book: Book, tree: Tree) -> None:
         if record.failing:
             tree.scopes[record.id] = None
         if record.deadline is not None:
-            book.timers.add(record.deadline, record.id, record.root)
+            book.timers.add(record.deadline, record.id)
         if record.due_at is not None:
-            book.timers.add(record.due_at, record.id, record.root)
-        if record.event is not None and record.state is not ProcedureState.RUNNABLE:
-            book.listeners.setdefault(record.event, {})[record.id] = record.root
+            book.timers.add(record.due_at, record.id)
         if record.pending and record.started < record.width and not record.rolling:
             hold_back(tree, record)
 

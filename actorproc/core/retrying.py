@@ -160,7 +160,7 @@ def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, ro
     if member.deadline is not None and member.deadline <= book.now:
         member.deadline = None  # it failed over it, or would at once
     if member.deadline is not None:
-        book.timers.add(member.deadline, member.id, member.root)
+        book.timers.add(member.deadline, member.id)
     book.touch(member)
 
 
@@ -215,7 +215,7 @@ def _take_up(book: Book, member: ProcedureRecord, stopped: Interrupted) -> None:
             member.payload = payload
             return
         member.event = stopped.event
-        book.listeners.setdefault(stopped.event, {})[member.id] = member.root
+        book.listeners.add(stopped.event, member.id)
         _wait(book, member, stopped.due_at, Trigger.WAITED_LIMITED)
     elif stopped.state is ProcedureState.WAITING_TIMEOUT:
         if stopped.due_at is not None:
@@ -229,7 +229,7 @@ def _wait(book: Book, member: ProcedureRecord, due_at: float | None, trigger: Tr
     if due_at is None:
         move(member, Trigger.WAITED)
     else:
-        book.timers.add(due_at, member.id, member.root)
+        book.timers.add(due_at, member.id)
         move(member, trigger)
 
 

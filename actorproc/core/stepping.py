@@ -239,7 +239,7 @@ def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
 
 def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
     record.due_at = book.now + seconds
-    book.timers.add(record.due_at, record.id, record.root)
+    book.timers.add(record.due_at, record.id)
     move(record, trigger)
     if record.pending:
         on_suspended(book, record)
@@ -252,7 +252,7 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
         wake(book, record)
         return
     record.event = outcome.event
-    book.listeners.setdefault(outcome.event, {})[record.id] = record.root
+    book.listeners.add(outcome.event, record.id)
     if outcome.timeout is None:
         move(record, Trigger.WAITED)
         if record.pending:

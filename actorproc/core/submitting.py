@@ -134,7 +134,7 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         )
     )
     if record.deadline is not None:
-        book.timers.add(record.deadline, record.id, record.root)
+        book.timers.add(record.deadline, record.id)
     book.touch(record)
     return record
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from actorproc.model.cold import COLD_STATES
 from actorproc.model.records import ProcedureRecord, UndoRecord
-from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.states import TERMINAL
 
 __all__ = ["Tree"]
-
-_COLD = frozenset({ProcedureState.WAITING, ProcedureState.WAITING_TIMEOUT})
 
 
 class Tree:
@@ -163,7 +162,7 @@ class Tree:
             return False
         # A member that is to be asked whether it may be aborted must be there to be asked.
         return all(
-            record.state in _COLD and not record.aborting
+            record.state in COLD_STATES and not record.aborting
             for record in self.members.values()
             if record.state not in TERMINAL
         )

@@ -118,7 +118,7 @@ def signal(book: Book, event: Signalled) -> None:
 
 def first_listener(book: Book, event: str) -> tuple[str, ...]:
     """Who has waited longest for an event name, if anybody; procedures that cannot be trusted wait no more."""
-    return tuple(islice((name for name in book.listeners.get(event, ()) if name not in book.damaged), 1))
+    return tuple(islice((name for name in book.listeners.of(event) if name not in book.damaged), 1))
 
 
 def _deliver(book: Book, record: ProcedureRecord, payload: bytes) -> None:
@@ -278,9 +278,7 @@ def _end_wait(book: Book, record: ProcedureRecord) -> None:
     meta = book.meta(record)
     if meta is None or meta.has_on_timeout:
         # `event` stays set: it says that the next step calls on_timeout().
-        waiting = book.listeners.get(record.event)
-        if waiting is not None:
-            waiting.pop(record.id, None)
+        book.listeners.discard(record.event, record.id)
         move(record, Trigger.DUE)
         wake(book, record)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actorproc.model.cold import ColdTrees
 from actorproc.model.records import (
     AcknowledgementRecord,
     EventRecord,
@@ -29,8 +30,8 @@ class Damage(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct):
     """What recovery needs, read in one transaction.
 
-    `procedures` holds, in submit order, every head of every tree whose root has not finished.
-    `units` and finished members are included for all those trees (the core keeps what it needs).
+    `procedures` holds, in submit order, every head of every tree whose root has not finished, but for trees that are
+    `cold`. `units` and finished members are included for all those trees (the core keeps what it needs).
     """
 
     epoch: int
@@ -56,6 +57,8 @@ class Snapshot(msgspec.Struct):
     """Trees that are half removed."""
     starts: list[StartRecord] = msgspec.field(default_factory=list)
     """Starts that rate limits count."""
+    cold: ColdTrees = msgspec.field(default_factory=ColdTrees)
+    """Trees that are left in the store until something moves them; empty when the whole was asked for."""
 
 
 class FinishedTree(msgspec.Struct, frozen=True):

@@ -31,8 +31,13 @@ class RecordStore(Protocol):
     Every method verifies checksums and raises `StoreDamaged` naming the record.
     """
 
-    def load(self) -> Snapshot:
-        """Everything recovery needs. Damaged records are listed, not raised."""
+    def load(self, *, whole: bool = True) -> Snapshot:
+        """Everything recovery needs. Damaged records are listed, not raised.
+
+        Without `whole` trees in which all that has not ended waits for a time, an event or children may be left out:
+        `Snapshot.cold` says what must be known of them, and whoever needs one asks for its `tree`. When anything is
+        damaged nothing is left out.
+        """
         ...
 
     def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:  # noqa: A002

@@ -141,7 +141,7 @@ class Committer:
     def _own(self, loaded: Future[Snapshot]) -> None:
         try:
             self.epoch = self._store.own()
-            loaded.set_result(self._store.load())
+            loaded.set_result(self._store.load(whole=False))
         except BaseException as error:  # noqa: BLE001 - it is raised where start() waits
             loaded.set_exception(error)
 
@@ -171,7 +171,7 @@ class Committer:
             self._delay = min(max(2 * self._delay, self._first_delay), self._longest_delay)
             try:
                 self._store.reopen()
-                snapshot = self._store.load()
+                snapshot = self._store.load(whole=False)
             except Exception as error:  # noqa: BLE001 - the manager is told, and decides
                 if not isinstance(error, EngineError) or isinstance(error, _FINAL):
                     self._tell(reopened, None, error)

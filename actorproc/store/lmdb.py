@@ -132,9 +132,10 @@ class LmdbStore(OpenStore):
             raise
         return self._epoch
 
-    def load(self) -> RecoverySnapshot:
+    def load(self, *, whole: bool = True) -> RecoverySnapshot:
         """As of every store; with what was found when the file was opened."""
-        return self._findings.tell(super().load())
+        is_damaged = bool(self._findings.damage or self._findings.halted)
+        return self._findings.tell(super().load(whole=whole or is_damaged))
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""

@@ -87,10 +87,10 @@ class RecordReader(ABC):
         with self._view() as rows:
             return read_number(rows, EPOCH)
 
-    def load(self) -> Snapshot:
-        """Everything recovery needs. Damaged records are listed, not raised."""
+    def load(self, *, whole: bool = True) -> Snapshot:
+        """Everything recovery needs. Damaged records are listed, not raised. See `RecordStore.load`."""
         with self._view() as rows:
-            return read_snapshot(rows)
+            return read_snapshot(rows, whole=whole)
 
     def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:  # noqa: A002
         """One head, None when unknown; with `removed` also one whose tree is half removed."""

@@ -7,10 +7,11 @@ head is read instead, and the disagreement is reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from actorproc.errors import StoreDamaged
+from actorproc.model.cold import COLD_STATES, ColdTrees, is_alone, is_asleep
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -24,19 +25,31 @@ _LIVE = [state for state in ProcedureState if state not in TERMINAL]
 _ONE_PER_HEAD = (Table.ORDER, Table.MEMBERS, Table.BY_STATE)
 
 
-def read_snapshot(rows: Rows) -> Snapshot:
-    """The snapshot a start or a reopen begins with. Never raises for a damaged record."""
-    reader = _Reader(rows)
+def read_snapshot(rows: Rows, *, whole: bool) -> Snapshot:
+    """The snapshot a start or a reopen begins with. Never raises for a damaged record.
+
+    Without `whole` trees that only wait are not loaded (`Snapshot.cold`), unless anything is damaged: what is missing
+    then must be known at once.
+    """
+    if not whole:
+        snapshot = _read(rows, _Reader(rows, leaves_cold=True))
+        if not snapshot.damage:
+            return snapshot
+    return _read(rows, _Reader(rows))
+
+
+def _read(rows: Rows, reader: _Reader) -> Snapshot:
     heads = reader.live_heads()
     units: list[UndoRecord] = []
-    for root in dict.fromkeys(head.root for head in heads):
-        units.extend(reader.records(Table.UNDO, prefix(root)))
+    if rows.count(Table.UNDO):
+        for root in dict.fromkeys(head.root for head in heads):
+            units.extend(reader.records(Table.UNDO, prefix(root)))
     last = next(rows.scan(Table.ORDER, reverse=True), None)
     highest = max([int.from_bytes(last[0]) if last else 0, *(head.seq for head in heads)])
     return Snapshot(
         epoch=reader.number(EPOCH),
         next_seq=max(highest + 1, reader.number(NEXT_SEQ)),
-        next_ticket=max((head.ticket for head in heads), default=0) + 1,
+        next_ticket=reader.ticket + 1,
         procedures=heads,
         units=units,
         locks=list(reader.records(Table.LOCKS)),
@@ -49,6 +62,7 @@ def read_snapshot(rows: Rows) -> Snapshot:
         batch=reader.number(BATCH),
         acknowledgements=sorted(reader.records(Table.ACKNOWLEDGED), key=lambda row: (row.at, row.root)),
         removals=list(reader.records(Table.REMOVALS)),
+        cold=reader.cold,
     )
 
 
@@ -65,8 +79,12 @@ class _Disagreement(Exception):
 class _Reader:
     """Reads records of one snapshot and keeps a list of those that are damaged."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, *, leaves_cold: bool = False) -> None:
         self._rows = rows
+        self._leaves_cold = leaves_cold
+        self.cold = ColdTrees()
+        self.ticket = 0
+        """The highest ticket of a lock request that was seen in a head."""
         self.damage: dict[tuple[str, str], Damage] = {}
 
     def records(self, table: Table, start: bytes = b"") -> Iterator[Any]:
@@ -112,29 +130,75 @@ class _Reader:
         if len({rows.count(table) for table in (Table.PROCEDURES, *_ONE_PER_HEAD)}) > 1:
             counts = ", ".join(f"{table.label} {rows.count(table)}" for table in (Table.PROCEDURES, *_ONE_PER_HEAD))
             self._disagree(Table.BY_STATE, b"", f"there should be one row per procedure in each index: {counts}")
+        # Those that may run first: what their trees hold is loaded, also members that only wait.
         known: dict[bytes, ProcedureRecord | None] = {}
-        roots: dict[str, None] = {}
+        roots: dict[str, bool] = {}
         for state in _LIVE:
-            for key, id_ in rows.scan(Table.BY_STATE, STATE_PREFIX[state]):
-                head = known[id_] = self._head(Table.BY_STATE, key, id_)
-                if head is not None:
-                    roots[head.root] = None
-                    if head.state is not state:
-                        self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
+            if not self._leaves_cold or state not in COLD_STATES:
+                for id_, head in self._in_state(state):
+                    known[id_] = head
+                    if head is not None:
+                        roots[head.root] = is_alone(head)
         heads: list[ProcedureRecord] = []
-        for root in roots:
-            for key, id_ in rows.scan(Table.MEMBERS, prefix(root)):
-                member = known[id_] if id_ in known else self._head(Table.MEMBERS, key, id_)
-                if member is None:
-                    continue
-                if key != prefix(member.root) + number_key(member.seq):
-                    self._disagree(Table.MEMBERS, key, f"it points to {member.id}, which belongs elsewhere")
-                heads.append(member)
+        for id_, head in list(known.items()):
+            if head is not None and roots[head.root]:
+                key = prefix(head.root) + number_key(head.seq)
+                if rows.get(Table.MEMBERS, key) != id_:
+                    self._disagree(Table.MEMBERS, key, f"it does not point to {head.id}, which belongs there")
+                heads.append(head)
+                del known[id_]
+        for root, alone in roots.items():
+            if not alone:
+                heads += self._members(root, known)
+        if self._leaves_cold:
+            heads += self._awake(roots)
         return heads
 
+    def _in_state(self, state: ProcedureState) -> Iterator[tuple[bytes, ProcedureRecord | None]]:
+        """Ids and heads of the procedures in a state, in submit order; None for a damaged one."""
+        for key, id_ in self._rows.scan(Table.BY_STATE, STATE_PREFIX[state]):
+            head = self._head(Table.BY_STATE, key, id_)
+            if head is not None and head.state is not state:
+                self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
+            yield id_, head
+
+    def _members(self, root: str, known: dict[bytes, ProcedureRecord | None]) -> Iterator[ProcedureRecord]:
+        """The sound heads of a tree, in submit order."""
+        for key, id_ in self._rows.scan(Table.MEMBERS, prefix(root)):
+            member = known[id_] if id_ in known else self._head(Table.MEMBERS, key, id_)
+            if member is None:
+                continue
+            if key != prefix(member.root) + number_key(member.seq):
+                self._disagree(Table.MEMBERS, key, f"it points to {member.id}, which belongs elsewhere")
+            yield member
+
+    def _awake(self, loaded: Mapping[str, bool]) -> Iterator[ProcedureRecord]:
+        """Heads of trees without a member that may run, which are no cold trees all the same; the others are noted."""
+        families: dict[str, None] = {}
+        for state in COLD_STATES:
+            for _, head in self._in_state(state):
+                if head is None or head.root in loaded:
+                    continue
+                if not is_alone(head):
+                    families[head.root] = None
+                elif is_asleep((head,)):
+                    self.cold.note(head)
+                else:
+                    yield head
+        for root in families:
+            members = list(self._members(root, {}))
+            if members and is_asleep(members):
+                for member in members:
+                    if member.state not in TERMINAL:
+                        self.cold.note(member)
+            else:
+                yield from members
+
     def _by_reading_all(self) -> list[ProcedureRecord]:
+        self.cold = ColdTrees()
         heads: list[ProcedureRecord] = list(self.records(Table.PROCEDURES))
         live = {head.root for head in heads if head.state not in TERMINAL}
+        self.ticket = max((head.ticket for head in heads), default=0)
         return [head for head in heads if head.root in live]
 
     def _head(self, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
@@ -149,6 +213,7 @@ class _Reader:
                 self._report(error)
                 return None
             if number_key(head.seq) == key[-8:]:
+                self.ticket = max(self.ticket, head.ticket)
                 return head
             self._disagree(table, key, f"the procedure it points to has the number {head.seq}")
         return None

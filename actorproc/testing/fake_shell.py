@@ -47,7 +47,7 @@ from actorproc.model.snapshot import FinishedTree
 from actorproc.model.writes import Write
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.image import Image, compare_with_restored
+from actorproc.testing.image import Image, compare_loads, compare_with_restored
 from actorproc.testing.requests import Call, described
 from actorproc.testing.world import HostCrash, World, ending_of
 
@@ -230,11 +230,13 @@ class FakeShell:
         return replace(event, tree=tree)
 
     def _restore(self, workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]) -> None:
-        snapshot = self.world.store.load()
-        self.image = Image(snapshot)
-        scenario = self.world.scenario
+        store, scenario = self.world.store, self.world.scenario
+        self.image = Image(store.load())
+        text = compare_loads(store, self.world.now, scenario.scheduling)
+        if text is not None:
+            self.world.violate(0, text)
         self.core, decision = Coordinator.restore(
-            snapshot,
+            store.load(whole=False),
             self.world.now,
             workers=workers,
             quotas=scenario.quotas,

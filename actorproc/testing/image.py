@@ -13,6 +13,7 @@ from typing import Any
 from actorproc.core import restoring
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.ids import Mode
+from actorproc.model.policies import Scheduling
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL
@@ -36,8 +37,9 @@ from actorproc.model.writes import (
     PutUndo,
     Write,
 )
+from actorproc.store.base import RecordStore
 
-__all__ = ["Image", "compare_with_restored"]
+__all__ = ["Image", "compare_loads", "compare_with_restored"]
 
 
 class Image:
@@ -180,6 +182,31 @@ def compare_with_restored(core: Coordinator, image: Image) -> str | None:
         return None
     rows = [f"  {name}: memory {live[name]}, restored {again[name]}" for name in live if live[name] != again[name]]
     return "\n".join(["memory is not what a restart would give:", *rows])
+
+
+def compare_loads(store: RecordStore, now: float, scheduling: Scheduling) -> str | None:
+    """None when memory that left the cold trees in the store knows what one that loaded them knows; else the rows."""
+    found = []
+    for whole in (True, False):
+        core = Coordinator.rebuilt(store.load(whole=whole), now, scheduling=scheduling)
+        core.settle(core.seal())
+        found.append(_known(core))
+    loaded, left = found
+    rows = [f"  {name}: {loaded[name]}, left in the store {left[name]}" for name in left if loaded[name] != left[name]]
+    return "\n".join(["memory differs when cold trees are not loaded:", *rows]) if rows else None
+
+
+def _known(core: Coordinator) -> dict[str, object]:
+    book = core._book
+    return {
+        "durable": core.fingerprint(),
+        "timers": book.timers.entries(),
+        "listeners": book.listeners.entries(),
+        "open roots": book.open_roots,
+        "running roots": book.lobby.running,
+        "slots": book.slots.holders,
+        "resident": set(book.procs),
+    }
 
 
 def _undo_waits_for_a_running_step(core: Coordinator) -> bool:

@@ -229,7 +229,8 @@ def test_a_tree_is_its_root_and_all_below_in_submit_order(store, make):
 
 def test_loading_leaves_out_finished_trees_and_keeps_finished_members_of_live_ones(store, make):
     store.commit([make.new("done", 1, state=SUCCESS), make.new("done-child", 2, root="done", state=SUCCESS)], 1)
-    store.commit([make.new("live", 3), make.new("ended", 4, root="live", parent="live", state=SUCCESS)], 1)
+    live = make.new("live", 3, children=1)
+    store.commit([live, make.new("ended", 4, root="live", parent="live", state=SUCCESS)], 1)
     store.commit([make.undo("live", 1), make.undo("done", 1)], 1)
 
     snapshot = store.load()

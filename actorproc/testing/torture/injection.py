@@ -115,12 +115,13 @@ class TorturedStore(LmdbStore):
         self._executioner.passing("owned")
         return epoch
 
-    def load(self) -> Snapshot:
+    def load(self, *, whole: bool = True) -> Snapshot:
         """As `LmdbStore.load`; all heads are durable."""
-        snapshot = super().load()
-        for head in snapshot.procedures:
+        heads = super().load().procedures
+        for head in heads:
             self._durable(head)
-        self._journal.note("loaded", epoch=snapshot.epoch, text=str(len(snapshot.procedures)))
+        snapshot = super().load(whole=whole)
+        self._journal.note("loaded", epoch=snapshot.epoch, text=str(len(heads)))
         if not self._gauge.get(Mark.TROUBLE):
             self._executioner.passing("loaded")
         self._gauge.set(Mark.TROUBLE, 0)

@@ -131,8 +131,8 @@ def _locks_are_not_read_back() -> None:
 
     honest = LmdbStore.load
 
-    def load(self: LmdbStore) -> Any:
-        snapshot = honest(self)
+    def load(self: LmdbStore, *, whole: bool = True) -> Any:
+        snapshot = honest(self, whole=whole)
         snapshot.locks.clear()
         return snapshot
 
