@@ -451,13 +451,16 @@ def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
 def test_a_long_pickled_state_is_checked_as_a_short_one_is():
     runtime = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
     content = bytes(range(256)) * 300
-    good = runtime.describe(Pickled(content)).state
+    new = runtime.describe(Pickled(content))
+    good = new.state
 
-    assert runtime.load(good, "pickle", 1).value == content
+    assert runtime.load(good, "pickle", 1, new.id).value == content
     changed = (good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in (0, 1, 4, 5, 36, 37, 40_000, len(good) - 1))
     for state in (*changed, good[:-1], good + b"x"):
         with pytest.raises(StateRefused):
-            runtime.load(state, "pickle", 1)
+            runtime.load(state, "pickle", 1, new.id)
+    with pytest.raises(StateRefused, match="belongs to another procedure"):
+        runtime.load(good, "pickle", 1, "another")
 
 
 def test_the_digest_of_a_long_pickled_state_tells_states_apart():
