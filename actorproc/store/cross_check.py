@@ -99,6 +99,7 @@ def cross_check(rows: Rows) -> Findings:
                 codec.decode(table, key, value)
             except StoreDamaged as error:
                 _note(found, error)
+                _note_right_place(found, table, value, error)
                 _look_for_place(rows, found, table, key, value, error)
                 reason = f"{error.table} {error.key}: {error.reason}"
                 owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
@@ -279,6 +280,17 @@ def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value
         elsewhere = True
     if elsewhere:
         found.unseen.append(str(error))
+
+
+def _note_right_place(found: Findings, table: Table, value: bytes, error: StoreDamaged) -> None:
+    """What is locked or poisoned stays so, also when the row says it only by its contents."""
+    body = codec.unchecked(table, value) if table in (Table.LOCKS, Table.POISON) else None
+    if body is not None:
+        try:
+            place = codec.show_key(table, key_of(table, body))
+        except (UnicodeError, struct.error, OverflowError, StoreDamaged):
+            return
+        found.damage.setdefault((error.table, place), Damage(error.table, place, error.reason))
 
 
 def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:

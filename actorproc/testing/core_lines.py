@@ -98,14 +98,17 @@ class _LineDriver(Driver):
     def _host_died(self) -> None:
         while True:
             try:
-                if self._in_recovery and not self._lines.has_struck and not self._lines.count:
-                    self._lines.begin()
                 super()._host_died()
             except HostCrash:
                 continue
             finally:
                 self._lines.end()
             return
+
+    def _check_recovery(self) -> None:
+        super()._check_recovery()  # which lets the core recover on paper
+        if self._in_recovery and not self._lines.has_struck and not self._lines.count:
+            self._lines.begin()
 
 
 def try_every_line(scenario: Scenario, *, last: bool = False) -> LineReport:

@@ -58,7 +58,7 @@ class LogRules(Judge):
         for id, head in dump.heads.items():  # noqa: A001
             steps = dump.steps[id]
             numbers = [record.number for record in steps]
-            if numbers != sorted(set(numbers)) or numbers[-1] != head.records:
+            if numbers != sorted(set(numbers)) or numbers[-1:] != [head.records]:
                 self.say(4, f"the step log of {id} has numbers {numbers}; its head says {head.records}")
             for record in steps:
                 if self.facts.records.get((id, record.number)) != record:

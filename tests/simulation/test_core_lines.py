@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core.book import Book
+from actorproc.core.book import Book, _copy
+from actorproc.model.writes import PutProcedure
 from actorproc.testing import core_lines
 from actorproc.testing.core_lines import try_every_line
 from actorproc.testing.small_scenarios import SMALL_SCENARIOS
@@ -33,22 +34,21 @@ def test_a_death_at_any_line_of_the_core_changes_no_outcome(name: str, record_pr
 
 def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision that reaches the store before it is committed as a whole: what a death in its middle leaves is half."""
-    honest = Book.write
-    stores = []
-    begin = core_lines._LineDriver._turn
+    honest, turn = Book.touch, core_lines._LineDriver._turn
+    drivers = []
 
-    def turn(self):
-        stores[:] = [self]
-        return begin(self)
+    def remembering(self):
+        drivers[:] = [self]
+        return turn(self)
 
-    def write(self, write):
-        honest(self, write)
-        if stores:
-            driver = stores[0]
+    def touch(self, record):
+        honest(self, record)
+        for driver in drivers:
+            write = PutProcedure(_copy(record), self._stored.get(record.id))
             driver.world.store.commit([write], driver.shell.epoch)
 
-    monkeypatch.setattr(core_lines._LineDriver, "_turn", turn)
-    monkeypatch.setattr(Book, "write", write)
+    monkeypatch.setattr(core_lines._LineDriver, "_turn", remembering)
+    monkeypatch.setattr(Book, "touch", touch)
 
     report = try_every_line(SMALL_SCENARIOS["two-step saga"]())
 
