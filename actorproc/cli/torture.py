@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
         told=_show,
     )
     print(f"\nseed {options.seed}, {(time.monotonic() - began) / 60:.1f} minutes\n{table(tally)}")
-    return 1 if tally.failed else 0
+    return 1 if tally.failed or tally.broken else 0
 
 
 def _play(plan: Plan, keep: Path) -> int:

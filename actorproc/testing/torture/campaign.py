@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ from actorproc.testing.torture.tormentor import Tormentor
 __all__ = ["Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
 
 _SEEDS = 1_000_000
+logger = logging.getLogger(__name__)
 
 
 class Episode(msgspec.Struct):
@@ -125,9 +127,14 @@ class _Run:
     def work(self) -> None:
         """Take one number after the other."""
         while (number := self._take()) is not None:
-            episode = play_and_keep(
-                draw_plan(self.seed * _SEEDS + number, module=self.module, plant=self.plant), self.keep
-            )
+            plan = draw_plan(self.seed * _SEEDS + number, module=self.module, plant=self.plant)
+            try:
+                episode = play_and_keep(plan, self.keep)
+            except Exception:  # the others go on, and what they found is told
+                logger.exception("episode %s could not be played or judged", plan.seed)
+                with self.lock:
+                    self.tally.broken += 1
+                continue
             with self.lock:
                 self.tally.add(episode.tally)
                 if self.told is not None:

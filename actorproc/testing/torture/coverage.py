@@ -33,13 +33,24 @@ class Tally(msgspec.Struct):
     worker_kills: int = 0
     host_kills: int = 0
     commits_failed: int = 0
+    broken: int = 0
+    """Episodes in which the tormentor or the judge itself raised; they are in no other number."""
 
     def add(self, other: Tally) -> None:
         """Count another one in."""
         self.hits += other.hits
         self.wasted += other.wasted
         self.violations += other.violations
-        for name in ("episodes", "failed", "procedures", "steps", "worker_kills", "host_kills", "commits_failed"):
+        for name in (
+            "episodes",
+            "failed",
+            "procedures",
+            "steps",
+            "worker_kills",
+            "host_kills",
+            "commits_failed",
+            "broken",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
@@ -109,4 +120,5 @@ def table(tally: Tally) -> str:
         f"{tally.worker_kills} workers killed, {tally.host_kills} hosts killed, "
         f"{tally.commits_failed} failures of the disk, {tally.faults} effective faults in all"
     )
-    return "\n".join([*rows, "", totals, f"{tally.failed} episodes with violations"])
+    broken = [f"{tally.broken} episodes could not be played or judged"] if tally.broken else []
+    return "\n".join([*rows, "", totals, f"{tally.failed} episodes with violations", *broken])

@@ -32,6 +32,10 @@ __all__ = ["Tormentor"]
 _TOKEN = "ACTORPROC_TORTURE"  # noqa: S105 - the name of a variable that marks the processes of an episode
 _ORPHAN_BOUND = 10.0
 """Seconds a worker may outlive its host. A second is promised; a machine under torture is given more."""
+_STARVED_BOUND = 60.0
+"""Seconds after which even a process that never gets a processor counts as an orphan."""
+_NEEDS_TO_END = 1.0
+"""Seconds of processor in which a worker, also one that has only begun to start, must notice that its host is gone."""
 _COMING_UP = 60.0
 """Seconds a host may take to come up."""
 _FROM_OUTSIDE = {FaultKind.WORKER_KILL, FaultKind.WORKER_STOP, FaultKind.HOST_STOP}
@@ -245,14 +249,18 @@ class Tormentor:
         return True
 
     def _await_workers_end(self) -> None:
-        """Nothing of a host outlives it for long."""
-        deadline = time.monotonic() + min(_ORPHAN_BOUND, self.plan.patience)
+        """Nothing of a host outlives it for long, unless it is given no processor to end with."""
+        began = time.monotonic()
+        had: dict[int, float] = {}
         while left := self._left_over():
-            if time.monotonic() > deadline:
-                for process in left:
+            waited = time.monotonic() - began
+            orphans = [process for process in left if not _is_starved(process, had)]
+            if waited > min(_ORPHAN_BOUND, self.plan.patience) and (orphans or waited > _STARVED_BOUND):
+                for process in orphans or left:
                     self.journal.note("orphan", pid=process.pid, text=f"process {process.pid} outlives its host")
                     self.journal.killing(process.pid)
-                    process.kill()
+                    with contextlib.suppress(psutil.Error):  # it has ended in this moment
+                        process.kill()
                 return
             time.sleep(0.005)
 
@@ -286,6 +294,16 @@ class Tormentor:
 
     def _clock(self) -> float:
         return self.plan.lives[-1].clock
+
+
+def _is_starved(process: psutil.Process, had: dict[int, float]) -> bool:
+    """Whether it wants to run and has hardly run since it was first looked at; `had` keeps what it had had then."""
+    try:
+        times = process.cpu_times()
+        used = times.user + times.system
+        return used - had.setdefault(process.pid, used) < _NEEDS_TO_END and process.status() == psutil.STATUS_RUNNING
+    except psutil.Error:
+        return True  # it has ended
 
 
 _INSIDE = {"enter", "effect"}
