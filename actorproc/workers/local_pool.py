@@ -202,7 +202,12 @@ class LocalPool:
 
     @property
     def process_limits(self) -> str:
-        """What stops a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does."""
+        """What stops a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does.
+
+        "none" where processes are not even counted (not Linux).
+        """
+        if sys.platform != "linux":
+            return "none"
         if self._rooms.pids is not None:
             return "cgroup"
         return "sampling" if is_above_rlimits() else "rlimit"

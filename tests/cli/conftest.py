@@ -60,6 +60,20 @@ class Patient(Half):
 
 Patient.rollback_retry = RetryPolicy(max_attempts=50, base=30.0, retry_on=(RuntimeError,))
 
+class Fragile(Saga):
+    """Fails, and its undo kills its worker once."""
+    @step
+    def first(self, ctx):
+        pass
+    @first.undo
+    def unfirst(self, ctx):
+        if not ctx.replayed:
+            import os
+            os.abort()
+    @step
+    def second(self, ctx):
+        raise ValueError("the second step fails")
+
 @dataclass
 class Loop(Procedure):
     """Never comes to an end, and says so."""

@@ -64,6 +64,21 @@ def test_show_tells_error_and_traceback(place):
     assert "last steps" in shown
 
 
+def test_a_death_that_an_undo_survived_is_shown(place):
+    place("submit", "jobs:Fragile", "--id", "fragile")
+    place("watch", "fragile", "--timeout", "50s")
+
+    shown = place("-o", "table", "show", "fragile")[1]
+    (undone,) = [row for row in place.rows("steps", "fragile") if row["outcome"] == "undone"]
+
+    assert "ValueError: the second step fails" in shown
+    assert "last crash (crash, in step 3 of fragile)" in shown
+    assert "killed by signal 6 (SIGABRT)" in shown
+    assert undone["attempts"] == 2
+    assert undone["crash"]["crash"]["signal"] == "SIGABRT"
+    assert "SIGABRT" in place("-o", "wide", "steps", "fragile", "--failed")[1]
+
+
 def test_trees_are_drawn_and_nested(place):
     drawn = place("-o", "table", "tree", "parent")[1].splitlines()
 
