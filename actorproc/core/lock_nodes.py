@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from actorproc.core.lines import Line
 from actorproc.model.policies import LockKey, LockMode
 
 __all__ = ["CONFLICTS", "IS", "IX", "Counts", "Node", "S", "X", "ancestors_of", "needs_of"]
@@ -74,10 +75,19 @@ class Node:
     def __init__(self) -> None:
         self.holders: dict[str, int] = {}
         self.held = Counts()
-        self.privileged: list[tuple[int, str]] = []
+        self.privileged = Line()
         self.privileged_waiting = Counts()
-        self.ordinary: list[tuple[int, str]] = []
+        self.ordinary = Line()
         self.ordinary_waiting = Counts()
+
+    def frees(self, mask: int, *, vanished: bool) -> bool:
+        """Whether somebody here may go on now that a holder gave up these modes.
+
+        Only who conflicts with them. An ordinary waiter's tree holds nothing, so it can move only when a mode vanished;
+        a privileged one may be a relative of the remaining holders.
+        """
+        waiting = self.privileged_waiting.mask | (self.ordinary_waiting.mask if vanished else 0)
+        return bool(waiting & CONFLICTS[mask])
 
     @property
     def is_empty(self) -> bool:

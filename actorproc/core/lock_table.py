@@ -21,17 +21,18 @@ The table knows procedures and trees as strings. It grants and queues; it wakes 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from actorproc.core.lines import Place
 from actorproc.core.lock_nodes import CONFLICTS, IS, IX, Node, S, X, ancestors_of, needs_of
 from actorproc.model.policies import LockKey, LockMode
 
 __all__ = ["CONFLICTS", "LockTable", "LockWaiter", "Request", "needs_of"]
 
+_BEHIND_ALL: Place = (1 << 63, "")
 _Crowd = tuple[str, str, tuple[LockKey, ...]]
 """Tree, parent (the procedure itself when it is like no other), keys."""
 
@@ -176,9 +177,7 @@ class LockTable:
         for path, mask in self._masks.pop(procedure).items():
             node = self._nodes[path]
             del node.holders[procedure]
-            # An ordinary waiter's tree holds nothing, so it can move only when a mode vanished. A privileged one
-            # may be a relative of the remaining holders.
-            if node.held.remove(mask) or node.privileged:
+            if node.frees(mask, vanished=node.held.remove(mask)):
                 freed.append(path)
             self._drop_if_empty(path, node)
         self._rescan(freed)
@@ -199,7 +198,7 @@ class LockTable:
                 if wanted:
                     node.holders[procedure] = wanted
                     node.held.add(wanted)
-                if gone or node.privileged:
+                if node.frees(mask, vanished=gone):
                     freed.append(path)
                 self._drop_if_empty(path, node)
         self._keys[procedure] = dict(kept)
@@ -269,11 +268,9 @@ class LockTable:
             conflicts = CONFLICTS[mask]
             if not node.privileged_waiting.mask & conflicts or request.ahead or self._is_covered(request, path):
                 continue
-            in_front = len(node.privileged)
-            if request.privileged:
-                in_front = bisect_left(node.privileged, (request.ticket, procedure))
-            for place in range(in_front - 1, -1, -1):
-                other = self._waiting[node.privileged[place][1]]
+            own = (request.ticket, procedure) if request.privileged else _BEHIND_ALL
+            for _, name in node.privileged.before(own):
+                other = self._waiting[name]
                 if other.crowd == request.crowd or not other.needs[path] & conflicts:
                     continue
                 found[other.procedure] = None
@@ -317,7 +314,7 @@ class LockTable:
             conflicts = CONFLICTS[mask]
             if not node.privileged_waiting.mask & conflicts or request.ahead or self._is_covered(request, path):
                 continue
-            for ticket, other in node.privileged:
+            for ticket, other in node.privileged.places():
                 if ticket >= request.ticket and request.privileged:
                     break
                 if other != request.procedure and self._waiting[other].needs[path] & conflicts:
@@ -355,9 +352,9 @@ class LockTable:
         queue = node.privileged if request.privileged else node.ordinary
         if not request.privileged and node.privileged_waiting.mask & conflicts:
             return True
-        if queue[-1][0] < request.ticket:
+        if queue.last[0] < request.ticket:
             return True  # the usual newcomer: whoever waits came before
-        for ticket, other in queue:
+        for ticket, other in queue.places():
             if ticket >= request.ticket:
                 break
             if self._waiting[other].needs[path] & conflicts:
@@ -416,10 +413,10 @@ class LockTable:
         for path, mask in request.needs.items():
             node = self._node(path)
             if request.privileged:
-                insort(node.privileged, (request.ticket, request.procedure))
+                node.privileged.join((request.ticket, request.procedure))
                 node.privileged_waiting.add(mask)
             else:
-                insort(node.ordinary, (request.ticket, request.procedure))
+                node.ordinary.join((request.ticket, request.procedure))
                 node.ordinary_waiting.add(mask)
 
     def _dequeue(self, request: Request) -> None:
@@ -430,10 +427,10 @@ class LockTable:
         for path, mask in request.needs.items():
             node = self._nodes[path]
             if request.privileged:
-                del node.privileged[bisect_left(node.privileged, (request.ticket, request.procedure))]
+                node.privileged.leave((request.ticket, request.procedure))
                 node.privileged_waiting.remove(mask)
             else:
-                del node.ordinary[bisect_left(node.ordinary, (request.ticket, request.procedure))]
+                node.ordinary.leave((request.ticket, request.procedure))
                 node.ordinary_waiting.remove(mask)
             self._drop_if_empty(path, node)
 
@@ -464,8 +461,8 @@ class LockTable:
             if node is None:
                 continue
             passed = 0
-            privileged = [name for _, name in node.privileged]
-            for procedure in chain(privileged, self._ordinary_head(path, node)):
+            ordinary = self._ordinary_head(path, node)
+            for _, procedure in chain(node.privileged.walk(), ordinary):
                 request = self._waiting.get(procedure)
                 if request is None or path not in request.needs:
                     continue
@@ -481,11 +478,11 @@ class LockTable:
                 else:
                     passed |= mask
 
-    def _ordinary_head(self, path: str, node: Node) -> list[str]:
+    def _ordinary_head(self, path: str, node: Node) -> list[Place]:
         """The oldest ordinary waiters, up to the first that excludes all behind it."""
         head = []
-        for _, procedure in node.ordinary:
-            head.append(procedure)
-            if self._waiting[procedure].needs[path] & X:
+        for place in node.ordinary.places():
+            head.append(place)
+            if self._waiting[place[1]].needs[path] & X:
                 break
         return head
