@@ -78,8 +78,11 @@ def error_of(book: Book, procedure: str) -> StoreDamaged | None:
 
 
 def _flaw_of(tree: Tree) -> str | None:
-    if tree.root not in tree.members:
+    root = tree.members.get(tree.root)
+    if root is None:
         return f"its root {tree.root} is missing"
+    if len(tree.members) == 1 and not root.children and root.undo_next == 1:
+        return None  # alone, as most are, and it has pushed no unit
     for record in tree.members.values():
         if record.parent is not None and record.parent not in tree.members:
             return f"the parent {record.parent} of {record.id} is missing"

@@ -174,9 +174,11 @@ def resume(book: Book) -> None:
 def take_up(book: Book) -> None:
     """Go on with what was under way: failing scopes, and abort requests that were not answered."""
     for tree in book.trees.values():
-        for top in tree.scopes:
-            book.scopes_to_advance[top] = None
-        for record in list(tree.members.values()):
+        concerned = [record for record in tree.members.values() if record.failing or record.aborting]
+        for record in concerned:
+            if record.failing and record.id in tree.scopes:
+                book.scopes_to_advance[record.id] = None
+        for record in concerned:
             if record.aborting and not record.bypassing and not record.rolling and record.state not in TERMINAL:
                 if record.forced:
                     _abort_by_force(book, record)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 from actorproc.model.cold import COLD_STATES
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL
 
 __all__ = ["Tree"]
+
+_MADE_LATER: dict[str, Callable[[], Any]] = {
+    "children": dict,
+    "held": dict,
+    "holders": set,
+    "running": set,
+    "scopes": dict,
+    "units": dict,
+    "units_of": dict,
+    "waiting": set,
+}
 
 
 class Tree:
@@ -36,33 +48,43 @@ class Tree:
         "waiting",
     )
 
+    children: dict[str, list[str]]
+    """Members by parent, in submit order."""
+    units: dict[int, UndoRecord]
+    """Undo units by sequence, oldest first."""
+    units_of: dict[str, list[UndoRecord]]
+    """Units by member, oldest first: a finished member is undone when its last unit is."""
+    scopes: dict[str, None]
+    """Tops of failure scopes that are being undone, in the order they failed."""
+    running: set[str]
+    """Members with a step in a worker's hands."""
+    waiting: set[str]
+    """Members that wait for locks."""
+    holders: set[str]
+    """Members that hold locks."""
+    held: dict[str, OrderedDict[str, None]]
+    """Children kept back by `max_parallel`, by parent, in order."""
+
     def __init__(self, root: str) -> None:
         self.root = root
         self.members: dict[str, ProcedureRecord] = {}
-        self.children: dict[str, list[str]] = {}
-        """Members by parent, in submit order."""
         self.open = 0
         """Members that have not finished."""
-        self.units: dict[int, UndoRecord] = {}
-        """Undo units by sequence, oldest first."""
-        self.units_of: dict[str, list[UndoRecord]] = {}
-        """Units by member, oldest first: a finished member is undone when its last unit is."""
-        self.scopes: dict[str, None] = {}
-        """Tops of failure scopes that are being undone, in the order they failed."""
-        self.still: set[str] = set()
+        self.still: frozenset[str] = frozenset()
         """Members that are not handed out, nor their descendants: paused, or a root that takes its locks again."""
-        self.running: set[str] = set()
-        """Members with a step in a worker's hands."""
         self.undoing: str | None = None
         """The member that is being undone: one at a time in a tree, whatever the number of failing scopes."""
-        self.waiting: set[str] = set()
-        """Members that wait for locks."""
-        self.holders: set[str] = set()
-        """Members that hold locks."""
-        self.held: dict[str, OrderedDict[str, None]] = {}
-        """Children kept back by `max_parallel`, by parent, in order."""
         self.batch = 0
         """The last batch that changed the tree."""
+
+    def __getattr__(self, name: str) -> Any:
+        # There may be hundreds of thousands that wait for their first step and need none of these: each is made when
+        # it is first asked for, and read like any other attribute from then on.
+        if name not in _MADE_LATER:
+            raise AttributeError(name)
+        made = _MADE_LATER[name]()
+        setattr(self, name, made)
+        return made
 
     def add(self, record: ProcedureRecord) -> None:
         """A new or loaded member."""
@@ -120,9 +142,9 @@ class Tree:
     def note_still(self, record: ProcedureRecord) -> None:
         """A head that may keep itself and its descendants from running is new, or changed in this respect."""
         if record.paused is not None or record.retaking:
-            self.still.add(record.id)
-        else:
-            self.still.discard(record.id)
+            self.still |= {record.id}
+        elif self.still:
+            self.still -= {record.id}
 
     def is_still(self, procedure: str) -> bool:
         """Whether a member is not to be handed out."""
@@ -158,11 +180,8 @@ class Tree:
     @property
     def is_cold(self) -> bool:
         """Nothing but a timer, an event or a finished child can move it."""
-        if self.running or self.waiting or self.scopes or self.held:
-            return False
         # A member that is to be asked whether it may be aborted must be there to be asked.
-        return all(
-            record.state in COLD_STATES and not record.aborting
-            for record in self.members.values()
-            if record.state not in TERMINAL
-        )
+        for record in self.members.values():
+            if record.state not in TERMINAL and (record.state not in COLD_STATES or record.aborting):
+                return False
+        return not (self.running or self.waiting or self.scopes or self.held)

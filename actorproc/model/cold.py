@@ -14,7 +14,7 @@ import msgspec
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
-__all__ = ["COLD_STATES", "ColdTrees", "due_key", "is_alone", "is_asleep", "named_by", "time_of"]
+__all__ = ["COLD_STATES", "ColdTrees", "due_key", "is_alone", "is_asleep", "named_by", "only_waits", "time_of"]
 
 COLD_STATES = frozenset({ProcedureState.WAITING, ProcedureState.WAITING_TIMEOUT})
 _pack = struct.Struct(">d").pack
@@ -77,7 +77,7 @@ def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
     """
     found = {record.id: 0 for record in members}
     for record in members:
-        if record.undoing or record.failing or (record.state not in TERMINAL and not _only_waits(record)):
+        if not only_waits(record) and (record.state not in TERMINAL or record.undoing):
             return False
         if record.parent is not None:
             if record.parent not in found:
@@ -86,10 +86,12 @@ def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
     return members[0].parent is None and all(found[record.id] == record.children for record in members)
 
 
-def _only_waits(record: ProcedureRecord) -> bool:
+def only_waits(record: ProcedureRecord) -> bool:
     """It waits, and nobody has asked anything of it that is still to be done."""
     return record.state in COLD_STATES and not (
         record.aborting
+        or record.failing
+        or record.undoing
         or record.rolling
         or record.bypassing
         or record.ending

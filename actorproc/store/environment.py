@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -140,6 +140,13 @@ class Snapshot:
     def get(self, table: Table, key: bytes) -> bytes | None:
         db = self._databases.get(table)
         return None if db is None else self._txn.get(key, db=db)
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        db = self._databases.get(table)
+        if db is None:
+            return {}
+        with self._txn.cursor(db) as cursor:
+            return dict(cursor.getmulti(keys))
 
     def count(self, table: Table) -> int:
         db = self._databases.get(table)

@@ -121,6 +121,11 @@ class _MemoryRows:
         with self._lock:  # not in the middle of a commit
             return self._tables[table].get(key)
 
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        with self._lock:
+            rows = self._tables[table]
+            return {key: rows[key] for key in keys if key in rows}
+
     def count(self, table: Table) -> int:
         with self._lock:
             return len(self._tables[table])

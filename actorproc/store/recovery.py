@@ -8,20 +8,23 @@ head is read instead, and the disagreement is reported.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.cold import COLD_STATES, ColdTrees, is_alone, is_asleep
+from actorproc.model.cold import COLD_STATES, ColdTrees, is_alone, is_asleep, only_waits
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import AUDITS, BATCH, EPOCH, NEXT_SEQ, PAUSED, STATE_PREFIX, number_key, prefix
+from actorproc.store.layout import AUDITS, BATCH, EPOCH, NEXT_SEQ, PAUSED, STATE_PREFIX, head_key, number_key, prefix
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
 
 _LIVE = [state for state in ProcedureState if state not in TERMINAL]
+_AT_ONCE = 512
+"""Rows looked up with one call."""
 _ONE_PER_HEAD = (Table.ORDER, Table.MEMBERS, Table.BY_STATE)
 
 
@@ -139,14 +142,8 @@ class _Reader:
                     known[id_] = head
                     if head is not None:
                         roots[head.root] = is_alone(head)
-        heads: list[ProcedureRecord] = []
-        for id_, head in list(known.items()):
-            if head is not None and roots[head.root]:
-                key = prefix(head.root) + number_key(head.seq)
-                if rows.get(Table.MEMBERS, key) != id_:
-                    self._disagree(Table.MEMBERS, key, f"it does not point to {head.id}, which belongs there")
-                heads.append(head)
-                del known[id_]
+        heads = [head for head in known.values() if head is not None and roots[head.root]]
+        self._check_places(heads)
         for root, alone in roots.items():
             if not alone:
                 heads += self._members(root, known)
@@ -156,11 +153,23 @@ class _Reader:
 
     def _in_state(self, state: ProcedureState) -> Iterator[tuple[bytes, ProcedureRecord | None]]:
         """Ids and heads of the procedures in a state, in submit order; None for a damaged one."""
-        for key, id_ in self._rows.scan(Table.BY_STATE, STATE_PREFIX[state]):
-            head = self._head(Table.BY_STATE, key, id_)
-            if head is not None and head.state is not state:
-                self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
-            yield id_, head
+        entries = self._rows.scan(Table.BY_STATE, STATE_PREFIX[state])
+        while some := list(islice(entries, _AT_ONCE)):
+            values = self._rows.get_many(Table.PROCEDURES, [id_ for _, id_ in some])
+            for key, id_ in some:
+                head = self._sound(Table.BY_STATE, key, id_, values.get(id_))
+                if head is not None and head.state is not state:
+                    self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
+                yield id_, head
+
+    def _check_places(self, heads: list[ProcedureRecord]) -> None:
+        """Trees of one are not looked up by their root; their rows there are wanted later all the same."""
+        for first in range(0, len(heads), _AT_ONCE):
+            some = {prefix(head.root) + number_key(head.seq): head for head in heads[first : first + _AT_ONCE]}
+            found = self._rows.get_many(Table.MEMBERS, list(some))
+            for key, head in some.items():
+                if found.get(key) != head_key(head.id):
+                    self._disagree(Table.MEMBERS, key, f"it does not point to {head.id}, which belongs there")
 
     def _members(self, root: str, known: dict[bytes, ProcedureRecord | None]) -> Iterator[ProcedureRecord]:
         """The sound heads of a tree, in submit order."""
@@ -181,7 +190,7 @@ class _Reader:
                     continue
                 if not is_alone(head):
                     families[head.root] = None
-                elif is_asleep((head,)):
+                elif only_waits(head):
                     self.cold.note(head)
                 else:
                     yield head
@@ -203,7 +212,9 @@ class _Reader:
 
     def _head(self, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
         """The head an index row points to; None when it is damaged."""
-        value = self._rows.get(Table.PROCEDURES, id_)
+        return self._sound(table, key, id_, self._rows.get(Table.PROCEDURES, id_))
+
+    def _sound(self, table: Table, key: bytes, id_: bytes, value: bytes | None) -> ProcedureRecord | None:
         if value is None:
             self._disagree(table, key, "the procedure it points to is missing")
         else:
@@ -212,7 +223,7 @@ class _Reader:
             except StoreDamaged as error:
                 self._report(error)
                 return None
-            if number_key(head.seq) == key[-8:]:
+            if head.seq == int.from_bytes(key[-8:]):
                 self.ticket = max(self.ticket, head.ticket)
                 return head
             self._disagree(table, key, f"the procedure it points to has the number {head.seq}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
@@ -102,6 +102,9 @@ class _Saved:
         if value is None:
             self._check(table, key, key)
         return value
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        return {key: value for key in keys if (value := self.get(table, key)) is not None}
 
     def count(self, table: Table) -> int:
         return len(self._tables[table])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -48,6 +48,10 @@ class Rows(Protocol):
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """The value under a key."""
+        ...
+
+    def get_many(self, table: Table, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The values under those of the keys that are there."""
         ...
 
     def scan(
