@@ -20,7 +20,7 @@ from actorproc.model.records import Admitted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutUndo
 
-__all__ = ["fill", "go_on", "let_in", "park", "steal", "wake"]
+__all__ = ["fill", "go_on", "let_in", "park", "push_unit", "steal", "wake"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
@@ -196,7 +196,7 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
         declare(book, record, record.poisons)
     is_step = record.event is None  # else on_timeout is called: the step itself, and its unit, are still to come
     if is_step and record.unit is not None and record.unit != record.last_unit:
-        _push_unit(book, record, record.unit)
+        push_unit(book, record, record.unit)
     if is_step and record.unit_no_return and not (root := book.procs[record.root]).no_return:
         # The mark is durable before the step runs: from here on failures only retry forward.
         root.no_return = True
@@ -208,7 +208,7 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
     _send(book, worker, record, mode, record.step, None)
 
 
-def _push_unit(book: Book, record: ProcedureRecord, label: str) -> None:
+def push_unit(book: Book, record: ProcedureRecord, label: str) -> None:
     """The step that begins now is to be undone when its tree fails."""
     root = book.procs[record.root]
     unit = UndoRecord(record.root, root.undo_next, record.id, label, record.step)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
+from actorproc.core.queueing import push_unit
 from actorproc.core.stepping import commit_step
 from actorproc.model.commands import Decision, RunStep
 from actorproc.model.events import StepEnded
@@ -33,9 +34,9 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
     worker = staff.in_hand.get(procedure)
     if record is None or worker is None or not _is_quiet(book) or not _is_alone(book, record):
         return None
-    if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.unit is not None:
+    if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
-    if outcome.poisons is not None or token.mode is not _EXECUTE:
+    if token.mode is not _EXECUTE:
         return None
     item = worker.queue[procedure]
     known = known_limits_of(book, record)
@@ -48,7 +49,10 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
     commit_step(book, record, item, outcome, "executing", None)
     record.epoch = book.epoch
     record.attempt = 1
-    record.last_unit = None
+    if record.unit is None:
+        record.last_unit = None
+    elif record.unit != record.last_unit:
+        push_unit(book, record, record.unit)
     now, ready = book.now, book.ready
     if now != ready.told:
         ready.clock(now)
@@ -109,5 +113,5 @@ def _is_alone(book: Book, record: ProcedureRecord) -> bool:
         or (record.deadline is not None and record.deadline <= book.now)
         or record.type_name not in book.types
         or tree.still
-        or (tree.held and record.parent is not None)
+        or (record.parent is not None and tree.held)
     )

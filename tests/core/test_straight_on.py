@@ -37,7 +37,8 @@ def _play(stage: Stage, answers: int) -> list[object]:
     for n in range(answers):
         runs = list(stage.inbox.values())
         for run in runs[n % 2 :]:
-            answer = StepEnded(run.token, Advanced(state=bytes([n]), elapsed=0.0001 * n))
+            unit = (None, "make", "make", "fill")[n * 7 % 4]
+            answer = StepEnded(run.token, Advanced(state=bytes([n]), elapsed=0.0001 * n, unit=unit))
             stage.now += 0.001
             decision = stage.handle(answer)
             decisions.append((decision.writes, decision.commands))
