@@ -64,6 +64,7 @@ def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
             return None
         controllers = tuple(name for name in ("memory", "pids") if name in offered)
         room = CgroupRoom(parent / f"actorproc-{os.getpid()}", controllers)
+        _sweep(parent)
         room.close()
         room.folder.mkdir()
         (room.folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
@@ -78,6 +79,7 @@ def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
         lines = [line.split(":", 2) for line in own.read_text().splitlines()]
         path = next(path for _, names, path in lines if "pids" in names.split(","))
         room = CgroupRoom(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
+        _sweep(room.folder.parent)
         room.close()
         room.folder.mkdir()
         probe = room.folder / "probe"
@@ -87,6 +89,14 @@ def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
     except (OSError, StopIteration):
         return None
     return room
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the groups of programs that were killed. The kernel keeps those that somebody is still in."""
+    for folder in parent.glob("actorproc-*"):
+        number = folder.name.removeprefix("actorproc-")
+        if number.isdecimal() and not Path("/proc", number).exists():
+            CgroupRoom(folder, ()).close()
 
 
 class CgroupRoom:

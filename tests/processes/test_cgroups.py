@@ -93,3 +93,16 @@ def test_who_is_left_in_a_dead_workers_group_is_killed(tmp_path: Path) -> None:
     rooms.forget(123)
 
     assert (group / "cgroup.kill").read_text() == "1"
+
+
+def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    unit, own = a_delegated_tree(tmp_path)
+    (unit / "actorproc-4999999" / "7").mkdir(parents=True)  # no system has so high a number
+    (unit / "actorproc-1" / "8").mkdir(parents=True)
+    (unit / "actorproc-other").mkdir()
+
+    find_rooms(tmp_path, own)
+
+    assert sorted(folder.name for folder in unit.glob("actorproc-*")) == sorted(
+        ["actorproc-1", "actorproc-other", f"actorproc-{os.getpid()}"]
+    )
