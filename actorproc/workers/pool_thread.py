@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import selectors
-import signal
 import socket
 import threading
 from collections import deque
@@ -47,13 +46,14 @@ from actorproc.workers.frames import (
     decode_from_worker,
     encode_frame,
 )
+from actorproc.workers.killing import Killer
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook
 from actorproc.workers.process import WorkerProcess
 from actorproc.workers.spares import Spares
 from actorproc.workers.stack_desk import StackDesk
 from actorproc.workers.timers import Timers
-from actorproc.workers.usage import descendants, kill_all
+from actorproc.workers.usage import kill_all
 
 __all__ = ["PoolThread", "Recipe"]
 
@@ -63,10 +63,6 @@ _REAP_AGAIN = 0.005
 """Seconds between looks at a process that is dead but not collectable yet (a debugger holds it)."""
 _EOF_PATIENCE = 1.0
 """Seconds a worker may live after it closed its channel: it cannot answer any more."""
-_DUMP_SECONDS = 0.02
-"""Between the request for a stack dump and SIGTERM."""
-_STACK_PATIENCE = 0.25
-"""Seconds a worker has to tell the stack of its step itself."""
 _DRAIN_READS = 1024
 """Reads of a dead worker's channel; an escaped grandchild may write for ever."""
 
@@ -96,10 +92,11 @@ class PoolThread:
         self._rooms = rooms
         self._recipe = recipe
         self._book = book
-        self.stacks = StackDesk()
         self._links = links
         self._sink = sink
         self._timers = Timers()
+        self._killer = Killer(self._timers)
+        self.stacks = StackDesk(self._timers)
         self._spares = Spares(
             wanted=recipe.spares,
             max_frame=recipe.max_frame,
@@ -266,8 +263,7 @@ class PoolThread:
                 messages += decode_from_worker(body)
         except FrameError as error:
             link.is_garbled = True
-            self._mark_killed(link, "protocol", str(error))
-            self._kill_now(link)
+            self._killer.kill_at_once(link, "protocol", str(error))
         if not link.booted:
             messages = self._hear_boot(link, messages)
         for message in messages:
@@ -335,19 +331,7 @@ class PoolThread:
             return
         if link.send(encode_frame([StackWanted(number, token)], self._recipe.max_frame)):
             self.watch_for_room(link)
-        self._timers.after(_STACK_PATIENCE, partial(self._force_stack, link, number))
-
-    def _force_stack(self, link: Link, number: int) -> None:
-        if link.dead or link.process is None or not self.stacks.is_waiting(number):
-            self.stacks.answered(number, "")
-            return
-        link.process.take_stack()
-        link.process.signal(signal.SIGUSR1)  # faulthandler needs no GIL: this works inside C code
-        self._timers.after(_DUMP_SECONDS * 5, partial(self._collect_stack, link, number))
-
-    def _collect_stack(self, link: Link, number: int) -> None:
-        process = link.process
-        self.stacks.answered(number, process.take_stack() if process is not None and not link.dead else "")
+        self.stacks.asked(link, number)
 
     # ------------------------------------------------------------------ ending
     def stop(self, worker: WorkerId) -> None:
@@ -364,42 +348,11 @@ class PoolThread:
     def kill(self, worker: WorkerId, grace: float, kind: str, reason: str) -> None:
         """Kill for this reason; the first reason given stays."""
         link = self._links.get(worker)
-        if link is None or link.dead:
-            return
-        self._mark_killed(link, kind, reason)
-        if link.process is None:
-            return
-        if grace <= 0:
-            self._kill_now(link)
-            return
-        link.process.signal(signal.SIGUSR1)  # faulthandler writes the stacks, also while C code runs
-        # Not at once: a thread with a signal pending is passed over, and only in the main thread does SIGTERM
-        # interrupt a system call.
-        self._timers.after(_DUMP_SECONDS, partial(self._terminate, link))
-        link.family = descendants(link.process.pid)
-        self._timers.after(grace, partial(self._kill_now, link))
-
-    @staticmethod
-    def _terminate(link: Link) -> None:
-        if not link.dead and link.process is not None:
-            link.process.signal(signal.SIGTERM)
-
-    @staticmethod
-    def _mark_killed(link: Link, kind: str, reason: str) -> None:
-        if not link.killed_as:
-            link.killed_as, link.kill_reason = kind, reason
-
-    def _kill_now(self, link: Link) -> None:
-        if link.dead or link.process is None:
-            return
-        known = {process.pid for process in link.family}
-        link.family += [process for process in descendants(link.process.pid) if process.pid not in known]
-        link.process.kill_group()
+        if link is not None:
+            self._killer.kill(link, grace, kind, reason)
 
     def _kill_mute(self, link: Link) -> None:
-        if not link.dead:
-            self._mark_killed(link, "protocol", "it closed its channel to the host")
-            self._kill_now(link)
+        self._killer.kill_at_once(link, "protocol", "it closed its channel to the host")
 
     def _on_death_of(self, process: WorkerProcess) -> None:
         for link in (*self._links.values(), *self._spares):
@@ -477,13 +430,11 @@ class PoolThread:
         """Stop all, and kill what is left after `timeout` seconds."""
         self._closing = True
         for link in self._spares:
-            self._mark_killed(link, "stopped", "the pool was closed")
-            self._kill_now(link)
+            self._killer.kill_at_once(link, "stopped", "the pool was closed")
         for worker in list(self._links):
             self.stop(worker)
         self._timers.after(timeout, self._kill_all)
 
     def _kill_all(self) -> None:
         for link in (*self._links.values(), *self._spares):
-            self._mark_killed(link, "stopped", "it did not stop in time")
-            self._kill_now(link)
+            self._killer.kill_at_once(link, "stopped", "it did not stop in time")
