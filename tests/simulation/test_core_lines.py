@@ -21,6 +21,7 @@ LINES = {
 """Six scenarios, and how many different lines of the core each runs at least."""
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", LINES)
 def test_a_death_at_any_line_of_the_core_changes_no_outcome(name: str, record_property) -> None:
     report = try_every_line(SMALL_SCENARIOS[name]())
