@@ -25,11 +25,12 @@ def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str |
         return None
     quotas, count = book.quotas, len(outcome.children)
     if count and record.depth + 1 > quotas.depth:
-        return f"sub-procedures are nested deeper than {quotas.depth}"
+        return f"sub-procedures are nested deeper than {quotas.depth} (Config.max_depth)"
     if record.children + count > quotas.children:
-        return f"{record.children + count} children are more than the {quotas.children} one procedure may have"
+        count += record.children
+        return f"{count} children are more than the {quotas.children} one procedure may have (Config.max_children)"
     if len(book.tree_of(record).members) + count > quotas.tree:
-        return f"the tree of {record.root} would have more than {quotas.tree} procedures"
+        return f"the tree of {record.root} would have more than {quotas.tree} procedures (Config.max_tree)"
     seen = set()
     for new in outcome.children:
         if new.id in seen or new.id in book.procs:
