@@ -295,10 +295,12 @@ def _note_right_place(found: Findings, table: Table, value: bytes, error: StoreD
 
 def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
     """Whether this may well be the key under which the unreadable row was stored."""
-    if table is Table.PROCEDURES or table not in _BELONGS:
+    if table is Table.PROCEDURES or (table not in _BELONGS and table is not Table.AUDIT):
         return True
     id_ = owner_of(table, key)
     rest = key[:_NUMBER] if table is Table.STEPS else key[len(id_) + 1 :]
+    if table is Table.AUDIT and not id_:  # of the manager itself
+        return len(rest) == _NUMBER
     value = rows.get(Table.PROCEDURES, id_)
     if value is None:
         return False
@@ -311,6 +313,8 @@ def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
             return len(rest) > 9 and 1 <= number <= head.step
         case Table.CHILDREN:
             return len(rest) == 16 and number <= head.step
+        case Table.AUDIT:
+            return len(rest) == 8 and 1 <= number <= head.audits
         case Table.EVENTS:  # one for a name instead of a procedure cannot be told from one that is not in its place
             return len(rest) == 8 and number >= 1
         case _:

@@ -218,12 +218,17 @@ class CrashingStore(MemoryStore):
         super().__init__()
         self.stored: list[tuple[str, int]] = []
         """Every record, in order."""
+        self.on_record: Callable[[tuple[str, int]], object] = lambda _: None
+        """Called with each record when it is about to be stored for the first time."""
         self.at: tuple[str, int] | None = None
         self.after = False
         self.dead = threading.Event()
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         records = [(write.record.procedure, write.record.number) for write in writes if isinstance(write, PutStep)]
+        for record in records:
+            if record not in self.stored:
+                self.on_record(record)
         hit = self.at is not None and self.at in records
         if hit and not self.after:
             self.dead.set()

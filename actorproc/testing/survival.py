@@ -6,7 +6,8 @@
 - a worker dies when a step, or an undo, is complete and its answer was not heard: the step runs twice; once for each;
 - a worker dies at a named crash point: once for each passage.
 
-Each run must end as the undisturbed one did, with the same output or error, and must leave the world as that did. The
+Each run must end as the undisturbed one did, with the same output or error, and must leave the world as that did. That
+an undisturbed run always does is tried first: else the world was not put back, and nothing can be concluded. The
 engine promises at-least-once execution of a step; that twice is as good as once is what a step has to see to, with
 `ctx.idempotency_key`, `ctx.remember`, or by saying what is wanted and not what to change. Steps that do not are named.
 
@@ -25,9 +26,10 @@ from typing import Any
 
 import msgspec
 
-from actorproc.errors import ProcedureFailed, UnknownProcedure
+from actorproc.errors import ProcedureFailed, UnknownProcedure, UsageError
 from actorproc.handle import ProcedureHandle
 from actorproc.model.ids import Mode
+from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.procedure import Procedure
 from actorproc.testing.inline import CrashingStore, InlineManager, VirtualClock
 from actorproc.testing.points import crashing_at, watched
@@ -38,6 +40,10 @@ __all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
 ID = "procedure"
 """Id of the procedure under test; its children's ids follow from it."""
 
+_REMEDY = (
+    "a step runs again when its answer was not stored: let the other side recognise ctx.idempotency_key, keep what "
+    "must be made once with ctx.remember, or say what is wanted (stock is 8) and not what to change (2 less)"
+)
 _LOOK = 0.003
 """Seconds between looks at a run."""
 
@@ -66,6 +72,8 @@ class SurvivalReport(msgspec.Struct):
     """How the undisturbed run ended."""
     steps: list[str] = msgspec.field(default_factory=list)
     """The steps and undos of the undisturbed run, in order."""
+    observed: bool = False
+    """Whether what was left behind was compared too, and not only how the procedure ended."""
     host_crashes: int = 0
     repeated: int = 0
     """Steps and undos that were run twice."""
@@ -84,7 +92,12 @@ class SurvivalReport(msgspec.Struct):
             f"{len(self.differences)} gave another end than {self.outcome}"
         )
         lines = [f"not idempotent: {step}" for step in self.not_idempotent]
-        return "\n".join([tried, *lines, *(f"  {found}" for found in self.differences)])
+        lines += [f"  {found}" for found in self.differences]
+        if self.not_idempotent:
+            lines.append(_REMEDY)
+        if not self.observed:
+            lines.append("only ends were compared: give observe= to compare what was left behind")
+        return "\n".join([tried, *lines])
 
 
 class DidNotSurvive(AssertionError):
@@ -112,25 +125,31 @@ def survives_crashes(
     compares with ``==``. `procedures` are further classes (children). `drive` does what the procedure needs from
     outside, such as ``manager.signal(…)``; it is called again in each life of the host, and must bear that.
 
+    Raises `UsageError` when two undisturbed runs end differently: then `reset` is missing or does not put all back.
+
     Runs without processes (`InlineManager`), with one worker; time in which nothing happens is skipped. Raises
     `DidNotSurvive` unless `check` is false; `timeout` bounds each run, in seconds.
     """
+    __tracebackhide__ = True  # pytest shows the test, and what was found
     bench = _Bench(procedure, observe, reset, tuple(procedures), drive, timeout)
     with _quiet():
         return _try_all(bench, check=check)
 
 
 def _try_all(bench: _Bench, *, check: bool) -> SurvivalReport:
-    report = SurvivalReport()
+    __tracebackhide__ = True
+    report = SurvivalReport(observed=bench.observes)
     with watched() as passed:
         first = bench.run()
     report.outcome, report.steps = first.end, [first.names[step] for step in first.ran]
-    for at in first.stored:
+    _check_same(first, bench.run())
+    for at, step in first.stored.items():
         for after in (False, True):
             found = bench.run(at=at, after=after)
             report.host_crashes += found.lives > 1
-            when = "after" if after else "before"
-            _compare(report, first, found, f"the host died {when} {at[0]}/{at[1]:06} was stored", "")
+            when = f"{'after' if after else 'before'} {at[0]}/{at[1]:06} was stored"
+            done = f" (what {first.names[step]} had done)" if step in first.names else " (the submit)"
+            _compare(report, first, found, f"the host died {when}{done}", "")
     for step in first.ran:
         name = first.names[step]
         found = bench.run(repeat=step)
@@ -165,7 +184,10 @@ class _Played(msgspec.Struct):
 
     end: str = ""
     world: Any = None
-    stored: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    stored: dict[tuple[str, int], _Step | None] = msgspec.field(default_factory=dict)
+    """Each record in order, and the step that ended with it."""
+    last: dict[str, _Step] = msgspec.field(default_factory=dict)
+    """Of each procedure the step that ran last."""
     ran: list[_Step] = msgspec.field(default_factory=list)
     """Each step once, in order of first execution."""
     names: dict[_Step, str] = msgspec.field(default_factory=dict)
@@ -192,8 +214,16 @@ class _Bench:
         self._drive = drive
         self._timeout = timeout
 
+    @property
+    def observes(self) -> bool:
+        """Somebody says how the world is after a run."""
+        return self._observe is not None
+
     def _make(self) -> Procedure:
         given = self._procedure
+        if isinstance(given, type) and declared_fields(given):
+            msg = f"survives_crashes takes an object such as {given.__name__}(…), or a function that makes one"
+            raise UsageError(msg)
         return copy.deepcopy(given) if isinstance(given, Procedure) else given()
 
     def run(self, *, at: tuple[str, int] | None = None, after: bool = False, repeat: _Step | None = None) -> _Played:
@@ -203,6 +233,7 @@ class _Bench:
         played = _Played()
         store = CrashingStore()
         store.at, store.after = at, after
+        store.on_record = lambda record: played.stored.setdefault(record, played.last.get(record[0]))
         clock = VirtualClock()
         with self._life(store, clock, played, repeat) as manager:
             self._live(manager, store, played)
@@ -210,7 +241,6 @@ class _Bench:
             played.lives = 2
             with self._life(store.next_life(), clock, played, None) as manager:
                 self._live(manager, None, played)
-        played.stored = store.stored
         played.world = copy.deepcopy(self._observe()) if self._observe is not None else None
         return played
 
@@ -219,7 +249,7 @@ class _Bench:
         self, store: CrashingStore, clock: VirtualClock, played: _Played, repeat: _Step | None
     ) -> Iterator[InlineManager]:
         def note(run: Run) -> None:
-            step = _step_of(run)
+            step = played.last[run.token.procedure] = _step_of(run)
             if step not in played.names:
                 played.ran.append(step)
             if step not in played.names or run.state is not None:
@@ -300,6 +330,18 @@ class _Bench:
                 msg = f"after {self._timeout} s it is {info.phase}, {info.reason}"
                 raise TimeoutError(msg)
             manager.skip()
+
+
+def _check_same(first: _Played, again: _Played) -> None:
+    __tracebackhide__ = True
+    report = SurvivalReport()
+    _compare(report, first, again, "a second run", "")
+    for found in report.differences:
+        msg = (
+            f"two runs that nothing disturbed end differently, so crashes prove nothing: {found}. Give reset=, which "
+            "puts the world back to how it was before the first run; keep times and chance out of outputs and of observe"
+        )
+        raise UsageError(msg)
 
 
 def _compare(report: SurvivalReport, first: _Played, found: _Played, disturbance: str, step: str) -> None:

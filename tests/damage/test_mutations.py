@@ -37,6 +37,7 @@ def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
         (101, 101006345),  # a branch page that led searches astray, while a scan met every row
         (201, 201004426),  # cut off within a value of several pages, above free ones: SIGBUS
         (201, 201004850),
+        (401, 401004191),  # a verb of an operator, unreadable and under another key
         (301, 301002485),  # a poison record under another key: what it poisons was given away
         (301, 301006333),
         (201, 201009795),  # an index row for nobody, counted

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import Procedure, ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, step
+from actorproc import Procedure, ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, UsageError, step
 from actorproc.testing import (
     DidNotSurvive,
     InlineManager,
@@ -184,13 +184,38 @@ def test_every_passage_of_a_crash_point_is_tried():
 
 
 def test_an_output_that_changes_is_a_difference_without_any_world():
+    class Attempt(Procedure):
+        def execute(self, ctx):
+            return Status.done(ctx.replayed)
+
+    report = survives_crashes(Attempt(), check=False)
+
+    assert report.not_idempotent == ["Attempt (step 1)"]
+    assert "give observe= to compare what was left behind" in str(report)
+
+
+def test_runs_that_differ_without_any_crash_prove_nothing():
     class Random(Procedure):
         def execute(self, ctx):
             return Status.done(os.urandom(4))
 
-    report = survives_crashes(Random(), check=False)
+    with pytest.raises(UsageError, match="two runs that nothing disturbed end differently"):
+        survives_crashes(Random())
+    with pytest.raises(UsageError, match=r"'paid': 20.* Give reset="):
+        survives_crashes(Counting("book"), observe=lambda: dict(world))
 
-    assert report.not_idempotent == ["Random (step 1)"]
+
+def test_a_class_in_place_of_an_object_is_told():
+    with pytest.raises(UsageError, match=r"such as Idempotent\(…\)"):
+        survives_crashes(Idempotent)
+
+
+def test_the_report_says_which_step_was_done_and_what_helps():
+    text = str(survey(Counting("book")))
+
+    assert "died before procedure/000003 was stored (what Counting.pay (step 2) had done): it left" in text
+    assert "ctx.idempotency_key" in text
+    assert "only ends were compared" not in text
 
 
 def test_steps_run_in_this_process_and_see_its_objects():
