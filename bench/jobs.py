@@ -1,0 +1,51 @@
+"""Procedures of the benches about scale, in a module of their own so that a fresh process finds them again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from actorproc import Procedure, Status
+
+MARK = "ACTORPROC_BENCH_MARK"
+"""Environment variable: the file in which the first step of all leaves the time at which it began."""
+
+
+@dataclass
+class Job(Procedure):
+    """Five short steps; the first one of all that run says when it began."""
+
+    type_name = "bench.Job"
+    text: str
+
+    def execute(self, ctx):
+        mark = os.environ.get(MARK)
+        if mark:
+            with contextlib.suppress(FileExistsError), Path(mark).open("x") as file:
+                file.write(str(time.monotonic_ns()))
+        return Status.done() if ctx.step >= 5 else Status.executing()
+
+
+@dataclass
+class Sleeper(Procedure):
+    """One step, then a day of sleep."""
+
+    type_name = "bench.Sleeper"
+    number: int
+
+    def execute(self, ctx):
+        return Status.sleep(86_400) if ctx.step == 1 else Status.done()
+
+
+@dataclass
+class Listener(Procedure):
+    """One step, then it waits for an event of its own."""
+
+    type_name = "bench.Listener"
+    number: int
+
+    def execute(self, ctx):
+        return Status.wait(f"approved-{self.number}") if ctx.step == 1 else Status.done()
