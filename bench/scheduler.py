@@ -139,7 +139,7 @@ def main() -> None:
         [
             f"queue: {rates['add_per_s']:,.0f} adds/s, {rates['poll_per_s']:,.0f} polls/s ({options.operations:,})",
             f"queue and locks, {shape}: {rates['locked_operations_per_s']:,.0f} operations/s",
-            f"core, {shape}: {rates['core_procedures_per_s']:,.0f} procedures/s, {writes / options.core:.1f} writes each",
+            f"core: {rates['core_procedures_per_s']:,.0f} procedures/s, {writes / options.core:.1f} writes each",
         ],
     )
 
