@@ -26,6 +26,7 @@ __all__ = [
     "Describe",
     "Described",
     "Drain",
+    "EndListener",
     "Ending",
     "FindDangling",
     "Gone",
@@ -66,6 +67,38 @@ class Ending(msgspec.Struct, frozen=True):
 
     record: ProcedureRecord
     closing: StepRecord | None
+
+
+class EndListener:
+    """Is told the end of one procedure, once: what a future of it is, without what a waiting thread needs."""
+
+    __slots__ = ("_waiting",)
+
+    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
+        """The end, or why it will not come. Called on the manager's thread, which it must not hold up."""
+        raise NotImplementedError
+
+    def wait_in(self, waiting: set[EndListener]) -> None:
+        """It is in this set until it has heard."""
+        self._waiting = waiting
+        waiting.add(self)
+
+    def set_result(self, ending: Ending) -> None:
+        """Tell it, unless it was told before."""
+        if self._leave():
+            self.heard(ending, None)
+
+    def set_exception(self, error: BaseException | None) -> None:
+        """Tell it, unless it was told before."""
+        if self._leave():
+            self.heard(None, error)
+
+    def _leave(self) -> bool:
+        try:
+            self._waiting.remove(self)
+        except KeyError:
+            return False
+        return True
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -202,13 +235,13 @@ class Watch(_Message, frozen=True):
     """Tell `future` the `Ending` of this procedure."""
 
     id: str
-    future: Future[Ending]
+    future: Future[Ending] | EndListener
 
 
 class WatchEach(_Message, frozen=True):
     """Tell each future the `Ending` of its procedure."""
 
-    ends: tuple[tuple[str, Future[Ending]], ...]
+    ends: tuple[tuple[str, Future[Ending] | EndListener], ...]
 
 
 class Subscribe(_Message, frozen=True):

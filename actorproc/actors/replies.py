@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import Ending, EndListener
 from actorproc.errors import ActorprocError
 
 __all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future"]
 
 
-def settle_future(future: Future[Any], value: object) -> None:
+def settle_future(future: Future[Any] | EndListener, value: Any) -> None:
     """Set a result; a future that its caller cancelled or that was failed before stays as it is."""
     with contextlib.suppress(InvalidStateError):
         future.set_result(value)
 
 
-def fail_future(future: Future[Any], error: BaseException) -> None:
+def fail_future(future: Future[Any] | EndListener, error: BaseException) -> None:
     """Set an exception, as `settle_future`."""
     with contextlib.suppress(InvalidStateError):
         future.set_exception(error)
 
 
-def pass_on(wanted: Future[Any], found: Future[Any]) -> None:
+def pass_on(wanted: Future[Any] | EndListener, found: Future[Any]) -> None:
     """Settle a caller's future as another one ended; one that a stop has failed meanwhile stays as it is."""
     error = found.exception()
     if error is not None:
@@ -44,6 +44,7 @@ class ReplyTable:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
+        self._listening: set[EndListener] = set()
         self._last = 0
         self._closed: ActorprocError | None = None
 
@@ -68,6 +69,14 @@ class ReplyTable:
         future.add_done_callback(lambda _: self._waiting.pop(number, None))
         return number
 
+    def listen(self, listeners: Iterable[EndListener]) -> None:
+        """Keep these until they have heard, so that a stop tells them."""
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            for listener in listeners:
+                listener.wait_in(self._listening)
+
     def settle(self, number: int, value: object) -> None:
         """Answer with a value; unknown numbers are ignored (the caller was failed before)."""
         future = self._waiting.pop(number, None)
@@ -86,7 +95,7 @@ class ReplyTable:
             if self._closed is not None:
                 return
             self._closed = error
-            waiting = list(self._waiting.values())
+            waiting: list[Future[Any] | EndListener] = [*self._waiting.values(), *self._listening.copy()]
             self._waiting.clear()
         for future in waiting:
             fail_future(future, error)
@@ -110,15 +119,15 @@ class SharedEnds:
 
 
 class Waiters:
-    """Futures of handles by procedure id; used by the manager's thread only."""
+    """Futures of handles, and listeners, by procedure id; used by the manager's thread only."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Future[Ending]]] = {}
+        self._waiting: dict[str, list[Future[Ending] | EndListener]] = {}
 
     def __contains__(self, id: str) -> bool:  # noqa: A002 - a procedure id
         return id in self._waiting
 
-    def add(self, id: str, future: Future[Ending]) -> None:  # noqa: A002
+    def add(self, id: str, future: Future[Ending] | EndListener) -> None:  # noqa: A002
         """Wait for this procedure's end."""
         self._waiting.setdefault(id, []).append(future)
 

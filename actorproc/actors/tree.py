@@ -32,6 +32,7 @@ from actorproc.actors.messages import (
     Described,
     Drain,
     Ending,
+    EndListener,
     FindDangling,
     Gone,
     Halt,
@@ -322,6 +323,11 @@ class EngineTree:
         """Have each of these futures told the end of its procedure, in one message."""
         for _, future in ends:
             self._replies.add(future)
+        self._to_manager(WatchEach(tuple(ends)))
+
+    def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
+        """Have each of these listeners told the end of its procedure, or that the manager stopped, in one message."""
+        self._replies.listen(listener for _, listener in ends)
         self._to_manager(WatchEach(tuple(ends)))
 
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id

@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from actorproc.actors.courier import Courier
-from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
+from actorproc.actors.messages import Described, Ending, EndListener, ManagerMetrics, ManagerStatus, SlotStatus
 from actorproc.actors.replies import SharedEnds, pass_on
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
@@ -179,6 +179,13 @@ class RemoteEngine:
         """Have each of these futures told the end of its procedure."""
         for id_, future in ends:
             self.watch(id_).add_done_callback(partial(pass_on, future))
+
+    def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
+        """Have each of these listeners told the end of its procedure."""
+        waiting: set[EndListener] = set()
+        for id_, listener in ends:
+            listener.wait_in(waiting)
+            self.watch(id_).add_done_callback(partial(pass_on, listener))
 
     # ------------------------------------------------------------ streams
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:

@@ -43,8 +43,15 @@ class DurableFuture(Future[T], Generic[T]):
         self._id = id
         self._desk = desk
         self._batch = batch
-        self.claimed = False
-        """Somebody is setting its result, or cancels it; changed under the executor's lock."""
+        self._claims = [None]
+
+    def claim(self) -> bool:
+        """Whether the caller is the one to end this future: the first who asks."""
+        try:
+            self._claims.pop()
+        except IndexError:
+            return False
+        return True
 
     @property
     def id(self) -> str:

@@ -167,7 +167,8 @@ class ProcedureExecutor(Executor):
         *,
         alone: bool,
     ) -> DurableFuture[T]:
-        self._check_open()
+        if self._is_shut_down:
+            self._check_open()  # before what pickling would say
         try:
             call = pickled_call(fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - __reduce__ is user code; executors tell by the future
@@ -214,7 +215,8 @@ def _name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.args[0] if function.func is call_chunk else function.func
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return f"{getattr(function, '__module__', '')}.{name}"[:200].encode("ascii", "backslashreplace").decode()
+    full = f"{getattr(function, '__module__', '')}.{name}"[:200]
+    return full if full.isascii() else full.encode("ascii", "backslashreplace").decode()
 
 
 def _chunks(calls: Iterator[tuple[Any, ...]], size: int) -> Iterator[tuple[tuple[Any, ...], ...]]:

@@ -15,11 +15,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import Any
 
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import Ending, EndListener
 from actorproc.errors import ActorprocError, ManagerBusy, UnknownProcedure
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.results import (
@@ -47,9 +47,12 @@ _MOST_BYTES = 4 * 1024 * 1024
 _BUSY_PAUSE = 0.05
 """Seconds between tries while the manager has no room for more procedures (`ManagerBusy`)."""
 
+_MOST_TOGETHER = 64
+"""Ends that are delivered before it is looked whether all calls are over."""
+
 AnyFuture = DurableFuture[Any]
 _Try = Future[Any]
-_Arrival = tuple[AnyFuture, Future[Ending], "_Try | None"]
+_Arrival = tuple[AnyFuture, Ending | None, BaseException | None, _Try | None]
 
 
 class CallQueue:
@@ -165,12 +168,11 @@ class CallQueue:
     def _withdraw(self, batch: Batch, future: AnyFuture) -> bool:
         """Take a call out of a batch that has not been sent."""
         with self._lock:
-            if future.claimed or (batch is not self._open and batch not in self._full):
+            if (batch is not self._open and batch not in self._full) or not future.claim():
                 return False
-            future.claimed = True
             batch.calls = [entry for entry in batch.calls if entry[0] is not future]
         future.cancel_now()
-        self._count_off(future)
+        self._count_off((future,))
         return True
 
     def _abort(self, futures: list[AnyFuture]) -> None:
@@ -192,7 +194,8 @@ class CallQueue:
             for future, reply in asked:
                 ending = Queries(tree).ending(future.id) if reply.exception() is None else None
                 if ending is not None:
-                    self._deliver(future, ending)
+                    if self._deliver(future, ending):
+                        self._count_off((future,))
                     wait([future])  # the receiver may have been first, and be about to set it
 
     # ------------------------------------------------------------ sender
@@ -255,98 +258,115 @@ class CallQueue:
 
     def _described(self, batch: Batch) -> tuple[list[NewProcedure], list[AnyFuture]]:
         """The procedures of a batch; a call that cannot be stored (too large) fails by itself."""
-        describe = self._manager._describe
+        # As `ProcedureManager._describe` does it, but what is the same for all calls was checked once.
+        describe = self._manager._types.runtime_of(Call(b"")).describe
+        priority, tags = self._priority, self._tags
         news, futures = [], []
         for future, call, name, is_fresh in batch.calls:
-            procedure = Call(call, self._setup)
             try:
-                new = describe(procedure, future.id, name, self._priority, 0, None, self._tags, fresh=is_fresh)
+                new = describe(
+                    Call(call, self._setup), id=future.id, fresh=is_fresh, owner=name, priority=priority, tags=tags
+                )
+                self._manager._check_size(new)
             except ActorprocError as error:
-                self._settle(future, error=error)
+                self._end(future, error=error)
+                self._count_off((future,))
             else:
                 news.append(new)
                 futures.append(future)
         return news, futures
 
     def _refuse(self, batch: Batch, error: BaseException) -> None:
-        for future, _, _, _ in batch.calls:
-            if not future.done():
-                self._settle(future, error=error)
+        self._count_off([future for future, _, _, _ in batch.calls if self._end(future, error=error)])
         batch.durable.set_exception(error)
 
     # ------------------------------------------------------------ receiver
     def _watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: _Try | None) -> None:
-        ends: list[tuple[str, Future[Ending]]] = []
-        for future in futures:
-            end: Future[Ending] = Future()
-            # In a list, to be taken out: the engine may hold `end` a moment longer than the caller holds his future.
-            end.add_done_callback(functools.partial(self._arrived, [future], reply))
-            ends.append((future.id, end))
-        tree.watch_each(ends)
-
-    def _arrived(self, future: list[AnyFuture], reply: _Try | None, end: Future[Ending]) -> None:
-        self._ended.put((future.pop(), end, reply))
+        ended = self._ended.put
+        tree.hear_each([(future.id, _CallEnd(future, reply, ended)) for future in futures])
 
     def _receive_all(self) -> None:
-        while (arrival := self._ended.get()) is not None:
-            future, end, reply = arrival
-            del arrival
-            try:
-                self._receive(future, end, reply)
-            except BaseException:
-                logger.exception("the end of call %s could not be delivered", future.id)
-            del future, end, reply
+        receive = self._ended.get
+        while True:
+            arrivals = [receive()]
+            arrivals += [receive() for _ in range(min(self._ended.qsize(), _MOST_TOGETHER))]
+            over = [future for future in map(self._received, arrivals) if future is not None]
+            is_last = None in arrivals
+            del arrivals
+            self._count_off(over)
+            del over
+            if is_last:
+                return
 
-    def _receive(self, future: AnyFuture, end: Future[Ending], reply: _Try | None) -> None:
-        error = end.exception()
-        if error is None:
-            self._deliver(future, end.result())
-            return
-        # Unknown because its submit was refused: the sender knows why, and may be trying again.
-        if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
-            return
-        self._settle(future, error=error)
+    def _received(self, arrival: _Arrival | None) -> AnyFuture | None:
+        """Deliver the end of a call; its future when it is over."""
+        if arrival is None:
+            return None
+        future, ending, error, reply = arrival
+        try:
+            if ending is not None:
+                return future if self._deliver(future, ending) else None
+            # Unknown because its submit was refused: the sender knows why, and may be trying again.
+            if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
+                return None
+            return future if self._end(future, error=error) else None
+        except BaseException:
+            logger.exception("the end of call %s could not be delivered", future.id)
+            return None
 
-    def _deliver(self, future: AnyFuture, ending: Ending) -> None:
+    def _deliver(self, future: AnyFuture, ending: Ending) -> bool:
+        """Give the future what its call ended with; whether this did it."""
         record, key = ending.record, self._manager._types.signing_key
         if record.state == ProcedureState.SUCCESS:
             try:
                 value = result_of(ending, key)
             except CallBroken as broken:
-                self._settle(future, error=broken)
-            else:
-                self._settle(future, value)
-        elif was_aborted(record):
-            if self._claim(future):
-                future.cancel_now()
-                self._count_off(future)
-        else:
-            error = error_of(record, key)
-            if is_broken_initializer(record.error) and isinstance(error, CallBroken) and self.broken is None:
-                self.broken = error
-                logging.getLogger("concurrent.futures").critical("%s\n%s", error, error.traceback_text)
-            self._settle(future, error=error)
+                return self._end(future, error=broken)
+            return self._end(future, value)
+        if was_aborted(record):
+            if not future.claim():
+                return False
+            future.cancel_now()
+            return True
+        error = error_of(record, key)
+        if is_broken_initializer(record.error) and isinstance(error, CallBroken) and self.broken is None:
+            self.broken = error
+            logging.getLogger("concurrent.futures").critical("%s\n%s", error, error.traceback_text)
+        return self._end(future, error=error)
 
-    def _settle(self, future: AnyFuture, value: object = None, error: BaseException | None = None) -> None:
-        if not self._claim(future):
-            return
+    def _end(self, future: AnyFuture, value: object = None, error: BaseException | None = None) -> bool:
+        if not future.claim():
+            return False
         if error is None:
             future.set_result(value)
         else:
             future.set_exception(error)
-        self._count_off(future)
+        return True
 
-    def _claim(self, future: AnyFuture) -> bool:
-        """Whether the caller is the one to end this future."""
+    def _count_off(self, over: Iterable[AnyFuture]) -> None:
+        """These have ended, and whoever waits for them knows."""
         with self._lock:
-            mine, future.claimed = not future.claimed, True
-        return mine
-
-    def _count_off(self, future: AnyFuture) -> None:
-        with self._lock:
-            self._unfinished.pop(future, None)
+            for future in over:
+                self._unfinished.pop(future, None)
             if not self._unfinished:
                 self._all_done.notify_all()
+
+
+class _CallEnd(EndListener):
+    """Hears the end of a call. It lets the future go then: the engine may hold it a moment longer than the caller."""
+
+    __slots__ = ("_future", "_put", "_reply")
+
+    def __init__(self, future: AnyFuture, reply: _Try | None, put: Callable[[_Arrival], None]) -> None:
+        self._future: AnyFuture | None = future
+        self._reply = reply
+        self._put = put
+
+    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
+        """Pass it on to the receiver."""
+        future, self._future = self._future, None
+        assert future is not None
+        self._put((future, ending, error, self._reply))
 
 
 def _on_event_loop() -> bool:

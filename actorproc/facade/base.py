@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from actorproc.actors.clock import Clock
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import Ending, EndListener
 from actorproc.actors.subscription import Subscription
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, ManagerStopped
@@ -46,6 +46,10 @@ class RunningEngine(Engine, Protocol):
 
     def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
         """Have each of these futures told the end of its procedure."""
+        ...
+
+    def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
+        """Have each of these listeners told the end of its procedure."""
         ...
 
     def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id

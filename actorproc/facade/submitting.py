@@ -117,15 +117,18 @@ class Submitting(Looking):
             deadline=epoch_seconds(deadline, self._clock),
             tags=checked_tags(tags),
         )
-        if len(new.state) > self._config.max_state:
-            msg = (
-                f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is "
-                f"{self._config.max_state}. Keep large data in a file and its path in the state"
-            )
-            raise StateTooLarge(msg)
+        self._check_size(new)
         if limits is not None:
             new = msgspec.structs.replace(new, limits=checked_limits(limits).of_step)
         if limit_keys:
             both = checked_limit_keys((*new.limit_keys, *checked_limit_keys(limit_keys, "limit_keys")), "limit_keys")
             new = msgspec.structs.replace(new, limit_keys=both)
         return new
+
+    def _check_size(self, new: NewProcedure) -> None:
+        if len(new.state) > self._config.max_state:
+            msg = (
+                f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is "
+                f"{self._config.max_state}. Keep large data in a file and its path in the state"
+            )
+            raise StateTooLarge(msg)

@@ -60,11 +60,32 @@ def check_id(id: object) -> str:  # noqa: A002 - the public name of the argument
 
 def new_id() -> str:
     """A new UUIDv7 (RFC 9562): ids made later sort after ids made earlier, to the millisecond."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10))
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(_random_bytes())
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _random_bytes() -> bytes:
+    """Ten of them, from the system."""
+    global _drawn  # noqa: PLW0603 - replaced as one, never changed from two processes
+    process, left = _drawn
+    try:
+        # What was drawn before a fork is in both processes.
+        if process == os.getpid():
+            return left.pop()
+    except IndexError:
+        pass
+    # Many at once: to ask the system gives the interpreter lock away, and among busy threads it is long in coming back.
+    many = os.urandom(10 * 256)
+    left = [many[at : at + 10] for at in range(0, len(many), 10)]
+    drawn = left.pop()
+    _drawn = (os.getpid(), left)
+    return drawn
+
+
+_drawn: tuple[int, list[bytes]] = (0, [])
 
 
 def child_id(parent: str, step: int, index: int) -> str:

@@ -1,0 +1,46 @@
+"""Ids of procedures that the engine names itself."""
+
+import os
+import threading
+import uuid
+
+from actorproc.model.ids import new_id
+
+
+def test_a_new_id_is_a_uuid_of_version_7():
+    made = uuid.UUID(new_id())
+
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+
+
+def test_ids_made_by_many_threads_are_all_different():
+    made = [[] for _ in range(8)]
+
+    def make(ids):
+        ids += [new_id() for _ in range(2000)]
+
+    threads = [threading.Thread(target=make, args=(ids,)) for ids in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set().union(*made)) == 16_000
+
+
+def test_a_forked_copy_draws_others_than_its_parent():
+    new_id()  # some are drawn ahead
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, "".join(new_id()[19:] for _ in range(50)).encode())
+        os._exit(0)
+    ours = {new_id()[19:] for _ in range(50)}
+    os.waitpid(pid, 0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        text = file.read()
+    theirs = {text[at : at + 17] for at in range(0, len(text), 17)}
+
+    assert len(theirs) == 50
+    assert ours.isdisjoint(theirs)
