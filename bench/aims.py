@@ -50,6 +50,22 @@ def _flatness(r: Results) -> float:
     return max(costs) / min(costs)
 
 
+def _bytes_of_waiting(r: Results) -> float:
+    """Of the dearest shape, a start on a full store less a start on an empty one."""
+    dearest = max(one["started"]["private_bytes"] for one in r["scale"]["shapes"].values())
+    return (dearest - r["scale"]["empty"]["private_bytes"]) / r["scale"]["procedures"]
+
+
+def _idle_share(r: Results) -> float:
+    """Of one processor, in per cent."""
+    idle = [one["started"]["idle"] for one in r["scale"]["shapes"].values()]
+    return max(one["cpu_s"] / one["seconds"] for one in idle) * 100
+
+
+def _recovery(r: Results) -> float:
+    return r["recovery_scale"]["after_kill"]["first_step_s"] / r["recovery_scale"]["procedures"] * 1e6
+
+
 AIMS = (
     _least("steps/s, 256 procedures in flight, 2 workers", 50_000, "/s", lambda r: r["steps"]["steps_per_s"]["256"]),
     _least("steps/s, 64 in flight", 30_000, "/s", lambda r: r["steps"]["steps_per_s"]["64"]),

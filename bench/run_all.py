@@ -1,9 +1,10 @@
 """All benches, one after another: bench/results.json, the pictures, and the table of aims.
 
-    python bench/run_all.py [--quick] [--only steps,peers] [--no-install]
+    python bench/run_all.py [--quick | --full] [--only steps,peers] [--no-install]
 
-A quarter of an hour on two cores, three minutes with ``--quick`` (which shows that all work, and measures little). What
-the benches compare with is installed first, into bench/.peers; with ``--no-install`` they use what is there.
+A quarter of an hour on two cores; three minutes with ``--quick``, which shows that all work, and measures little; with
+``--full`` the benches of scale have their full sizes (a million procedures), which takes ten minutes more. What the
+benches compare with is installed first, into bench/.peers; with ``--no-install`` they use what is there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import peer_home
@@ -22,31 +24,39 @@ import plot
 from aims import table
 
 HERE = Path(__file__).parent
-BENCHES = (
-    "steps",
-    "latency",
-    "submit",
-    "fan_out",
-    "peers",
-    "executor",
-    "isolation",
-    "recovery",
-    "host_kill",
-    "scale",
-    "scheduler",
-    "cost",
-    "cli",
-)
+BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    # Name: what it is run with, and what with --quick. With --full it gets nothing: its own sizes.
+    "steps": ((), ("--quick",)),
+    "latency": ((), ("--quick",)),
+    "submit": ((), ("--quick",)),
+    "fan_out": ((), ("--quick",)),
+    "peers": ((), ("--quick",)),
+    "executor": ((), ("--quick",)),
+    "isolation": ((), ("--quick",)),
+    "recovery": ((), ("--quick",)),
+    "host_kill": (("--rounds=1",), ("--rounds=1", "--pending=2000")),
+    "scale": (("--procedures=200000",), ("--procedures=5000", "--idle=1")),
+    "recovery_scale": (("--procedures=100000",), ("--procedures=5000",)),
+    "locks": ((), ("--waiters", "1000", "10000")),
+    "scheduler": ((), ("--quick",)),
+    "cost": ((), ("--quick",)),
+    "cli": ((), ("--quick",)),
+}
 """In this order. One that is not in this folder is left out."""
+_LONGEST = 1800
 
 
-def run(name: str, quick: bool) -> dict[str, object]:
+def run(name: str, arguments: Sequence[str]) -> dict[str, object]:
     """The result of a bench, or ``{"failed": why}``."""
-    command = [sys.executable, str(HERE / f"{name}.py"), *(["--quick"] if quick else [])]
+    command = [sys.executable, str(HERE / f"{name}.py"), *arguments]
     path = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
-    ended = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
-    )
+    environment = os.environ | {"PYTHONPATH": path}
+    try:
+        ended = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=False, env=environment, timeout=_LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done within {_LONGEST} s"}
     lines = ended.stdout.splitlines()
     print("\n".join(lines[:-1]), flush=True)
     if ended.returncode or not lines:
@@ -57,11 +67,12 @@ def run(name: str, quick: bool) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", help="names of benches, with commas between them; the other results are kept")
     parser.add_argument("--no-install", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     given = parser.parse_args()
-    chosen = given.only.split(",") if given.only else BENCHES
+    chosen = given.only.split(",") if given.only else list(BENCHES)
     unknown = [name for name in chosen if name not in BENCHES]
     if unknown:
         parser.error(f"no bench is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
@@ -75,7 +86,8 @@ def main() -> None:
             continue
         print(f"== {name}, load {os.getloadavg()[0]:.1f}", flush=True)
         start = time.monotonic()
-        results[name] = run(name, given.quick) | {"load_after": os.getloadavg()[0], "took_s": time.monotonic() - start}
+        arguments = () if given.full else BENCHES[name][given.quick]
+        results[name] = run(name, arguments) | {"load_after": os.getloadavg()[0], "took_s": time.monotonic() - start}
     machine = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count()}
     aims = table(results)
     written = {"date": time.strftime("%Y-%m-%d"), "machine": machine, "aims": aims, "benches": results}
