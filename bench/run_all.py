@@ -44,6 +44,8 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """In this order. One that is not in this folder is left out."""
 _LONGEST = 1800
+_BEGIN, _END = "<!-- aims -->", "<!-- end of aims -->"
+"""Marks in README.md around the table."""
 
 
 def run(name: str, arguments: Sequence[str]) -> dict[str, object]:
@@ -62,6 +64,14 @@ def run(name: str, arguments: Sequence[str]) -> dict[str, object]:
     if ended.returncode or not lines:
         return {"failed": f"exit code {ended.returncode}"}
     return json.loads(lines[-1])
+
+
+def write_into_readme(aims: Sequence[str]) -> None:
+    page = HERE / "README.md"
+    before, _, rest = page.read_text().partition(_BEGIN)
+    after = rest.partition(_END)[2]
+    table = "\n".join(aims)
+    page.write_text(f"{before}{_BEGIN}\n{table}\n{_END}{after}")
 
 
 def main() -> None:
@@ -95,6 +105,8 @@ def main() -> None:
     plot.PICTURES.mkdir(exist_ok=True)
     for picture in plot.pictures(results):
         (plot.PICTURES / f"{picture.name}.svg").write_text(plot.svg(picture))
+    if not (given.quick or given.only):
+        write_into_readme(aims)
     print(f"== aims, after {time.monotonic() - begun:.0f} s")
     print("\n".join(aims))
 
