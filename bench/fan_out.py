@@ -52,7 +52,8 @@ def main() -> None:
         __doc__, children=((10, 100, 1_000, 10_000, 100_000), (10, 100, 1_000)), workers=(2, 2), total=(20_000, 1_000)
     )
     raw = 128 * raw_commits_per_second(0.5, rows=128) / 2
-    room = Config(max_children=2 * max(given.children), max_tree=2 * max(given.children) + 2)
+    most = max(50, *given.children)
+    room = Config(max_children=2 * most, max_tree=2 * most + 2)
     found, lines = {}, [f"raw LMDB, 128 children a commit      {raw:12,.0f} children/s"]
     for children in given.children:
         runs = max(1, min(20, given.total // children))

@@ -1,0 +1,76 @@
+"""The benches run, and what they print can be read: as tables, and as pictures. What they measure is not judged here."""
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCH = ROOT / "bench"
+SMALL = {
+    "steps": ("--quick", "--in-flight=1,4", "--steps=3"),
+    "latency": ("--quick", "--runs=2", "--callers=2"),
+    "submit": ("--quick", "--procedures=50", "--singles=8", "--callers=2"),
+    "fan_out": ("--quick", "--children=2,5", "--total=5"),
+}
+
+
+@pytest.fixture
+def bench_modules(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import aims
+    import plot
+
+    return aims, plot
+
+
+def run(name):
+    command = [sys.executable, str(BENCH / f"{name}.py"), *SMALL[name]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    *lines, result = ended.stdout.splitlines()
+    assert lines
+    return json.loads(result)
+
+
+@pytest.mark.processes
+def test_benches_print_lines_for_people_and_a_result_that_can_be_drawn(bench_modules):
+    aims, plot = bench_modules
+
+    results = {name: run(name) for name in SMALL}
+
+    assert {name: result["bench"] for name, result in results.items()} == {name: name for name in SMALL}
+    pictures = {picture.name: ET.fromstring(plot.svg(picture)) for picture in plot.pictures(results)}
+    assert set(pictures) == {"steps", "latency", "fan_out"}
+    assert len(aims.table(results)) == 2 + len(aims.AIMS)
+
+
+def test_the_table_of_aims_says_what_is_reached_what_is_not_and_what_was_not_measured(bench_modules):
+    aims, _ = bench_modules
+    results = {
+        "steps": {"steps_per_s": {"256": 55_000.0, "64": 15_000.0}, "alone_ratio_to_commit_plus_trip": 0.8},
+        "executor": {"failed": "exit code 1"},
+    }
+
+    table = "\n".join(aims.table(results))
+
+    assert "| ≥ 50,000 /s | 55,000 /s | 1.10 |" in table
+    assert "| ≥ 30,000 /s | 15,000 /s | 0.50 (not reached) |" in table
+    assert "| ≤ 1.6 x | 0.8 x | 2.00 |" in table
+    assert "| ≥ 1.5 x | not measured | |" in table
+
+
+def test_a_picture_has_a_curve_and_a_name_for_each_series(bench_modules):
+    _, plot = bench_modules
+    picture = plot.Picture("a", "Title & <more>", "x", "y", {"one": [(1, 5), (10, 50)], "two": [(1, 7)]})
+
+    drawn = ET.fromstring(plot.svg(picture))
+
+    texts = {element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"Title & <more>", "x", "y", "one", "two"} <= texts
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
