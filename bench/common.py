@@ -73,7 +73,7 @@ def raw_commits_per_second(seconds: float = 1.0, rows: int = 1) -> float:
             with environment.begin(write=True) as transaction:
                 for row in range(rows):
                     name = b"%036d" % row
-                    transaction.put(b"%b\0%08d" % (name, count), record, db=steps)
+                    transaction.put(b"%08d\0%b" % (count, name), record, db=steps)
                     transaction.put(name, head, db=heads)
                 transaction.put(b"batch", b"%06d" % (count % 1_000_000), db=meta)
             count += 1
