@@ -339,7 +339,7 @@ def _check_same(first: _Played, again: _Played) -> None:
     for found in report.differences:
         msg = (
             f"two runs that nothing disturbed end differently, so crashes prove nothing: {found}. Give reset=, which "
-            "puts the world back to how it was before the first run; keep times and chance out of outputs and of observe"
+            "puts the world back as it was before the first run; keep times and chance out of outputs and of observe"
         )
         raise UsageError(msg)
 
