@@ -141,6 +141,7 @@ class ManagerActor(QuickActor):
             stored=self._stored,
             gated=parts.gated,
         )
+        parts.snapshot.release()
         self._sweeper = Sweeper(
             store=parts.store,
             ring=self._ring,

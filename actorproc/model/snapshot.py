@@ -60,6 +60,10 @@ class Snapshot(msgspec.Struct):
     cold: ColdTrees = msgspec.field(default_factory=ColdTrees)
     """Trees that are left in the store until something moves them; empty when the whole was asked for."""
 
+    def release(self) -> None:
+        """Forget the rows: the core has what it needs of them, and lets go of it when a tree ends."""
+        self.procedures, self.units, self.events, self.cold = [], [], [], ColdTrees()
+
 
 class FinishedTree(msgspec.Struct, frozen=True):
     """A finished tree, or the first part of a large one, as its removal needs it."""
