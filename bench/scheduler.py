@@ -1,6 +1,6 @@
 """How many operations a second does the scheduler alone take?
 
-    python bench/scheduler.py [--operations 400000] [--tables 5] [--regions 10] [--core 40000]
+    python bench/scheduler.py [--operations 400000] [--tables 5] [--regions 10] [--core 40000] [--quick]
 
 The shape of HBase's MasterProcedureSchedulerPerformanceEvaluation: procedures of `--tables` tables with `--regions`
 regions each; one in `regions + 1` works on a whole table (a write lock of ``table``), the others on one region (a write
@@ -121,7 +121,10 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=5)
     parser.add_argument("--regions", type=int, default=10)
     parser.add_argument("--core", type=int, default=40_000)
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
     options = parser.parse_args()
+    if options.quick:
+        options.operations, options.core = options.operations // 10, options.core // 10
     keys = keys_of(max(options.operations, options.core), options.tables, options.regions)
     add, poll = queue_only(options.operations)
     locked = with_locks(keys[: options.operations], options.tables * options.regions)
