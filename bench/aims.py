@@ -62,6 +62,10 @@ def _idle_share(r: Results) -> float:
     return max(one["cpu_s"] / one["seconds"] for one in idle) * 100
 
 
+def _grants(r: Results) -> float:
+    return max(one["largest_to_smallest"] for one in r["locks"]["shapes"].values())
+
+
 def _recovery(r: Results) -> float:
     return r["recovery_scale"]["after_kill"]["first_step_s"] / r["recovery_scale"]["procedures"] * 1e6
 
@@ -100,6 +104,11 @@ AIMS = (
     _most(
         "worker killed, its step starts again, p99", 20, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p99"] * 1e3
     ),
+    _most("private memory of the host for each that sleeps or waits", 400, "bytes", _bytes_of_waiting),
+    _most("idle processor with all of them waiting", 1, "%", _idle_share),
+    _most("recovery of 1,000,000 half finished, in proportion", 10, "s", _recovery),
+    _most("host killed with 100,000 pending, first step", 2, "s", lambda r: r["host_kill"]["first_step_s"]),
+    _most("grant of a lock, 100,000 waiters to 1,000", 1.5, "x", _grants),
     _most(
         "import actorproc, with the interpreter",
         60,
