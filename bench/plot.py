@@ -15,8 +15,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"
-_WIDTH, _HEIGHT = 640, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 34, 46
+_WIDTH, _HEIGHT = 860, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 260, 34, 46
+_MIDDLE = (_LEFT + _WIDTH - _RIGHT) / 2
 _COLOURS = ("#1f5fbf", "#c2410c", "#15803d", "#7c3aed", "#64748b", "#b45309")
 
 Points = list[tuple[float, float]]
@@ -37,13 +38,14 @@ def svg(picture: Picture) -> str:
     """The picture as the text of an SVG file."""
     xs = [x for points in picture.curves.values() for x, _ in points]
     ys = [y for points in picture.curves.values() for _, y in points]
-    across, ticks_x = _axis(xs, _LEFT, _WIDTH - _RIGHT)
+    across = _scale(math.log10(min(xs)), math.log10(max(xs)) + 0.02, _LEFT, _WIDTH - _RIGHT)
+    ticks_x = sorted(set(xs))
     up, ticks_y = _axis(ys, _HEIGHT - _BOTTOM, _TOP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        _text(_WIDTH / 2, 20, picture.title, anchor="middle", size=14),
-        _text(_WIDTH / 2, _HEIGHT - 8, picture.x_label, anchor="middle"),
+        _text(_MIDDLE, 20, picture.title, anchor="middle", size=14),
+        _text(_MIDDLE, _HEIGHT - 8, picture.x_label, anchor="middle"),
         f'<g transform="translate(14 {_HEIGHT / 2}) rotate(-90)">{_text(0, 0, picture.y_label, anchor="middle")}</g>',
     ]
     for tick in ticks_x:
@@ -58,8 +60,8 @@ def svg(picture: Picture) -> str:
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="{colour}"/>' for x, y in points]
         y = _TOP + 16 + 16 * number
-        parts.append(f'<rect x="{_LEFT + 8}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
-        parts.append(_text(_LEFT + 24, y, name))
+        parts.append(f'<rect x="{_WIDTH - _RIGHT + 14}" y="{y - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(_text(_WIDTH - _RIGHT + 30, y, name))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -68,10 +70,11 @@ def _axis(values: Iterable[float], start: float, end: float) -> tuple[Callable[[
     logs = [math.log10(value) for value in values]
     low, high = math.floor(min(logs) + 1e-9), math.ceil(max(logs) - 1e-9)
     high = max(high, low + 1)
-    return (
-        lambda value: start + (math.log10(value) - low) / (high - low) * (end - start),
-        [10.0**power for power in range(low, high + 1)],
-    )
+    return _scale(low, high, start, end), [10.0**power for power in range(low, high + 1)]
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    return lambda value: start + (math.log10(value) - low) / (high - low) * (end - start)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", size: int = 12) -> str:
@@ -84,7 +87,7 @@ def _line(x1: float, y1: float, x2: float, y2: float) -> str:
 
 def _short(value: float) -> str:
     for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
+        if value >= size and value >= 10_000:
             return f"{value / size:g}{unit}"
     return f"{value:g}"
 
@@ -106,7 +109,7 @@ def _steps(results: dict[str, dict]) -> Picture | None:
         return None
     curves = {
         "actorproc": _points(steps["steps_per_s"]),
-        "raw LMDB, as many steps in each commit": _points(steps["raw_steps_per_s"]),
+        "raw LMDB, as many a commit": _points(steps["raw_steps_per_s"]),
     }
     for name, found in peers.items():
         if "steps_per_s" in found:
