@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,10 @@ def copy_of(target):
     ignored = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
     for name in SOURCES:
         shutil.copytree(ROOT / name, target / name, ignore=ignored, copy_function=shutil.copyfile)
-    for file in (*ROOT.glob("*.md"), *(ROOT / name for name in ("LICENSE", "pyproject.toml", "tox.ini", ".gitignore"))):
+    for file in (
+        *ROOT.glob("*.md"),
+        *(ROOT / name for name in ("LICENSE", "pyproject.toml", "requirements-dev.txt", "tox.ini", ".gitignore")),
+    ):
         shutil.copyfile(file, target / file.name)
     for number, file in enumerate(sorted(target.rglob("*"))):
         if file.is_file():
@@ -52,3 +57,17 @@ def test_s20_wheel_and_sdist_are_reproducible(tmp_path):
 
     assert len(one) == 2
     assert one == other
+
+
+def test_s20_the_test_environment_is_locked_by_hashes():
+    locked = (ROOT / "requirements-dev.txt").read_text()
+    pins = re.findall(r"^([a-z0-9.-]+)==\S+ \\$", locked, re.MULTILINE)
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["dev"],
+        *project["optional-dependencies"]["cli"],
+    ]
+    assert {re.match(r"[a-z0-9-]+", line)[0] for line in wanted} <= set(pins)
+    assert locked.count("--hash=sha256:") >= len(pins)

@@ -104,6 +104,7 @@ def write_until(path, acknowledged, enough):
     return process, thread, reached
 
 
+@pytest.mark.timeout(180 + 10 * CUTS)
 def test_no_acknowledged_commit_is_lost_when_the_power_is_cut(disk):
     place, cut, restart = disk
     path = place / "store"
