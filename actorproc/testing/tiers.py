@@ -63,9 +63,20 @@ def _torn_writes(states: int) -> Stage:
     return parts
 
 
+def _damage(mutations: int) -> Stage:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        each = str(max(100, int(mutations * scale / 2)))
+        return tuple(
+            Part("damaged stores", ("actorproc.testing.damage", "--mutations", each, "--seed", str(2 * seed + number)))
+            for number in range(2)
+        )
+
+    return parts
+
+
 TIERS: dict[str, tuple[Stage, ...]] = {
-    "nightly": (_torture(50), _simulation(33), _torn_writes(200_000)),
-    "soak": (_torture(480), _simulation(150), _torn_writes(2_000_000)),
+    "nightly": (_torture(50), _simulation(33), _torn_writes(200_000), _damage(20_000)),
+    "soak": (_torture(480), _simulation(150), _torn_writes(2_000_000), _damage(200_000)),
 }
 """90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself."""
 

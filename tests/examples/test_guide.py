@@ -39,6 +39,8 @@ EXPECTED = [
     "ROLLEDBACK invite-1 send_card (RuntimeError: the post has it)",
     "('42', 'a connection of this worker', 1)",
     "Good morning, A. Lovelace",
+    "Connect(host='db', password=**********)",
+    "********** session-17",
     "FAILED",
     "deployed in attempt 2 2",
     "paused the network is being repaired",

@@ -35,6 +35,7 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
         "actorproc",
         "actorproc.testing.simulation",
         "actorproc.testing.torn_writes",
+        "actorproc.testing.damage",
     }
 
 
