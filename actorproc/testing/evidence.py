@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.errors import StoreDamaged
 from actorproc.model.records import (
     LockRecord,
     PoisonRecord,
@@ -43,7 +44,16 @@ class StoreDump(msgspec.Struct):
     def of(cls, store: RecordStore) -> StoreDump:
         """Read a whole store through its protocol."""
         heads = {head.id: head for head in store.scan()}
-        return cls(heads, {id: store.steps(id) for id in heads}, store.locks(), store.poisons())  # noqa: A001
+        return cls(heads, {id: _steps_of(store, head) for id, head in heads.items()}, store.locks(), store.poisons())  # noqa: A001
+
+
+def _steps_of(store: RecordStore, head: ProcedureRecord) -> list[StepRecord]:
+    """The step log as far as it is there: what is missing of it is for the judges to tell."""
+    try:
+        return store.steps(head.id)
+    except StoreDamaged:
+        found = (store.step(head.id, number) for number in range(1, head.records + 1))
+        return [record for record in found if record is not None]
 
 
 class Facts:

@@ -43,10 +43,11 @@ def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
         (201, 201009795),  # an index row for nobody, counted
     ],
 )
-def test_mutations_that_were_once_read_in_silence_are_told(campaign, seed, tmp_path):
+def test_mutations_that_were_once_read_in_silence_are_no_more(campaign, seed, tmp_path):
+    # Where a seed strikes follows from the layout of the file; tests/damage/test_trees_of_pages.py strikes by the format.
     verdict = try_mutation(seed, campaign, tmp_path)
 
-    assert verdict.outcome in {"refused", "told"}, verdict
+    assert verdict.outcome in {"refused", "told", "unharmed"}, verdict
 
 
 def test_a_reader_that_is_too_trusting_is_found_out(monkeypatch, tmp_path):

@@ -27,6 +27,7 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our childre
 process = WorkerProcess(executable=sys.executable, label="worker", use_pidfd=sys.argv[1] == "pidfd")
 number = process.pid
 seen = psutil.Process(number)
+time.sleep(0.05)  # processes that start in the same hundredth of a second have the same start time
 os.kill(number, signal.SIGKILL)
 while os.path.exists(f"/proc/{number}"):
     time.sleep(0.001)
