@@ -25,6 +25,7 @@ from actorproc.model.events import StepEnded, Submitted
 from actorproc.model.ids import StepToken
 from actorproc.model.records import StepKind
 from actorproc.model.states import ProcedureState
+from actorproc.testing.evidence import steps_that_are_there
 from actorproc.testing.faults import FaultKind, FaultPlan
 from actorproc.testing.invariants import Entry, Violation
 from actorproc.testing.scripts import Scenario
@@ -280,7 +281,8 @@ class Driver(Simulation):
     def _outcomes(self) -> dict[str, Ending]:
         found: dict[str, Ending] = {}
         for head in self.world.store.scan():
-            closing = [record for record in self.world.store.steps(head.id) if record.kind is StepKind.COMMIT]
+            log = steps_that_are_there(self.world.store, head)
+            closing = [record for record in log if record.kind is StepKind.COMMIT]
             output = closing[-1].output if closing else b""
             found[head.id] = (head.state, output, "" if head.error is None else head.error.type_name)
         return found

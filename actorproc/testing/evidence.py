@@ -19,7 +19,7 @@ from actorproc.model.records import (
 )
 from actorproc.store.base import RecordStore
 
-__all__ = ["Entry", "Facts", "Judge", "StoreDump", "Violation"]
+__all__ = ["Entry", "Facts", "Judge", "StoreDump", "Violation", "steps_that_are_there"]
 
 Entry = tuple[Any, ...]
 """One line of a journal: a kind and its fields."""
@@ -44,10 +44,12 @@ class StoreDump(msgspec.Struct):
     def of(cls, store: RecordStore) -> StoreDump:
         """Read a whole store through its protocol."""
         heads = {head.id: head for head in store.scan()}
-        return cls(heads, {id: _steps_of(store, head) for id, head in heads.items()}, store.locks(), store.poisons())  # noqa: A001
+        return cls(
+            heads, {id: steps_that_are_there(store, head) for id, head in heads.items()}, store.locks(), store.poisons()
+        )  # noqa: A001
 
 
-def _steps_of(store: RecordStore, head: ProcedureRecord) -> list[StepRecord]:
+def steps_that_are_there(store: RecordStore, head: ProcedureRecord) -> list[StepRecord]:
     """The step log as far as it is there: what is missing of it is for the judges to tell."""
     try:
         return store.steps(head.id)
