@@ -44,9 +44,8 @@ class StoreDump(msgspec.Struct):
     def of(cls, store: RecordStore) -> StoreDump:
         """Read a whole store through its protocol."""
         heads = {head.id: head for head in store.scan()}
-        return cls(
-            heads, {id: steps_that_are_there(store, head) for id, head in heads.items()}, store.locks(), store.poisons()
-        )  # noqa: A001
+        steps = {name: steps_that_are_there(store, head) for name, head in heads.items()}
+        return cls(heads, steps, store.locks(), store.poisons())
 
 
 def steps_that_are_there(store: RecordStore, head: ProcedureRecord) -> list[StepRecord]:
