@@ -106,9 +106,9 @@ class Heir(Procedure):
 def test_uncovered_a_child_inherits_owner_priority_and_deadline_over_a_restart(folder):
     store = MemoryStore()
     with on_threads(store, [Heir]) as manager:
-        parent = manager.submit(Heir(), "parent", owner="ada", priority=3, deadline=4e9)
-        wait_until(lambda: parent.info().phase is Phase.SUSPENDED)
-        wait_until(lambda: manager.info("heir").phase is Phase.WAITING)
+        manager.submit(Heir(), "parent", owner="ada", priority=3, deadline=4e9)
+        # The parent is seen suspended as soon as that is decided, the child when it is stored.
+        wait_until(lambda: [info.id for info in manager.list(phase=Phase.WAITING)] == ["heir"])
         image = store.clone()
     with on_threads(image, [Heir]) as manager:
         child = manager.info("heir")
