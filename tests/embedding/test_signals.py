@@ -66,6 +66,14 @@ if __name__ == "__main__":
 )
 
 
+@pytest.fixture(autouse=True)
+def hangups():
+    """Under nohup they are ignored, and whoever is started inherits that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def program(tmp_path):
     """Start a program in the test's directory; it is killed at the end."""
