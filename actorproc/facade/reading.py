@@ -41,8 +41,8 @@ class Reading(ABC):
     def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - public contract
         """One procedure as it is now; raises `UnknownProcedure`.
 
-        Of one that has not ended, state and phase are those that are decided: they may be seen a commit before the store
-        has them. An end is told when it is stored.
+        Of one that has not ended, state and phase are those that are decided: they may be seen a commit before the
+        store has them. An end is told when it is stored.
         """
         with self._asking() as queries:
             return queries.info(id)
