@@ -142,7 +142,7 @@ class Coordinator:
         """Decide what `event` leads to at `now`."""
         book = self._book
         book.now = now
-        if type(event) is StepEnded and type(event.outcome) is Advanced and book.goes_straight_on:
+        if type(event) is StepEnded and type(event.outcome) is Advanced:
             decision = go_straight_on(book, event, event.outcome)
             if decision is not None:
                 return decision

@@ -104,15 +104,11 @@ class LockTable:
     # ------------------------------------------------------------------ asking
     def request(self, request: Request) -> bool:
         """Grant at once (True) or queue (False)."""
-        if self._is_free(request) and not self._must_queue(request):
+        if self.is_free(request) and not self._must_queue(request):
             self._grant(request)
             return True
         self._enqueue(request)
         return False
-
-    def is_free(self, request: Request) -> bool:
-        """Whether no holder stands in the way of it now."""
-        return self._is_free(request)
 
     def hold(self, procedure: str, path: str, mode: LockMode) -> None:
         """Put a lock in place unasked: a grant read back from the store, or one that moved to a parent."""
@@ -131,7 +127,7 @@ class LockTable:
         if request is not None and not request.privileged:
             self._dequeue(request)
             request.privileged = True
-            if self._is_free(request) and not self._must_queue(request):
+            if self.is_free(request) and not self._must_queue(request):
                 self._grant(request)
                 self._granted.append(procedure)
             else:
@@ -140,7 +136,7 @@ class LockTable:
     def look_again(self, procedure: str) -> None:
         """An ancestor of the waiter was granted something: perhaps it stands in nobody's way any more, nor in line."""
         request = self._waiting.get(procedure)
-        if request is not None and self._is_free(request) and not self._must_queue(request):
+        if request is not None and self.is_free(request) and not self._must_queue(request):
             self._dequeue(request)
             self._grant(request)
             self._granted.append(procedure)
@@ -152,7 +148,7 @@ class LockTable:
             return False
         self._dequeue(request)
         request.ahead = True
-        if self._is_free(request):
+        if self.is_free(request):
             self._grant(request)
             self._granted.append(procedure)
         else:
@@ -320,7 +316,8 @@ class LockTable:
                 if other != request.procedure and self._waiting[other].needs[path] & conflicts:
                     yield other
 
-    def _is_free(self, request: Request) -> bool:
+    def is_free(self, request: Request) -> bool:
+        """Whether no holder stands in the way of it now."""
         for path, mask in request.needs.items():
             node = self._nodes.get(path)
             if node is None:
@@ -469,7 +466,7 @@ class LockTable:
                 mask = request.needs[path]
                 goes_first = request.ahead or self._is_covered(request, path)
                 is_overtaking = passed & CONFLICTS[mask] and not goes_first
-                if not is_overtaking and self._is_free(request) and not self._must_queue(request):
+                if not is_overtaking and self.is_free(request) and not self._must_queue(request):
                     self._dequeue(request)
                     self._grant(request)
                     self._granted.append(procedure)

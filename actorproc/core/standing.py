@@ -23,8 +23,6 @@ class Standing:
         """Nothing is handed out until the gate is opened; not durable."""
         self.unattended = False
         """No class and no worker will come: what a class must be asked waits for the next manager. Not durable."""
-        self.goes_straight_on = True
-        """Plain steps take the short way; off in tests that compare it with the long one."""
         self.audits = 0
         """Rows of the audit log about the manager itself."""
         self.quotas = Quotas()

@@ -46,11 +46,11 @@ def _play(stage: Stage, answers: int) -> list[object]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_many_plain_steps_on_both_ways_are_decided_alike(workers):
+def test_many_plain_steps_on_both_ways_are_decided_alike(monkeypatch, workers):
     both = []
-    for goes_straight_on in (True, False):
+    for way in (coordinator.go_straight_on, lambda *_: None):
         stage = Stage(workers)
-        stage.core._book.goes_straight_on = goes_straight_on
+        monkeypatch.setattr(coordinator, "go_straight_on", way)
         for number in range(12):
             _submit(stage, f"p{number}")
         both.append(_play(stage, 20))
