@@ -24,7 +24,7 @@ class Batch:
         self.writes: list[Write] = []
         self.commands: list[Command] = []
         self.started = False
-        """The marker that closes this batch is in the inbox."""
+        """It was asked to be closed: at once, or by the marker in the inbox."""
         self._heads: dict[str, PutProcedure] | None = None
         self._steps: dict[tuple[str, int], StepRecord] | None = None
 

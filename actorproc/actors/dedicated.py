@@ -71,7 +71,7 @@ class DedicatedWorkers:
 
     def next_retry(self) -> float | None:
         """Monotonic time of the next try; None when there is nothing to try."""
-        return min((when for when, _ in self._retries.values()), default=None)
+        return min(when for when, _ in self._retries.values()) if self._retries else None
 
     def retry(self, now: float) -> None:
         """Start again what is due."""

@@ -87,6 +87,9 @@ __all__ = ["ManagerActor"]
 
 logger = logging.getLogger("actorproc")
 
+_ARM_AFTER = 64
+"""Messages after which the alarm is looked after although more are waiting."""
+
 
 class ManagerActor(QuickActor):
     """Carries events to the core, decisions to the store, and commands to workers and callers."""
@@ -220,6 +223,9 @@ class ManagerActor(QuickActor):
             Drain: self._drain,
             Halt: self._halt,
         }
+        self._marked = False
+        """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
+        self._unarmed = 0
         self._draining: Future[None] | None = None
         self._halting: Future[None] | None = None
         self._over = False
@@ -232,11 +238,30 @@ class ManagerActor(QuickActor):
             return
         try:
             self._routes[type(message)](message)
-            if self._draining is not None or self._halting is not None:
-                self._check_end()
-            self._time.arm(in_trouble=self._outage.lasts)
+            self._go_on(message)
         except BaseException as error:  # noqa: BLE001 - Pykka would stop every actor of the host for some of these
             self._break(error)
+
+    def _go_on(self, message: Any) -> None:
+        """After each message: close the batch where its marker would have come next, and see to the alarm.
+
+        What is decided has no time before it is durable, so the alarm waits for the commit that is under way, and for
+        the last message of a burst.
+        """
+        alone = self.actor_inbox.empty()
+        if self._marked:
+            self._marked = False
+            if alone:
+                self._ring.close()
+            else:
+                self.actor_ref.tell(CloseBatch())
+        if self._draining is not None or self._halting is not None:
+            self._check_end()
+        self._unarmed += 1
+        is_settled = alone and not self._ring.is_committing
+        if is_settled or self._unarmed >= _ARM_AFTER or type(message) is Committed:
+            self._unarmed = 0
+            self._time.arm(in_trouble=self._outage.lasts)
 
     def on_stop(self) -> None:
         """Stopped by Pykka: by our own tree after `Halt`, or by the host's `stop_all`."""
@@ -253,7 +278,7 @@ class ManagerActor(QuickActor):
         self._parts.on_broken(broken)
 
     def _mark(self) -> None:
-        self.actor_ref.tell(CloseBatch())
+        self._marked = True
 
     # ------------------------------------------------------------ callers
     def _submitted(self, event: Submitted) -> None:

@@ -69,8 +69,11 @@ class Timekeeper:
 
     def _next_look(self) -> float | None:
         """Monotonic time when a running step or a worker on its way is to be looked at."""
-        times = (self._ledger.next_limit(), self._sampler.due(self._clock.monotonic()), self._dedicated.next_retry())
-        return min((at for at in times if at is not None), default=None)
+        earliest = self._ledger.next_limit()
+        for at in (self._sampler.due(self._clock.monotonic()), self._dedicated.next_retry()):
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
 
     def wake(self, *, in_trouble: bool) -> None:
         """A deadline has come: end what is past its limits, and tell the core the time when something is due."""

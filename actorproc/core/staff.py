@@ -281,7 +281,7 @@ class Staff:
 
     def steal_at(self) -> float | None:
         """When prefetched steps should be asked back, None when there is nobody to give them to."""
-        if not self.has_idle:
+        if len(self.in_hand) < 2 or not self.has_idle:
             return None
         times = [worker.active_at for worker in self.workers.values() if _waiting_behind(worker)]
         return min(times) + STEAL_AFTER if times else None
