@@ -26,6 +26,9 @@ from actorproc.testing.journal import JournalLine
 
 __all__ = ["check_journal"]
 
+_INIT = 1
+"""Parent of a process whose parent has died."""
+
 
 def check_journal(lines: Iterable[JournalLine], dump: StoreDump) -> list[Violation]:
     """All violations, those of single lines first. Pure. The dump is taken when the last host has stopped."""
@@ -106,11 +109,14 @@ class _History:
 
         A kill is announced before it strikes, so the line itself may be older or younger than the announcement.
         """
+        if line.host == _INIT:
+            return True  # the host was dead already when the step began
         return line.pid in self.killed or self.hosts.get(line.epoch) in self.killed
 
     def _enter(self, line: JournalLine) -> None:
         seen = self.of(line.procedure)
-        self.hosts.setdefault(line.epoch, line.host)
+        if self.hosts.get(line.epoch, _INIT) == _INIT:
+            self.hosts[line.epoch] = line.host
         if line.epoch < seen.epoch:
             self.say(7, f"{_shown(line)} runs after epoch {seen.epoch}")
         seen.epoch = max(seen.epoch, line.epoch)

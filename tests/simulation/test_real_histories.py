@@ -129,6 +129,18 @@ def test_two_runners_are_seen() -> None:
     assert numbers([*SUBMIT, entered, line("killing", "", pid=OTHER), *lines[2:]], dump) == set()
 
 
+def test_a_step_that_began_when_its_host_was_dead_is_cut_short_with_it() -> None:
+    lines, dump = sound()
+    orphan = line("enter", step=1, state="0", host=1)
+    again = [*run("A", 1, epoch=2, pid=OTHER, host=9), *run("A.1", 1, epoch=2, host=9)]
+    rest = [*run("A", 2, epoch=2, pid=OTHER, host=9), lines[-1]]
+
+    # The kill is of a process that no line of that epoch has as its host.
+    assert numbers([*SUBMIT, line("killing", "", pid=HOST), orphan, *again, *rest], dump) == set()
+    alive = line("enter", step=1, state="0")
+    assert numbers([*SUBMIT, alive, *again, *rest], dump) == {8}
+
+
 def test_a_step_from_another_state_is_seen() -> None:
     lines, dump = sound()
     lines[6] = msgspec.structs.replace(lines[6], state="stale")
