@@ -43,7 +43,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.snapshot import FinishedTree
+from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.writes import Write
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
@@ -107,7 +107,7 @@ class FakeShell:
             RetireWorker: lambda command: self.workers.stop(command.worker, retire=True),
         }
         world.inbox.clear()
-        self._restore(())
+        self._restore(world.store.load(), ())
         for type_name in world.scenario.programs:
             if not first and world.random() < 0.05:
                 self.unregistered.append(type_name)
@@ -229,14 +229,17 @@ class FakeShell:
         tree = store.finished_tree(head.id, _PART) if head.parent is None else FinishedTree((head,))
         return replace(event, tree=tree)
 
-    def _restore(self, workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]) -> None:
+    def _restore(self, stored: Snapshot, workers: tuple[tuple[WorkerReady, tuple[StepToken, ...]], ...]) -> None:
+        """Memory anew from all that is stored."""
         store, scenario = self.world.store, self.world.scenario
-        self.image = Image(store.load())
-        text = compare_loads(store, self.world.now, scenario.scheduling)
-        if text is not None:
-            self.world.violate(0, text)
+        self.image = Image(stored)
+        snapshot = store.load(whole=False)
+        if snapshot != stored:  # else nothing was left in the store, and both make the same memory
+            text = compare_loads(store, self.world.now, scenario.scheduling)
+            if text is not None:
+                self.world.violate(0, text)
         self.core, decision = Coordinator.restore(
-            store.load(whole=False),
+            snapshot,
             self.world.now,
             workers=workers,
             quotas=scenario.quotas,
@@ -266,11 +269,12 @@ class FakeShell:
         self.in_flight = None
         self.batch = Batch()
         self.world.store.reopen()
-        if self.world.store.load().batch == batch.number:
+        stored = self.world.store.load()
+        if stored.batch == batch.number:
             self._act(batch)
         else:
             kept = batch.events + kept
-        self._restore(tuple((ready, tuple(tokens)) for ready, tokens in self.known.values()))
+        self._restore(stored, tuple((ready, tuple(tokens)) for ready, tokens in self.known.values()))
         self.world.inbox.extendleft(reversed(kept))
         programs = self.world.scenario.programs
         self.world.inbox.extendleft(TypeRegistered(programs[name].meta) for name in reversed(self.registered))

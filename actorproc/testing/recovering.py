@@ -31,7 +31,9 @@ class _Place:
         self.steps = steps
 
     def after(self, writes: list[Write]) -> _Place:
-        """The next place: these writes are durable too."""
+        """The next place: these writes are durable too. The same one when there are none."""
+        if not writes:
+            return self
         image = self.image.copy()
         image.apply(writes)
         steps = {(w.record.procedure, w.record.number): w.record for w in writes if isinstance(w, PutStep)}
@@ -61,22 +63,30 @@ def recovery_problems(
     """One line for each place at which a second recovery leads elsewhere; empty when all is well."""
     events: list[Event] = [*map(TypeRegistered, types), Tick()]
     places = _recover(_Place(Image(snapshot), {}), events, quotas, scheduling, now)
-    wanted = places[-1].content()
     problems = []
+    differences: list[str] = []
+    recovered: _Place | None = None
     for cut, place in enumerate(places):
-        last = _recover(place, events, quotas, scheduling, now)[-1]
-        if places[-1].has_waiters or last.has_waiters:
-            # Which of several waiters is given its locks depends on whose class is registered first.
-            continue
-        got = last.content()
-        for name, rows in wanted.items():
-            different = [key for key in rows.keys() | got[name].keys() if rows.get(key) != got[name].get(key)]
-            problems += [
-                f"recovered again after {cut} of {len(events) + 1} decisions, {name} {key} is "
-                f"{got[name].get(key)} instead of {rows.get(key)}"
-                for key in sorted(different, key=repr)
-            ]
+        if place is not recovered:  # a decision without writes leads to no new place
+            differences = _differences(places[-1], _recover(place, events, quotas, scheduling, now)[-1])
+            recovered = place
+        problems += [f"recovered again after {cut} of {len(events) + 1} decisions, {text}" for text in differences]
     return problems
+
+
+def _differences(wanted: _Place, got: _Place) -> list[str]:
+    """What a second recovery made otherwise than the one that nobody disturbed."""
+    if wanted.has_waiters or got.has_waiters:
+        # Which of several waiters is given its locks depends on whose class is registered first.
+        return []
+    found = []
+    others = got.content()
+    for name, rows in wanted.content().items():
+        other = others[name]
+        if rows != other:
+            different = sorted((key for key in rows.keys() | other.keys() if rows.get(key) != other.get(key)), key=repr)
+            found += [f"{name} {key} is {other.get(key)} instead of {rows.get(key)}" for key in different]
+    return found
 
 
 def _recover(start: _Place, events: list[Event], quotas: Quotas, scheduling: Scheduling, now: float) -> list[_Place]:
