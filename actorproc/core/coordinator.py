@@ -10,8 +10,7 @@ Nothing here knows threads, processes, files or clocks, so every crash is a plac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-import msgspec
+from typing import Any
 
 from actorproc.core import (
     bypassing,
@@ -21,6 +20,7 @@ from actorproc.core import (
 )
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.deciding import HANDLERS, settle
+from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_table import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
@@ -46,13 +46,12 @@ from actorproc.model.outcomes import Advanced, Suspended
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
-from actorproc.model.states import TERMINAL, Phase
+from actorproc.model.states import Phase
 
 __all__ = ["Coordinator"]
 
 DEFAULT_QUOTAS = Quotas()
 DEFAULT_RETENTION = Retention()
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Coordinator:
@@ -261,11 +260,6 @@ class Coordinator:
         """Finished roots whose results were taken at that time or before, the first first; read it at once."""
         return (root for root, at in self._book.acknowledged.items() if at <= until)
 
-    def _stands_still(self, name: str) -> bool:
-        """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
-        record = self._book.procs[name]
-        return record.bypassing or self._book.tree_of(record).is_still(name)
-
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
         """Why a procedure is not handed out: it or an ancestor is paused, or its retried tree waits for its locks."""
         tree = self._book.trees.get(record.root)
@@ -287,36 +281,6 @@ class Coordinator:
         """All held keys by procedure; not to be changed, and only valid until the next event."""
         return self._book.locks.holders()
 
-    def fingerprint(self) -> object:
+    def fingerprint(self) -> dict[str, Any]:
         """Equal for books with the same durable facts; trees that may leave memory are left out."""
-        book = self._book
-        hot = [tree for tree in book.trees.values() if not (tree.is_finished or tree.is_cold)]
-        heads = {
-            record.id: _encode(record)
-            for tree in hot
-            for record in tree.members.values()
-            if record.state not in TERMINAL
-        }
-        waiting = (*book.aside.names(), *book.slots.names(), *book.lobby.names())
-        queued = {*book.ready.members(), *waiting, *book.staff.in_hand}
-        at_work = {name for name in queued if name not in book.asking and not self._stands_still(name)}
-        timers = book.timers.entries()
-        return {
-            "heads": heads,
-            "units": {tree.root: tuple(tree.units) for tree in hot},
-            "scopes": {tree.root: frozenset(tree.scopes) for tree in hot},
-            "held": {tree.root: {name: tuple(row) for name, row in tree.held.items()} for tree in hot},
-            "at work": {name for name in at_work if name in heads},
-            "locks": {name: dict(keys) for name, keys in book.locks.holders().items()},
-            "lock queue": {name: (row.ticket, row.privileged) for name, row in book.locks.waiting().items()},
-            "due": {(at, name) for at, name in timers if name in heads and book.procs[name].due_at == at},
-            "inherited": {name: dict(keys) for name, keys in book.inherited.items()},
-            "poisons": dict(book.poisons),
-            "acknowledged": dict(book.acknowledged),
-            "removals": set(book.removals),
-            "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
-            "taken": {target: dict(known) for target, known in book.taken.items()},
-            "switches": (book.paused, book.audits),
-            "still": {tree.root: frozenset(tree.still) for tree in hot},
-            "numbers": (book.next_seq, book.next_ticket),
-        }
+        return fingerprint(self._book)

@@ -1,0 +1,71 @@
+"""The durable facts that a book holds in memory, in a form that can be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actorproc.core.book import Book
+from actorproc.core.tree import Tree
+from actorproc.model.states import TERMINAL
+
+__all__ = ["fingerprint"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def fingerprint(book: Book) -> dict[str, Any]:
+    """Equal for books with the same durable facts; trees that may leave memory are left out."""
+    hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold)}
+    heads = {
+        name: _encode(record)
+        for tree in hot.values()
+        for name, record in tree.members.items()
+        if record.state not in TERMINAL
+    }
+    locks = book.locks
+    return {
+        "heads": heads,
+        **_of_trees(hot),
+        "at work": {name for name in _at_work(book) if name in heads},
+        "locks": {name: dict(keys) for name, keys in locks.holders().items()},
+        "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
+        "due": {(at, name) for at, name in book.timers.entries() if name in heads and book.procs[name].due_at == at},
+        "inherited": {name: dict(keys) for name, keys in book.inherited.items()},
+        "poisons": dict(book.poisons),
+        "acknowledged": dict(book.acknowledged),
+        "removals": set(book.removals),
+        "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
+        "taken": {target: dict(known) for target, known in book.taken.items()},
+        "switches": (book.paused, book.audits),
+        "still": {root: tree.still for root, tree in hot.items()},
+        "numbers": (book.next_seq, book.next_ticket),
+    }
+
+
+def _of_trees(trees: dict[str, Tree]) -> dict[str, Any]:
+    units, scopes, held = {}, {}, {}
+    for root, tree in trees.items():
+        units[root] = tuple(tree.units)
+        scopes[root] = frozenset(tree.scopes)
+        held[root] = {name: tuple(row) for name, row in tree.held.items()} if tree.held else {}
+    return {"units": units, "scopes": scopes, "held": held}
+
+
+def _at_work(book: Book) -> set[str]:
+    """Who waits for anything but the outside, or is in a worker's hands."""
+    queued = book.ready.members()
+    queued.update(book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
+    if book.asking:
+        queued.difference_update(book.asking)
+    return {name for name in queued if not _stands_still(book, name)}
+
+
+def _stands_still(book: Book, name: str) -> bool:
+    """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
+    record = book.procs[name]
+    if record.bypassing:
+        return True
+    tree = book.trees[record.root]
+    return bool(tree.still) and tree.is_still(name)
