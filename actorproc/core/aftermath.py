@@ -7,12 +7,14 @@ from actorproc.model.records import RemovalRecord
 
 __all__ = ["Aftermath"]
 
+_RETENTION = Retention()
+
 
 class Aftermath:
     """Part of the `Book`: how long finished trees are kept, and those that are on their way out."""
 
     def __init__(self) -> None:
-        self.retention = Retention()
+        self.retention = _RETENTION
         self.acknowledged: dict[str, float] = {}
         """Finished roots whose results were taken, and when, the first first."""
         self.removals: dict[str, RemovalRecord] = {}

@@ -57,7 +57,8 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
             tree.undoing = record.id
         if self.locks.keys_of(record.id):
             tree.holders.add(record.id)
-        tree.note_still(record)
+        if record.paused is not None or record.retaking or tree.still:
+            tree.note_still(record)
         if stored:
             self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
         return tree

@@ -16,12 +16,15 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 import msgspec
 
-from actorproc.model.records import Admitted, ProcedureRecord, StartRecord
+from actorproc.model.records import WITH_SLOT, WITH_STARTED, Admitted, ProcedureRecord, StartRecord
 
 __all__ = ["Slots"]
+
+_at = attrgetter("at")
 
 
 class _Key:
@@ -86,9 +89,10 @@ class Slots:
     ) -> None:
         self._concurrency = dict(concurrency or {})
         self._rate = dict(rate or {})
-        self._patterns = sorted(
-            (name[:-1] for name in {*self._concurrency, *self._rate} if name.endswith("*")), key=len, reverse=True
-        )
+        self._patterns: list[str] = []
+        if self._concurrency or self._rate:
+            patterns = (name[:-1] for name in {*self._concurrency, *self._rate} if name.endswith("*"))
+            self._patterns.extend(sorted(patterns, key=len, reverse=True))
         self.holders = 0
         """Procedures that hold slots."""
         self._keys: dict[str, _Key] = {}
@@ -131,11 +135,11 @@ class Slots:
     def restore(self, records: Iterable[ProcedureRecord], starts: Iterable[StartRecord]) -> None:
         """Take up what is stored: who holds slots, and what the rates have counted."""
         for record in records:
-            if record.admitted & Admitted.SLOT:
+            if record.admitted in WITH_SLOT:
                 self.holders += 1
                 for key in self._keys_of(record):
                     key.taken += 1
-        for start in sorted(starts, key=lambda start: start.at):
+        for start in sorted(starts, key=_at):
             rated = self._key(start.key)
             if rated is None or not rated.rate:
                 continue
@@ -146,7 +150,7 @@ class Slots:
 
     def concerns(self, record: ProcedureRecord) -> bool:
         """Whether it must have slots, or be counted, before it goes on."""
-        if record.admitted & Admitted.SLOT or record.undoing or record.rolling:
+        if record.admitted in WITH_SLOT or record.undoing or record.rolling:
             return False
         return any(self._key(name) is not None for name in record.limit_keys)
 
@@ -172,7 +176,7 @@ class Slots:
         if record.id in self._waiting:
             return
         self._count += 1
-        is_new = not record.admitted & Admitted.STARTED
+        is_new = record.admitted not in WITH_STARTED
         waiter = _Waiter(order, self._count, self._keys_of(record), work_class, is_new, record.root)
         self._waiting[record.id] = waiter
         self._waiting_in[record.root] = self._waiting_in.get(record.root, 0) + 1

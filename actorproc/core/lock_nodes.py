@@ -18,16 +18,21 @@ for _mask in range(16):
         if _mask & _bit:
             CONFLICTS[_mask] |= _against
 _BITS = (IS, IX, S, X)
+_PLACES = [[place for place, bit in enumerate(_BITS) if mask & bit] for mask in range(16)]
+"""Which of the bits a mask has."""
+_WRITE = LockMode.WRITE
 
 
 def needs_of(keys: Iterable[LockKey]) -> dict[str, int]:
     """Mode bits per node, intentions on ancestors included."""
     needs: dict[str, int] = {}
     for key in keys:
-        own, intention = (X, IX) if key.mode is LockMode.WRITE else (S, IS)
-        needs[key.path] = needs.get(key.path, 0) | own
-        for ancestor in ancestors_of(key.path):
-            needs[ancestor] = needs.get(ancestor, 0) | intention
+        path = key.path
+        own, intention = (X, IX) if key.mode is _WRITE else (S, IS)
+        needs[path] = needs.get(path, 0) | own
+        if "/" in path:
+            for ancestor in ancestors_of(path):
+                needs[ancestor] = needs.get(ancestor, 0) | intention
     return needs
 
 
@@ -51,19 +56,17 @@ class Counts:
 
     def add(self, mask: int) -> None:
         """One more with these modes."""
-        for place, bit in enumerate(_BITS):
-            if mask & bit:
-                self._counts[place] += 1
+        for place in _PLACES[mask]:
+            self._counts[place] += 1
         self.mask |= mask
 
     def remove(self, mask: int) -> bool:
         """One less with these modes; whether a mode vanished."""
         before = self.mask
-        for place, bit in enumerate(_BITS):
-            if mask & bit:
-                self._counts[place] -= 1
-                if not self._counts[place]:
-                    self.mask &= ~bit
+        for place in _PLACES[mask]:
+            self._counts[place] -= 1
+            if not self._counts[place]:
+                self.mask &= ~_BITS[place]
         return self.mask != before
 
 

@@ -21,7 +21,6 @@ The table knows procedures and trees as strings. It grants and queues; it wakes 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -98,7 +97,7 @@ class LockTable:
         """Set when a holder gave something up; whoever looks for that takes it back."""
         self._crowds: dict[str, dict[_Crowd, dict[str, None]]] = {}
         """Privileged waiters by tree and crowd, oldest request first."""
-        self._families: Counter[tuple[str, str]] = Counter()
+        self._families: dict[tuple[str, str], int] = {}
         """Privileged waiters by tree and parent."""
 
     # ------------------------------------------------------------------ asking
@@ -112,7 +111,8 @@ class LockTable:
 
     def hold(self, procedure: str, path: str, mode: LockMode) -> None:
         """Put a lock in place unasked: a grant read back from the store, or one that moved to a parent."""
-        self._add(procedure, (LockKey(path, mode),))
+        keys = (LockKey(path, mode),)
+        self._add(procedure, keys, needs_of(keys))
 
     def withdraw(self, procedure: str) -> None:
         """Give up waiting. Idempotent."""
@@ -375,15 +375,15 @@ class LockTable:
         return False
 
     def _grant(self, request: Request) -> None:
-        self._add(request.procedure, request.keys)
+        self._add(request.procedure, request.keys, request.needs)
 
-    def _add(self, procedure: str, added: Iterable[LockKey]) -> None:
+    def _add(self, procedure: str, added: Iterable[LockKey], needs: Mapping[str, int]) -> None:
         keys = self._keys.setdefault(procedure, {})
         masks = self._masks.setdefault(procedure, {})
         for key in added:
             if keys.get(key.path, 0) < key.mode:
                 keys[key.path] = key.mode
-        for path, mask in needs_of(added).items():
+        for path, mask in needs.items():
             before = masks.get(path, 0)
             if before | mask != before:
                 node = self._node(path)
@@ -437,7 +437,8 @@ class LockTable:
         parent = request.parent if is_like_others and request.parent is not None else procedure
         request.crowd = (request.tree, parent, request.keys)
         self._crowds.setdefault(request.tree, {}).setdefault(request.crowd, {})[procedure] = None
-        self._families[request.tree, parent] += 1
+        family = request.tree, parent
+        self._families[family] = self._families.get(family, 0) + 1
 
     def _leave_crowd(self, request: Request) -> None:
         crowds = self._crowds[request.tree]

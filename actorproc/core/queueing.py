@@ -16,7 +16,7 @@ from actorproc.core.turns import leave_queue, lend_slots, next_up, open_workers,
 from actorproc.model.commands import RunStep, TakeBack
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import StepLimits
-from actorproc.model.records import Admitted, ProcedureRecord, UndoRecord
+from actorproc.model.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutUndo
 
@@ -73,7 +73,7 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
 
 def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
     """Whether a root counts as running, from now on if there is room; everybody else is let in with it."""
-    if record.parent is not None or record.undoing or record.admitted & Admitted.RUNNING:
+    if record.parent is not None or record.undoing or record.admitted in WITH_RUNNING:
         return True
     if record.step > 1 or record.attempt or record.run > 1:
         # It began before there was a limit, or is retried: it may hold what those inside wait for.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import chain
 
 from actorproc.core import locking
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
@@ -18,7 +17,7 @@ from actorproc.model.cold import COLD_STATES
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
 from actorproc.model.policies import LockMode, Scheduling
-from actorproc.model.records import Admitted, ProcedureRecord, UndoRecord
+from actorproc.model.records import WITH_RUNNING, EventRecord, LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -40,12 +39,12 @@ def rebuild(
     book.audits = snapshot.audits
     for poison in snapshot.poisons:
         book.poisons[poison.path] = poison
-    book.acknowledged = {row.root: row.at for row in snapshot.acknowledgements}
-    book.removals = {row.root: row for row in snapshot.removals}
-    for event in snapshot.events:
-        if not event.taken:
-            book.buffered.setdefault(event.target, []).append(event)
-    recall(book, [event for event in snapshot.events if event.taken])
+    for taken in snapshot.acknowledgements:
+        book.acknowledged[taken.root] = taken.at
+    for removal in snapshot.removals:
+        book.removals[removal.root] = removal
+    if snapshot.events:
+        _take_signals(book, snapshot.events)
     for record in snapshot.procedures:
         book.admit(record, stored=True)
     for unit in snapshot.units:
@@ -53,12 +52,7 @@ def rebuild(
             book.trees[unit.root].push(unit)
     exclude_damaged(book, snapshot.damage)
     for lock in snapshot.locks:
-        book.locks.hold(lock.holder, lock.path, lock.mode)
-        if lock.inherited:
-            book.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
-        holder = book.procs.get(lock.holder)
-        if holder is not None:
-            book.trees[holder.root].holders.add(holder.id)
+        _take_lock(book, lock)
     if workers:
         _rehire_all(book, workers, now)
     _note_waiting(book, snapshot)
@@ -68,25 +62,52 @@ def rebuild(
     return book
 
 
+def _take_signals(book: Book, events: Sequence[EventRecord]) -> None:
+    """Signals that nobody has taken yet, and the ids of those that were taken."""
+    for event in events:
+        if not event.taken:
+            book.buffered.setdefault(event.target, []).append(event)
+    recall(book, [event for event in events if event.taken])
+
+
+def _take_lock(book: Book, lock: LockRecord) -> None:
+    book.locks.hold(lock.holder, lock.path, lock.mode)
+    if lock.inherited:
+        book.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
+    holder = book.procs.get(lock.holder)
+    if holder is not None:
+        book.trees[holder.root].holders.add(holder.id)
+
+
 def _note_waiting(book: Book, snapshot: Snapshot) -> None:
     """Who is to be woken when: what is all that memory knows of the trees that are not loaded."""
-    book.timers.adopt(snapshot.cold.due)
+    if snapshot.cold.due:
+        book.timers.adopt(snapshot.cold.due)
     waiting = [
         (record.seq, record.event, record.id)
         for record in snapshot.procedures
         if record.event is not None and record.state in COLD_STATES and record.id in book.procs
     ]
-    for _, event, procedure in sorted(snapshot.cold.listeners + waiting):
+    if snapshot.cold.listeners:
+        waiting += snapshot.cold.listeners
+    for _, event, procedure in sorted(waiting):
         book.listeners.add(event, procedure)
 
 
 def _count(book: Book, snapshot: Snapshot) -> None:
     """Who counts for which limit; what is damaged stands still and keeps nobody out."""
-    unfinished = [record for record in book.procs.values() if record.state not in TERMINAL]
-    book.open_roots = snapshot.cold.roots + sum(record.parent is None for record in unfinished)
-    admitted = [record for record in chain(unfinished, snapshot.cold.admitted) if record.admitted]
-    book.slots.restore(admitted, snapshot.starts)
-    book.lobby.running = sum(bool(record.admitted & Admitted.RUNNING) for record in admitted if record.parent is None)
+    book.open_roots = snapshot.cold.roots
+    admitted = []
+    for record in book.procs.values():
+        if record.state not in TERMINAL:
+            if record.parent is None:
+                book.open_roots += 1
+            if record.admitted:
+                admitted.append(record)
+    admitted += snapshot.cold.admitted
+    if admitted or snapshot.starts:
+        book.slots.restore(admitted, snapshot.starts)
+        book.lobby.running = sum(record.admitted in WITH_RUNNING for record in admitted if record.parent is None)
 
 
 def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:

@@ -6,6 +6,8 @@ from actorproc.model.policies import Quotas
 
 __all__ = ["Standing"]
 
+_QUOTAS = Quotas()
+
 
 class Standing:
     """Part of the `Book`: the time of the event, the next numbers to give, and whether steps are handed out."""
@@ -25,7 +27,7 @@ class Standing:
         """No class and no worker will come: what a class must be asked waits for the next manager. Not durable."""
         self.audits = 0
         """Rows of the audit log about the manager itself."""
-        self.quotas = Quotas()
+        self.quotas = _QUOTAS
         self.stale_results = 0
 
     @property

@@ -8,7 +8,7 @@ from actorproc.core.book import Book
 from actorproc.core.ready import DEFAULT_CLASS
 from actorproc.core.shares import Shares
 from actorproc.core.staff import STEAL_AFTER, InHand, Worker
-from actorproc.model.records import Admitted, ProcedureRecord
+from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStart
 
@@ -82,7 +82,7 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
     """It begins to wait for slots or locks: ancestors that wait for it lend theirs until they go on."""
     if not book.slots.holders:
         return
-    if record.admitted & Admitted.SLOT:
+    if record.admitted in WITH_SLOT:
         _give_back(book, record)
     tree = book.tree_of(record)
     if record.undoing:
@@ -91,13 +91,13 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
     else:
         lenders = [tree.members[name] for name in tree.lineage(record.id)[1:]]
     for lender in lenders:
-        if lender.admitted & Admitted.SLOT and lender.id not in book.staff.in_hand and _waits(lender):
+        if lender.admitted in WITH_SLOT and lender.id not in book.staff.in_hand and _waits(lender):
             _give_back(book, lender)
 
 
 def on_suspended(book: Book, record: ProcedureRecord) -> None:
     """A parent of unfinished children waits now; it keeps its slots unless its tree waits for some, or for locks."""
-    if not record.admitted & Admitted.SLOT:
+    if record.admitted not in WITH_SLOT:
         return
     if book.slots.waits_in(record.root) or book.tree_of(record).waiting or _waits_aside(book, record.root):
         _give_back(book, record)
@@ -105,7 +105,7 @@ def on_suspended(book: Book, record: ProcedureRecord) -> None:
 
 def keep_nothing(book: Book, record: ProcedureRecord) -> None:
     """It runs no step any more, though it has not ended: those it waits for may need its slots."""
-    if record.admitted & Admitted.SLOT:
+    if record.admitted in WITH_SLOT:
         _give_back(book, record)
 
 
@@ -117,9 +117,9 @@ def _waits_aside(book: Book, root: str) -> bool:
 
 def leave_limits(book: Book, record: ProcedureRecord) -> None:
     """It has ended: its slots, and its place among the running, are for others."""
-    if record.admitted & Admitted.SLOT:
+    if record.admitted in WITH_SLOT:
         book.slots.release(record)
-    if record.admitted & Admitted.RUNNING:
+    if record.admitted in WITH_RUNNING:
         book.lobby.leave(record)
     record.admitted = 0
     book.touch(record)

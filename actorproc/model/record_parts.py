@@ -11,7 +11,17 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.policies import LockKey
 from actorproc.model.states import ProcedureState
 
-__all__ = ["Admitted", "ErrorInfo", "ErrorKind", "Interrupted", "Leftover", "Wait"]
+__all__ = [
+    "WITH_RUNNING",
+    "WITH_SLOT",
+    "WITH_STARTED",
+    "Admitted",
+    "ErrorInfo",
+    "ErrorKind",
+    "Interrupted",
+    "Leftover",
+    "Wait",
+]
 
 ErrorKind = Literal[
     "error",  # an exception of user code
@@ -56,6 +66,11 @@ class Admitted(IntFlag):
     """It holds a slot of each of its limit keys."""
     STARTED = 4
     """Its start was counted by the rates of its limit keys."""
+
+
+# `&` of an enum runs Python code, to look a number up does not; and heads are asked for their flags at every step.
+WITH_RUNNING, WITH_SLOT, WITH_STARTED = (frozenset(row for row in range(256) if row & flag) for flag in (1, 2, 4))
+"""The values of `admitted` that have this flag, up to eight flags."""
 
 
 class Leftover(msgspec.Struct, frozen=True, array_like=True, gc=False):

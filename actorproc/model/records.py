@@ -8,10 +8,23 @@ from typing import Literal
 import msgspec
 
 from actorproc.model.policies import LockKey, LockMode, LockScope, OnChildFailure, StepLimits
-from actorproc.model.record_parts import Admitted, ErrorInfo, ErrorKind, Interrupted, Leftover, Wait
+from actorproc.model.record_parts import (
+    WITH_RUNNING,
+    WITH_SLOT,
+    WITH_STARTED,
+    Admitted,
+    ErrorInfo,
+    ErrorKind,
+    Interrupted,
+    Leftover,
+    Wait,
+)
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "WITH_RUNNING",
+    "WITH_SLOT",
+    "WITH_STARTED",
     "AcknowledgementRecord",
     "Admitted",
     "AuditRecord",

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import Scheduling
-from actorproc.model.records import Admitted, ProcedureRecord, StartRecord
+from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord, StartRecord
 from actorproc.model.states import TERMINAL
 from actorproc.testing.evidence import Facts, Judge, Violation
 
@@ -50,7 +50,7 @@ class OperatorRules(Judge):
         if self._pause_over(head) is not None and self.free.get(head.id) != _place(head):
             self.say(21, f"{token} was handed out although {self._pause_over(head)}")
         is_new = token.mode is Mode.EXECUTE and not head.rolling and not head.bypassing
-        if is_new and self._keys_of(head) and not head.admitted & Admitted.SLOT:
+        if is_new and self._keys_of(head) and head.admitted not in WITH_SLOT:
             self.say(21, f"{token} was handed out without slots of {self._keys_of(head)}")
 
     def _pause_over(self, head: ProcedureRecord) -> str | None:
@@ -88,14 +88,14 @@ class OperatorRules(Judge):
             return
         self.has_slots_changed = False
         live = [head for head in self.facts.heads.values() if head.state not in TERMINAL and head.admitted]
-        held = Counter(key for head in live if head.admitted & Admitted.SLOT for key in head.limit_keys)
+        held = Counter(key for head in live if head.admitted in WITH_SLOT for key in head.limit_keys)
         for key, count in held.items():
             capacity = self._capacity(key)
             if capacity is not None and count > capacity:
                 self.say(21, f"{count} procedures hold slots of {key!r}, {capacity} may")
         most = self.scheduling.max_running
         # A retried root is let in at once, as its tree may hold locks that others wait for.
-        running = sum(bool(head.admitted & Admitted.RUNNING) and head.run == 1 for head in live)
+        running = sum(head.admitted in WITH_RUNNING and head.run == 1 for head in live)
         if most is not None and running > most:
             self.say(21, f"{running} roots run, {most} may")
 

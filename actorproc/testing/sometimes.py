@@ -13,7 +13,7 @@ from typing import Any
 
 from actorproc.errors import KeyPoisoned, ManagerBusy, NotAllowed
 from actorproc.model.ids import Mode
-from actorproc.model.records import Admitted, ProcedureRecord
+from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import (
     DeleteEvent,
@@ -292,10 +292,10 @@ class _Watcher:
             seen[Sight.BYPASSED_PARENT] += before.children > 0 and before.state is ProcedureState.WAITING
         seen[Sight.PAUSED] += record.paused is not None and before.paused is None
         seen[Sight.ENDED_PAUSED] += has_ended and before.paused is not None
-        slots = before.admitted & Admitted.SLOT, record.admitted & Admitted.SLOT
+        slots = before.admitted in WITH_SLOT, record.admitted in WITH_SLOT
         seen[Sight.GOT_SLOTS] += slots[1] > slots[0]
         seen[Sight.LENT_SLOTS] += slots[1] < slots[0] and record.state not in TERMINAL and not record.rolling
-        was_let_in = bool(record.admitted & Admitted.RUNNING) and not before.admitted & Admitted.RUNNING
+        was_let_in = record.admitted in WITH_RUNNING and before.admitted not in WITH_RUNNING
         seen[Sight.KEPT_OUT] += was_let_in and record.step == 1 and not record.attempt
 
     def _error(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
