@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import threading
@@ -113,6 +112,8 @@ class ProcedureHandle:
     async def _awaited(self) -> Any:
         future = self._watch()
         if not future.done():
+            import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
+
             loop = asyncio.get_running_loop()
             ended = asyncio.Event()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -228,4 +227,6 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
 
 
 async def _in_thread(call: Callable[[], _T]) -> _T:
+    import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
+
     return await asyncio.to_thread(call)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
@@ -60,6 +59,8 @@ class Watch:
         return self
 
     async def __anext__(self) -> Change | Overflow:
+        import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
+
         loop = asyncio.get_running_loop()
         while True:
             again = asyncio.Event()
