@@ -7,8 +7,14 @@ Others are looked for on purpose: `HYPOTHESIS_PROFILE=explore pytest tests/simul
 from __future__ import annotations
 
 import os
+import sys
 
 from hypothesis import settings
+
+# The tests start two thousand interpreters, and compiling this package takes each as long as all else it does at its
+# start. So bytecode is kept, also where the environment asks for none, as images of containers do.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", derandomize=False)
