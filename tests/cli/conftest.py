@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.forked import ForkedCommands
 from tests.kit.waiting import wait_until
 
 BOUND = 60.0
@@ -128,8 +129,9 @@ def add(a, b):
 class Place:
     """A directory with a module of procedures, a store, and perhaps a service on it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, commands: ForkedCommands) -> None:
         self.directory = directory
+        self._commands = commands
         self.store = directory / "state"
         (directory / "jobs.py").write_text(JOBS)
         self._service: subprocess.Popen[bytes] | None = None
@@ -157,6 +159,9 @@ class Place:
             self._service = None
 
     def run(self, *arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run one command; in an interpreter of its own when it gets an environment."""
+        if not environment:
+            return self._commands.run(arguments, cwd=self.directory, stdin=stdin or "", timeout=BOUND)
         return subprocess.run(
             [sys.executable, "-m", "actorproc", *arguments],
             cwd=self.directory,
@@ -188,18 +193,25 @@ class Place:
         return wait_until(condition, BOUND)
 
 
+@pytest.fixture(scope="session")
+def commands() -> Iterator[ForkedCommands]:
+    made = ForkedCommands()
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, commands: ForkedCommands) -> Iterator[Place]:
     """One service for all tests of a module."""
-    found = Place(tmp_path_factory.mktemp("place"))
+    found = Place(tmp_path_factory.mktemp("place"), commands)
     found.serve()
     yield found
     found.end()
 
 
 @pytest.fixture
-def quiet(tmp_path: Path) -> Iterator[Place]:
+def quiet(tmp_path: Path, commands: ForkedCommands) -> Iterator[Place]:
     """A place of its own for one test; start its service if needed."""
-    found = Place(tmp_path)
+    found = Place(tmp_path, commands)
     yield found
     found.end()
