@@ -21,8 +21,9 @@ pytestmark = pytest.mark.processes
 STEPS = 3
 PARTS = 6
 FIRST_DELAY = 0.05
-ROUNDS = 40
-"""More than enough: each round leaves more time than the one before."""
+GROWTH = 1.2
+ROUNDS = 30
+"""More than enough: each round leaves a fifth more time than the one before, the last one ten seconds."""
 
 HOST = """
 import fcntl, json, sys, time
@@ -151,10 +152,9 @@ def test_a_host_killed_a_little_later_each_time_finishes_its_work_consistently(t
     folder = tmp_path / "work"
     folder.mkdir()
     kills, printed = 0, None
-    began = time.monotonic()
 
     while printed is None:
-        printed = run_for(FIRST_DELAY * (kills + 1), program, folder)
+        printed = run_for(FIRST_DELAY * GROWTH**kills, program, folder)
         kills += printed is None
         assert kills < ROUNDS
 
@@ -171,7 +171,6 @@ def test_a_host_killed_a_little_later_each_time_finishes_its_work_consistently(t
     assert {path.read_text() for path in folder.glob("good-*")} == {"x" * STEPS}
     assert list(folder.glob("bad*")) == []
     assert_no_step_went_back(folder / "journal")
-    assert time.monotonic() - began < 60
 
 
 def assert_no_step_went_back(journal: Path) -> None:
