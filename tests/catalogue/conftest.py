@@ -11,6 +11,7 @@ import pytest
 from actorproc.manager import ProcedureManager
 from tests.catalogue.kit import FAST
 from tests.kit.fixtures import nothing_is_left_behind, until
+from tests.kit.managers import LIGHT
 
 __all__ = ["folder", "nothing_is_left_behind", "open_manager", "until"]
 
@@ -29,7 +30,7 @@ def open_manager(tmp_path: Path) -> Iterator[Callable[..., ProcedureManager]]:
     managers: list[ProcedureManager] = []
 
     def start(path: Path | None = None, *, workers: int = 1, **options: Any) -> ProcedureManager:
-        options.setdefault("config", FAST)
+        options = LIGHT | {"config": FAST} | options
         manager = ProcedureManager(path or tmp_path / "state", workers=workers, **options)
         managers.append(manager)
         return manager.start()

@@ -8,17 +8,18 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, StorageUnavailable
-from actorproc.handle import ProcedureHandle
-from actorproc.manager import ProcedureManager
 from actorproc.model.writes import PutProcedure, PutStep, Write
 from actorproc.procedure.procedure import Procedure
 from actorproc.store.memory import MemoryStore
-from actorproc.testing.fake_pool import FakePool
 from tests.kit.waiting import BOUND, wait_until
+
+if TYPE_CHECKING:
+    from actorproc.handle import ProcedureHandle
+    from actorproc.manager import ProcedureManager
 
 FAST = Config(spares=0, commit_backoff=0.005, commit_backoff_cap=0.02)
 
@@ -55,14 +56,6 @@ def forget(folder: str | Path) -> None:
 def firsts(lines: Sequence[str]) -> list[str]:
     """The lines without their repetitions."""
     return list(dict.fromkeys(lines))
-
-
-class OnThreads(ProcedureManager):
-    """The manager with threads for workers: it starts in a millisecond, so a test can try every crash."""
-
-    def _make_pool(self, epoch: int) -> FakePool:
-        del epoch
-        return FakePool()
 
 
 class RecordingStore(MemoryStore):
@@ -127,6 +120,8 @@ class DyingStore(MemoryStore):
 @contextlib.contextmanager
 def on_threads(store: MemoryStore, procedures: Sequence[type] = (), *, workers: int = 1) -> Iterator[ProcedureManager]:
     """A running manager on this store; it is stopped at once in the end, as if killed."""
+    from tests.catalogue.on_threads import OnThreads  # not in workers, which import this module for its ledger
+
     manager = OnThreads("unused", workers=workers, store=store, config=FAST, procedures=procedures).start()
     try:
         yield manager

@@ -12,7 +12,8 @@ from actorproc import Procedure, ProcedureManager, Status, UnknownProcedure, pro
 from actorproc.config import Config
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tables import Table
-from tests.catalogue.kit import FAST, OnThreads, RecordingStore
+from tests.catalogue.kit import FAST, RecordingStore
+from tests.catalogue.on_threads import OnThreads
 from tests.kit.waiting import BOUND, wait_until
 
 SWEPT = replace(FAST, retain_for=0.0, sweep_interval=0.005)

@@ -10,7 +10,8 @@ from typing import ClassVar
 import pytest
 
 from actorproc import Config, ManagerBusy, Procedure, Status
-from tests.catalogue.kit import OnThreads, RecordingStore, note, noted
+from tests.catalogue.kit import RecordingStore, note, noted
+from tests.catalogue.on_threads import OnThreads
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes

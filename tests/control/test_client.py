@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actorproc import Procedure, ProcedureManager, Saga, Status, step
+import actorproc
+from actorproc import Procedure, Saga, Status, step
 from actorproc.changes import Change
-from actorproc.client import ProcedureClient
 from actorproc.config import Config
 from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, error_from, framed, read_frame
 from actorproc.errors import (
@@ -35,6 +35,7 @@ from actorproc.errors import (
     UnknownProcedure,
     UsageError,
 )
+from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND, wait_until
 
 pytestmark = pytest.mark.processes
@@ -74,7 +75,7 @@ class Breaks(Procedure):
 # ---------------------------------------------------------------- as in one process
 def test_a_client_submits_waits_and_gets_outputs_and_failures_as_the_manager_itself_would_give(serve):
     service = serve()
-    with ProcedureClient(service.path) as client:
+    with actorproc.ProcedureClient(service.path) as client:
         assert client.run(Add(20, 22)) == 42
         handles = client.submit_many([Add(n, 1) for n in range(20)], tags=["many"])
         assert [handle.result(BOUND) for handle in handles] == list(range(1, 21))
@@ -107,7 +108,7 @@ with ProcedureClient(sys.argv[1]) as client:
     }
     sys.stdout.buffer.write(msgspec.json.encode(shown))
 """
-    with ProcedureManager(tmp_path / "state", workers=1) as manager:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1, **LIGHT) as manager:
         manager.submit(Order("book"), "o")
         wait_until(lambda: manager.info("o").phase == "waiting" and manager.logs("o"))
         said = subprocess.run(
@@ -129,7 +130,7 @@ with ProcedureClient(sys.argv[1]) as client:
 
 
 def test_errors_arrive_as_what_they_are(serve):
-    with ProcedureClient(serve(config="Config(max_state=10_000)").path) as client:
+    with actorproc.ProcedureClient(serve(config="Config(max_state=10_000)").path) as client:
         client.submit(Order("a"), "o")
         with pytest.raises(DuplicateProcedure):
             client.submit(Order("b"), "o")
@@ -144,7 +145,7 @@ def test_errors_arrive_as_what_they_are(serve):
 
 
 def test_verbs_workers_metrics_backup_and_compaction(serve, tmp_path):
-    with ProcedureClient(serve().path) as client:
+    with actorproc.ProcedureClient(serve().path) as client:
         handle = client.submit(Order("a"), "o")
         wait_until(lambda: handle.info().phase == "waiting")
         assert [worker.state for worker in client.workers()] == ["idle", "idle"]
@@ -159,7 +160,7 @@ def test_verbs_workers_metrics_backup_and_compaction(serve, tmp_path):
 
 
 def test_a_watch_tells_every_state_once_and_ends_with_the_procedure(serve):
-    with ProcedureClient(serve().path) as client:
+    with actorproc.ProcedureClient(serve().path) as client:
         handle = client.submit(Order("a"), "o")
         wait_until(lambda: handle.info().phase == "waiting")
         with client.watch("o") as watch:
@@ -172,7 +173,11 @@ def test_a_watch_tells_every_state_once_and_ends_with_the_procedure(serve):
 
 def test_two_clients_that_submit_one_id_get_one_procedure(serve):
     service = serve()
-    with ProcedureClient(service.path) as one, ProcedureClient(service.path) as two, ThreadPoolExecutor(8) as pool:
+    with (
+        actorproc.ProcedureClient(service.path) as one,
+        actorproc.ProcedureClient(service.path) as two,
+        ThreadPoolExecutor(8) as pool,
+    ):
         handles = list(pool.map(lambda n: (one, two)[n % 2].submit(Add(1, 1), "same"), range(40)))
         assert {handle.result(BOUND) for handle in handles} == {2}
         assert len(one.list()) == 1
@@ -181,7 +186,7 @@ def test_two_clients_that_submit_one_id_get_one_procedure(serve):
 # ---------------------------------------------------------------- a manager that dies
 def test_after_a_kill_of_the_manager_a_client_goes_on_and_loses_nothing(serve):
     service = serve()
-    with ProcedureClient(service.path) as client:
+    with actorproc.ProcedureClient(service.path) as client:
         orders = [client.submit(Order(str(n)), f"o{n}") for n in range(10)]
         ended = []
         for order in orders:
@@ -207,7 +212,7 @@ def test_clients_under_load_while_the_manager_is_killed_again_and_again(serve):
     acknowledged, delivered, stop = [], [], threading.Event()
 
     def client_loop(name):
-        with ProcedureClient(service.path) as client:
+        with actorproc.ProcedureClient(service.path) as client:
             number = 0
             while not stop.is_set():
                 handle = client.submit(Add(number, 1), f"{name}-{number}")
@@ -234,7 +239,7 @@ def test_clients_under_load_while_the_manager_is_killed_again_and_again(serve):
 
 def test_a_verb_that_must_not_be_repeated_is_unknown_when_its_manager_dies_with_it(serve):
     service = serve()
-    with ProcedureClient(service.path) as client:
+    with actorproc.ProcedureClient(service.path) as client:
         client.submit(Breaks(), "broken").wait(BOUND)
         os.kill(service.process.pid, signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool:
@@ -247,29 +252,29 @@ def test_a_verb_that_must_not_be_repeated_is_unknown_when_its_manager_dies_with_
 
 def test_without_a_manager_stored_things_are_shown_and_the_rest_says_so(serve):
     service = serve()
-    with ProcedureClient(service.path) as client:
+    with actorproc.ProcedureClient(service.path) as client:
         client.run(Add(1, 1), id="done")
     service.stop()
     assert not (service.path / SOCKET_FILE).exists()
-    with ProcedureClient(service.path, patience=0.05) as client:
+    with actorproc.ProcedureClient(service.path, patience=0.05) as client:
         with pytest.raises(ManagerStopped, match="no manager answers"):
             client.submit(Add(1, 1))
         assert client.get("done").result(BOUND) == 2
         assert len(client.steps("done")) == 2
         assert client.health().status == "stopped"
-    with ProcedureClient(service.path.parent / "nothing", patience=0) as client, pytest.raises(EngineError):
+    with actorproc.ProcedureClient(service.path.parent / "nothing", patience=0) as client, pytest.raises(EngineError):
         client.submit(Add(1, 1))
 
 
 def test_a_client_may_be_there_before_the_first_manager(serve, tmp_path):
-    with ProcedureClient(tmp_path / "state") as client, ThreadPoolExecutor(1) as pool:
+    with actorproc.ProcedureClient(tmp_path / "state") as client, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.run, Add(1, 2))
         serve(tmp_path / "state")
         assert asked.result(BOUND) == 3
 
 
 def test_a_closed_client_says_so(serve):
-    client = ProcedureClient(serve().path)
+    client = actorproc.ProcedureClient(serve().path)
     handle = client.submit(Order("a"))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(handle.result)
@@ -284,7 +289,7 @@ def test_a_closed_client_says_so(serve):
 # ---------------------------------------------------------------- who may come in, and what they say
 @pytest.fixture
 def manager(tmp_path):
-    with ProcedureManager(tmp_path / "state", workers=1) as manager:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1, **LIGHT) as manager:
         yield manager
 
 
@@ -307,7 +312,7 @@ def test_the_socket_is_its_owners_alone_under_every_umask(tmp_path):
     for umask in (0o000, 0o022, 0o077):
         old = os.umask(umask)
         try:
-            with ProcedureManager(tmp_path / str(umask), workers=1):
+            with actorproc.ProcedureManager(tmp_path / str(umask), workers=1):
                 found = (tmp_path / str(umask) / SOCKET_FILE).stat()
         finally:
             os.umask(old)
@@ -394,26 +399,26 @@ def test_a_client_that_does_not_read_loses_its_connection_and_holds_up_nobody(ma
 
 def test_a_store_with_a_long_path_has_a_socket_too(tmp_path, serve):
     service = serve(tmp_path / ("long" * 30) / "state")
-    with ProcedureClient(service.path) as client:
+    with actorproc.ProcedureClient(service.path) as client:
         assert client.run(Add(2, 3)) == 5
 
 
 def test_without_control_there_is_no_socket(tmp_path):
-    with ProcedureManager(tmp_path / "state", workers=1, config=Config(control=False)):
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1, config=Config(control=False)):
         assert not (tmp_path / "state" / SOCKET_FILE).exists()
 
 
 def test_what_is_in_the_way_of_the_socket_is_told(tmp_path):
-    with ProcedureManager(tmp_path / "state", workers=1):
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1, **LIGHT):
         pass
     (tmp_path / "state" / SOCKET_FILE).write_text("precious")
     with pytest.raises(EngineError, match="in the way"):
-        ProcedureManager(tmp_path / "state", workers=1).start()
+        actorproc.ProcedureManager(tmp_path / "state", workers=1, **LIGHT).start()
     assert (tmp_path / "state" / SOCKET_FILE).read_text() == "precious"
 
 
 def test_a_stopped_manager_leaves_no_thread_and_no_socket(tmp_path, connect):
-    with ProcedureManager(tmp_path / "state", workers=1):
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1, **LIGHT):
         sock = connect()
     assert sock.recv(10) == b""
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("actorproc-control")]

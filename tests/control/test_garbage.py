@@ -16,14 +16,15 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from actorproc import Procedure, ProcedureManager, Status
-from actorproc.client import ProcedureClient
+import actorproc
+from actorproc import Procedure, Status
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, encode, error_from, framed, read_frame
 from actorproc.errors import ActorprocError
 from actorproc.model.definitions import Definition
 from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
 from actorproc.model.records import NewProcedure, ProcedureRecord
+from tests.kit.managers import LIGHT
 
 BOUND = 30.0
 pytestmark = pytest.mark.processes
@@ -47,10 +48,12 @@ class Waits(Procedure):
 @pytest.fixture(scope="module")
 def manager():
     with tempfile.TemporaryDirectory() as place:
-        with ProcedureManager(Path(place) / "state", workers=1) as manager:
+        with actorproc.ProcedureManager(Path(place) / "state", workers=1, **LIGHT) as manager:
             manager.submit(Waits(), "w")
             yield manager
-        with ProcedureManager(Path(place) / "state", procedures=[Waits], workers=1) as again:  # it all can be read back
+        with actorproc.ProcedureManager(
+            Path(place) / "state", procedures=[Waits], workers=1
+        ) as again:  # it all can be read back
             assert again.run(Add(1, 1)) == 2
 
 
@@ -200,7 +203,7 @@ def test_who_stops_in_the_middle_of_a_frame_holds_up_nobody(manager):
             sock = stack.enter_context(connected(manager))
             sock.sendall(struct.pack(">I", 1000) + b"only this")
         assert is_well(manager)
-        with ProcedureClient(manager._path) as client:
+        with actorproc.ProcedureClient(manager._path) as client:
             assert client.run(Add(1, 2)) == 3
 
 
@@ -224,7 +227,7 @@ def test_who_floods_without_reading_waits_and_nobody_else(manager):
         try:
             for _ in range(5):
                 assert is_well(manager)
-            with ProcedureClient(manager._path) as client:
+            with actorproc.ProcedureClient(manager._path) as client:
                 assert client.run(Add(1, 2)) == 3
         finally:
             stop.set()

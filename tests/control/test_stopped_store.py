@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from actorproc import LockKey, Procedure, ProcedureManager, RetryPolicy, Saga, Status, step
+import actorproc
+from actorproc import LockKey, Procedure, RetryPolicy, Saga, Status, step
 from actorproc.errors import (
     EngineError,
     KeyPoisoned,
@@ -22,8 +23,7 @@ from actorproc.errors import (
     StoreInUse,
     UnknownProcedure,
 )
-from actorproc.stopped import StoppedStore
-from actorproc.store.lmdb import LmdbStore
+from tests.kit.managers import LIGHT
 
 BOUND = 30.0
 
@@ -111,11 +111,13 @@ def until(condition):
 @pytest.fixture
 def manager(tmp_path):
     """Makes managers on one store; the store is stopped when the ``with`` ends."""
-    return lambda: ProcedureManager(tmp_path / "state", procedures=CLASSES, workers=1)
+    return lambda: actorproc.ProcedureManager(tmp_path / "state", procedures=CLASSES, workers=1, **LIGHT)
 
 
 @pytest.fixture
 def stopped(tmp_path):
+    from actorproc.stopped import StoppedStore  # not in workers, which import this module
+
     return lambda: StoppedStore(tmp_path / "state")
 
 
@@ -258,16 +260,16 @@ def test_a_submit_is_stored_and_waits_for_a_manager_that_knows_the_class(manager
         assert store.submit(Add(20, 22), "sum").id == handle.id == "sum"
         with pytest.raises(ManagerStopped):
             handle.result(BOUND)
-    with ProcedureManager(tmp_path / "state", workers=1) as ignorant:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1) as ignorant:
         assert ignorant.info("sum").phase == "parked"
     with manager() as second:
         assert second.get("sum").result(BOUND) == 42
 
 
 # ---------------------------------------------------------------- whose it is, and when it breaks
-def test_nothing_is_made_where_there_is_no_store(tmp_path):
+def test_nothing_is_made_where_there_is_no_store(tmp_path, stopped):
     with pytest.raises(EngineError, match="no store"):
-        StoppedStore(tmp_path / "state").open()
+        stopped().open()
     assert not (tmp_path / "state").exists()
 
 
@@ -301,7 +303,7 @@ def test_a_verb_whose_commit_fails_is_not_said_to_be_done(manager, stopped, monk
         raise StorageUnavailable("the disk is full")
 
     with stopped() as store, monkeypatch.context() as patch:
-        patch.setattr(LmdbStore, "commit", full)
+        patch.setattr("actorproc.store.lmdb.LmdbStore.commit", full)
         with pytest.raises(StorageUnavailable):
             store.pause("one", reason="lost")
     with manager() as second:

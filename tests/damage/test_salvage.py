@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from actorproc import Config, Procedure, ProcedureManager, Status
+import actorproc
+from actorproc import Procedure, Status
 from actorproc.cli.main import main
 from actorproc.errors import ActorprocError, StoreDamaged
 from actorproc.store.lmdb import LmdbReader
 from actorproc.store.salvage import SalvageReader
 from actorproc.store.transfer import take_out
 from actorproc.testing.damaged_stores import make_store, mutate
+from tests.kit.managers import LIGHT
 
 
 def trees_of(store, roots):
@@ -84,7 +86,7 @@ class Count(Procedure):
 
 def fill(path, procedures=40):
     """A stopped store of procedures that wait for a signal."""
-    with ProcedureManager(path, workers=1, config=Config(spares=0)) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT) as manager:
         handles = manager.submit_many([(f"count-{n:02}", Count(n, "x" * 300)) for n in range(procedures)])
         while any(handle.info().phase != "waiting" for handle in handles):
             handles[0].wait(0.02)
@@ -103,7 +105,7 @@ def test_a_damaged_page_costs_its_own_trees_and_the_others_run_on_in_a_new_store
     (path / "data.mdb").write_bytes(data)
 
     with pytest.raises(StoreDamaged, match="export-good"):
-        ProcedureManager(path, workers=1).start()
+        actorproc.ProcedureManager(path, workers=1).start()
     assert main(["--path", str(path), "doctor", "--export-good", str(tmp_path / "good.json")]) != 0
     assert main(["--path", str(tmp_path / "fresh"), "import", str(tmp_path / "good.json")]) == 0
     capsys.readouterr()
@@ -111,7 +113,7 @@ def test_a_damaged_page_costs_its_own_trees_and_the_others_run_on_in_a_new_store
     saved = [tree["root"] for tree in json.loads((tmp_path / "good.json").read_text())["trees"]]
     assert 10 < len(saved) < 40
     assert "count-07" not in saved
-    with ProcedureManager(tmp_path / "fresh", workers=1, procedures=[Count], config=Config(spares=0)) as manager:
+    with actorproc.ProcedureManager(tmp_path / "fresh", workers=1, procedures=[Count], **LIGHT) as manager:
         for name in saved:
             manager.signal(name, None)
             assert manager.get(name).result(30) == int(name[-2:])
@@ -132,7 +134,7 @@ def test_a_damaged_record_stops_its_procedure_and_no_other(tmp_path):
     assert bytes(changed) != data
     (path / "data.mdb").write_bytes(changed)
 
-    with ProcedureManager(path, workers=1, procedures=[Count], config=Config(spares=0)) as manager:
+    with actorproc.ProcedureManager(path, workers=1, procedures=[Count], **LIGHT) as manager:
         for number in (0, 1, 2, 4, 5):
             manager.signal(f"count-{number:02}", None)
             assert manager.get(f"count-{number:02}").result(30) == number

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import ProcedureManager
+import actorproc
 from actorproc.cli.main import main
 from actorproc.cli.notify import Notifier
 from actorproc.cli.run import CannotRun, find_manager
@@ -182,7 +182,7 @@ def test_a_manager_that_does_not_answer_starves_the_watchdog(tmp_path, monkeypat
     from actorproc.actors.messages import Report
     from actorproc.cli.service import _watch
 
-    manager = ProcedureManager(tmp_path / "state", workers=1).start()
+    manager = actorproc.ProcedureManager(tmp_path / "state", workers=1).start()
     monkeypatch.setattr("actorproc.actors.tree._ANSWER", 0.1)
     let_go, held = threading.Event(), threading.Event()
     plain = ManagerActor.on_receive
@@ -233,7 +233,7 @@ def test_an_engine_that_fails_for_good_is_exit_code_1(serve, systemd, until):
 
 @pytest.mark.processes
 def test_a_directory_in_use_is_exit_code_1_and_names_the_holder(serve, systemd, tmp_path):
-    with ProcedureManager(tmp_path / "held", workers=1):
+    with actorproc.ProcedureManager(tmp_path / "held", workers=1):
         service = serve("service_under_test", "--path", "held", "--workers", "1")
         _, said = service.communicate(timeout=60)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import Procedure, ProcedureClient, ProcedureManager, Status, StoreReader
+import actorproc
+from actorproc import Procedure, Status
 from actorproc.errors import ActorprocError
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="/proc")]
@@ -103,7 +104,7 @@ def storm(process, names, seed, count=STORM):
 
 
 def all_succeeded(path, ids):
-    with StoreReader(path) as reader:
+    with actorproc.StoreReader(path) as reader:
         return [str(reader.info(each).state) for each in ids] == ["SUCCESS"] * len(ids)
 
 
@@ -140,7 +141,7 @@ class Submitting(threading.Thread):
         try:
             from served import Three
 
-            with ProcedureClient(self._path / "state", patience=3.0) as client:
+            with actorproc.ProcedureClient(self._path / "state", patience=3.0) as client:
                 while not self.over.is_set():
                     self.acknowledged.append(client.submit(Three()).id)
         except (ActorprocError, TimeoutError):
@@ -171,13 +172,13 @@ def test_a_storm_on_a_service_and_then_its_end_lose_nothing(program, tmp_path, u
     # Both may be pending when Python looks: it then takes the lower number first.
     assert code in ((130, 143) if second else (0,))
     assert len(submitting.acknowledged) > 5
-    with StoreReader(tmp_path / "state") as reader:
+    with actorproc.StoreReader(tmp_path / "state") as reader:
         assert {info.id for info in reader.list(limit=None)} >= set(submitting.acknowledged)
     sys.path.insert(0, str(tmp_path))
     try:
         from served import Three
 
-        with ProcedureManager(tmp_path / "state", procedures=[Three], workers=2) as manager:
+        with actorproc.ProcedureManager(tmp_path / "state", procedures=[Three], workers=2) as manager:
             assert [manager.get(each).result(60) for each in submitting.acknowledged] == [3] * len(
                 submitting.acknowledged
             )
@@ -230,7 +231,7 @@ class Many(Procedure):
 def test_a_storm_on_workers_costs_attempts_at_most(tmp_path, until):
     """SIGINT, SIGPIPE and the harmless ones cost nothing at all; SIGTERM and SIGHUP end a worker, between steps or in one."""
     chance = random.Random(7)
-    with ProcedureManager(tmp_path / "state", workers=2) as manager:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=2) as manager:
         handles = manager.submit_many(Many(60) for _ in range(4))
         for _ in range(300):
             for worker in manager.workers():
@@ -266,7 +267,7 @@ class DiesOnce(Procedure):
 def test_a_host_that_ignores_the_deaths_of_its_children_still_has_its_workers_replaced(tmp_path):
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with ProcedureManager(tmp_path / "state", workers=1) as manager:
+        with actorproc.ProcedureManager(tmp_path / "state", workers=1) as manager:
             dies = manager.submit(DiesOnce())
 
             assert dies.result(60) == "well"

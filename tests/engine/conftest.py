@@ -9,19 +9,28 @@ from typing import Any
 
 import pytest
 
+from actorproc.config import Config
 from actorproc.manager import ProcedureManager
 from tests.kit.fixtures import nothing_is_left_behind, until
+from tests.kit.managers import LIGHT
 from tests.kit.waiting import wait_until
 
-__all__ = ["Gate", "gate", "kill", "nothing_is_left_behind", "open_manager", "until"]
+__all__ = ["Gate", "config", "gate", "kill", "nothing_is_left_behind", "open_manager", "until"]
 
 
 @pytest.fixture
-def open_manager(tmp_path: Path) -> Iterator[Callable[..., ProcedureManager]]:
+def config() -> Config:
+    """The settings of managers whose test gives none; modules in which workers die want a spare."""
+    return LIGHT["config"]
+
+
+@pytest.fixture
+def open_manager(tmp_path: Path, config: Config) -> Iterator[Callable[..., ProcedureManager]]:
     """Start managers on one directory; what a test leaves open is stopped after it."""
     managers: list[ProcedureManager] = []
 
     def start(path: Path | None = None, *, workers: int = 2, **options: Any) -> ProcedureManager:
+        options = LIGHT | {"config": config} | options
         manager = ProcedureManager(path or tmp_path / "state", workers=workers, **options)
         managers.append(manager)
         return manager.start()

@@ -33,7 +33,6 @@ from actorproc.errors import (
     UsageError,
     WorkerCrashed,
 )
-from actorproc.manager import ProcedureManager
 from tests.kit.waiting import BOUND
 
 pytestmark = pytest.mark.processes
@@ -186,7 +185,7 @@ STEPS: dict[str, Any] = {
 }
 
 
-def check_next(manager: ProcedureManager) -> None:
+def check_next(manager: actorproc.ProcedureManager) -> None:
     """The manager is well, and the procedure after this one runs."""
     assert manager.run(Good()) == "good"
     assert manager.health().status == "running"
@@ -415,7 +414,7 @@ def test_a_state_that_cannot_be_kept_is_refused_by_class_and_field(open_manager)
 
 
 def test_a_manager_that_does_not_run_says_so(tmp_path):
-    manager = ProcedureManager(tmp_path / "state", workers=1)
+    manager = actorproc.ProcedureManager(tmp_path / "state", workers=1)
 
     with pytest.raises(ManagerStopped, match="not started"):
         manager.submit(Good())
@@ -437,10 +436,10 @@ def test_a_manager_that_does_not_run_says_so(tmp_path):
 def test_settings_of_a_manager_are_checked(tmp_path):
     for wrong in (0, -1, 1.5, "2", True):
         with pytest.raises((TypeError, ValueError), match="workers"):
-            ProcedureManager(tmp_path, workers=wrong)
+            actorproc.ProcedureManager(tmp_path, workers=wrong)
     for path in (None, 5, ""):
         with pytest.raises((TypeError, ValueError)):
-            ProcedureManager(path)
+            actorproc.ProcedureManager(path)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +451,7 @@ def test_a_path_that_can_be_no_store_is_refused(path, says, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
 
     with pytest.raises(EngineError, match=says):
-        ProcedureManager(tmp_path / path, workers=1).start()
+        actorproc.ProcedureManager(tmp_path / path, workers=1).start()
 
     assert (tmp_path / "file").read_text() == "precious"
 

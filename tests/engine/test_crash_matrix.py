@@ -15,10 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import Limits, Procedure, RetryPolicy, Status
+from actorproc import Config, Limits, Procedure, RetryPolicy, Status
 from actorproc.errors import ProcedureFailed, StepTimeout, WorkerCrashed
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def config() -> Config:
+    return Config(spares=1)
 
 
 @dataclass

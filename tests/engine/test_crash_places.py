@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import actorproc
-from actorproc import Config, Limits, LockKey, Procedure, RetryPolicy, Status, StepTimeout, StoreReader
+from actorproc import Config, Limits, LockKey, Procedure, RetryPolicy, Status, StepTimeout
 from actorproc.model.states import Phase
 
 pytestmark = pytest.mark.processes
@@ -359,7 +359,7 @@ def test_a_host_that_was_stopped_for_a_while_blames_no_step_for_it(tmp_path, unt
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as host:
         try:
             worker = int(host.stdout.readline())
-            with StoreReader(tmp_path / "state") as reader:
+            with actorproc.StoreReader(tmp_path / "state") as reader:
                 until(lambda: any(info.attempt for info in reader.list()))
             for pid in (host.pid, worker):
                 os.kill(pid, signal.SIGSTOP)

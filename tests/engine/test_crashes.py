@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import Limits, Procedure, RetryPolicy, Status
+import actorproc
+from actorproc import Config, Limits, Procedure, RetryPolicy, Status
 from actorproc.errors import ManagerStopped, ProcedureFailed, StepTimeout, WorkerCrashed
-from actorproc.manager import ProcedureManager
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def config() -> Config:
+    return Config(spares=1)
 
 
 def pass_through(folder: str, name: str) -> int:
@@ -228,5 +233,5 @@ def test_a_forked_child_is_told_to_make_its_own_manager(open_manager):
 
     assert told.startswith("ManagerStopped")
     assert "fork" in told
-    assert isinstance(manager, ProcedureManager)
+    assert isinstance(manager, actorproc.ProcedureManager)
     assert manager.submit(Sleeper(0)).result(30) == "slept"

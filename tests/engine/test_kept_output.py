@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import actorproc
-from actorproc import Config, Procedure, Status, StoreReader
+from actorproc import Config, Procedure, Status
 from actorproc.errors import UnknownProcedure
 from actorproc.workers.log_entry import LogEntry
 from actorproc.workers.logbook import LogBook
@@ -61,7 +61,7 @@ def test_output_outlives_a_host_that_was_killed_and_is_shown_without_a_manager(o
     ran = subprocess.run([sys.executable, "-c", HOST, str(state)], env=environment, timeout=60, check=False)
     assert ran.returncode == 9
 
-    with StoreReader(state) as reader:
+    with actorproc.StoreReader(state) as reader:
         assert texts(reader.logs("talk")) == ["from an earlier life"]
         with pytest.raises(UnknownProcedure):
             reader.logs("nobody")

@@ -15,11 +15,11 @@ from pathlib import Path
 import pykka
 import pytest
 
+import actorproc
 from actorproc import Phase, Procedure, Status
 from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
-from actorproc.manager import ProcedureManager
 from actorproc.store.memory import MemoryStore
 from tests.kit.procedures import Nap
 
@@ -51,7 +51,7 @@ def began(marker: Path) -> bool:
 def test_the_constructor_touches_nothing(tmp_path):
     threads = threading.active_count()
 
-    ProcedureManager(tmp_path / "state", procedures=[Nap])
+    actorproc.ProcedureManager(tmp_path / "state", procedures=[Nap])
 
     assert not (tmp_path / "state").exists()
     assert threading.active_count() == threads
@@ -145,7 +145,7 @@ def test_a_second_manager_on_the_directory_is_refused_and_told_the_pid(open_mana
     assert "StoreInUse" in other.stderr
     assert str(os.getpid()) in other.stderr
     with pytest.raises(StoreInUse) as caught:
-        ProcedureManager(tmp_path / "state", workers=1).start()
+        actorproc.ProcedureManager(tmp_path / "state", workers=1).start()
     assert caught.value.pid == os.getpid()
 
 
@@ -194,7 +194,7 @@ def test_actors_of_the_host_survive_our_stop(open_manager):
 
 def test_an_awaited_handle_leaves_the_loop_free(tmp_path):
     async def main():
-        async with ProcedureManager(tmp_path / "state", workers=2) as manager:
+        async with actorproc.ProcedureManager(tmp_path / "state", workers=2) as manager:
             handle = manager.submit(Nap(0.3))
             beats = 0
 
@@ -234,14 +234,14 @@ def test_a_cancelled_await_does_not_abort(open_manager):
 
 
 def test_workers_that_cannot_boot_fail_the_start_with_their_traceback(tmp_path):
-    manager = ProcedureManager(tmp_path / "state", workers=2, preload=["no_such_module_anywhere"])
+    manager = actorproc.ProcedureManager(tmp_path / "state", workers=2, preload=["no_such_module_anywhere"])
 
     with pytest.raises(WorkerBootFailed, match="no_such_module_anywhere"):
         manager.start()
 
     with pytest.raises(ManagerStopped):
         manager.submit(Nap())
-    with ProcedureManager(tmp_path / "state", workers=1) as other:  # the directory is free again
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1) as other:  # the directory is free again
         assert other.run(Nap()) == "rested"
 
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import actorproc
 from actorproc import LockKey, Phase, Procedure, RetryLater, RetryPolicy, Status, UnknownProcedure
-from actorproc.manager import ProcedureManager
 from tests.kit.procedures import Waits
 
 pytestmark = pytest.mark.processes
@@ -237,11 +237,11 @@ def test_info_has_a_stable_shape_for_machines(shop):
 
 
 def test_uncovered_ten_thousand_parked_procedures_are_listed_in_under_a_second(tmp_path):
-    with ProcedureManager(tmp_path / "state", workers=1) as manager:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1) as manager:
         for start in range(0, 10_000, 2_500):
             manager.submit_many([(f"p-{number:05}", Waits()) for number in range(start, start + 2_500)])
         manager.pause()
-    with ProcedureManager(tmp_path / "state", workers=1) as manager:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=1) as manager:
         manager.list(limit=1)
         # The time of this process and not of the clock: the machine may have other things to do.
         began = time.process_time()

@@ -1,6 +1,6 @@
 """Many deaths in a row: nothing piles up in the host.
 
-200 by default; ``ACTORPROC_MANY_DEATHS=1000`` for more.
+60 by default, 20 of each kind: what piles up shows after a few. ``ACTORPROC_MANY_DEATHS=1000`` for more.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actorproc import Limits, Procedure, Status
+from actorproc import Config, Limits, Procedure, Status
 
 pytestmark = pytest.mark.processes
 
-DEATHS = int(os.environ.get("ACTORPROC_MANY_DEATHS", "200"))
+
+@pytest.fixture
+def config() -> Config:
+    return Config(spares=1)
+
+
+DEATHS = int(os.environ.get("ACTORPROC_MANY_DEATHS", "60"))
 
 
 @dataclass

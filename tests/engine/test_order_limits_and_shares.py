@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from actorproc import Config, ManagerBusy, Procedure, ProcedureManager, RetryLater, Status
+import actorproc
+from actorproc import Config, ManagerBusy, Procedure, RetryLater, Status
 
-OpenManager = Callable[..., ProcedureManager]
+OpenManager = Callable[..., actorproc.ProcedureManager]
 Until = Callable[..., Any]
 
 

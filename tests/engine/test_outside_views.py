@@ -8,17 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actorproc import (
-    DuplicateType,
-    LockKey,
-    Procedure,
-    ProcedureClient,
-    ProcedureExecutor,
-    ProcedureState,
-    Status,
-    StoreReader,
-    UsageError,
-)
+import actorproc
+from actorproc import DuplicateType, LockKey, Procedure, ProcedureState, Status, UsageError
 
 SCRIPT = """
 LIMIT = None
@@ -114,7 +105,7 @@ def test_what_an_initializer_of_a_script_sets_is_seen_by_the_functions_of_that_s
     main: dict[str, Any] = {"__name__": "__main__"}
     exec(SCRIPT, main)
 
-    with ProcedureExecutor(open_manager(workers=1), initializer=main["get_ready"], initargs=(5,)) as executor:
+    with actorproc.ProcedureExecutor(open_manager(workers=1), initializer=main["get_ready"], initargs=(5,)) as executor:
         assert executor.submit(main["limited"], 9).result(30) == (5, 5)
         assert list(executor.map(main["limited"], range(4, 8), chunksize=2)) == [(4, 5), (5, 5), (5, 5), (5, 5)]
 
@@ -123,13 +114,13 @@ def test_a_reader_and_a_client_work_in_the_managers_own_process_over_its_restart
     place = tmp_path / "state"
     manager = open_manager(place, workers=1)
     manager.submit(Child(False), "first").result(30)
-    with StoreReader(place) as reader:
+    with actorproc.StoreReader(place) as reader:
         assert [info.id for info in reader.list()] == ["first"]
         manager.stop()
         assert reader.info("first").state is ProcedureState.SUCCESS
 
         manager.start()
-        with ProcedureClient(place) as client:
+        with actorproc.ProcedureClient(place) as client:
             client.submit(Child(False), "second").result(30)
             assert [info.id for info in client.list()] == ["first", "second"]
         manager.compact()

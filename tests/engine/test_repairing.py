@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-from actorproc import LockKey, Phase, Procedure, ProcedureManager, ProcedureState, RetryPolicy, Saga, Status, step
+import actorproc
+from actorproc import LockKey, Phase, Procedure, ProcedureState, RetryPolicy, Saga, Status, step
 from actorproc.errors import KeyPoisoned, NotAllowed, ProcedureAborted, ProcedureFailed, UnknownProcedure
 from tests.kit.waiting import BOUND
 
@@ -330,7 +331,7 @@ def test_behind_the_gate_everything_is_recovered_and_nothing_runs(open_manager, 
     manager.stop(drain=False, timeout=10)
     gate.open("endless")
 
-    gated = ProcedureManager(tmp_path / "state", workers=1, procedures=[Endless, Counts])
+    gated = actorproc.ProcedureManager(tmp_path / "state", workers=1, procedures=[Endless, Counts])
     gated.start(gated=True)
     with gated:
         health = gated.health()

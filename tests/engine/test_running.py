@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+import actorproc
 from actorproc import Procedure, Saga, Status, procedure, step
 from actorproc.config import Config
 from actorproc.errors import (
@@ -20,7 +21,6 @@ from actorproc.errors import (
     StateTooLarge,
     UnknownProcedure,
 )
-from actorproc.manager import ProcedureManager
 from actorproc.model.states import Phase, ProcedureState
 from tests.kit.procedures import Waits
 
@@ -87,7 +87,7 @@ def double(number):
 
 
 def test_eight_lines_are_enough(tmp_path):
-    with ProcedureManager(tmp_path / "state", workers=2) as manager:
+    with actorproc.ProcedureManager(tmp_path / "state", workers=2) as manager:
         output = manager.run(Order("book"))
 
     assert output.startswith("tracking-book-True-")
@@ -247,7 +247,7 @@ def test_usage_errors_are_raised_where_they_are_made(open_manager, tmp_path):
     with pytest.raises(TypeError, match="one string"):
         manager.submit(Count(upto=1), tags="abc")
     with pytest.raises(ManagerStopped, match="start"):
-        ProcedureManager(tmp_path / "other").submit(Count(upto=1))
+        actorproc.ProcedureManager(tmp_path / "other").submit(Count(upto=1))
 
 
 def test_a_paused_manager_accepts_and_runs_nothing_until_resumed(open_manager):
@@ -287,7 +287,7 @@ class Secretive(Procedure):
 
 
 def test_a_pickled_state_is_signed_with_a_key_that_outlives_the_manager(open_manager, tmp_path, until):
-    late = ProcedureManager(tmp_path / "state", workers=1, procedures=[Secretive])
+    late = actorproc.ProcedureManager(tmp_path / "state", workers=1, procedures=[Secretive])
     first = open_manager(workers=1)
     handle = first.submit(Secretive({1: 1}), "secret")
     until(lambda: handle.info().phase is Phase.WAITING)

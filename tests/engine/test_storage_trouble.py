@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+import actorproc
 from actorproc import Procedure, Status
 from actorproc.config import Config
 from actorproc.errors import InternalError, OutcomeUnknown, StorageUnavailable
-from actorproc.manager import ProcedureManager
 from actorproc.store.memory import MemoryStore
 
 pytestmark = pytest.mark.processes
@@ -127,7 +127,7 @@ def test_a_submit_in_a_failed_commit_ends_as_unknown_when_the_manager_stops(open
 
 def test_a_bug_breaks_the_engine_loudly_and_nobody_waits_for_ever(until):
     fatal = []
-    manager = ProcedureManager("unused", workers=1, store=BrokenStore(), on_fatal=fatal.append).start()
+    manager = actorproc.ProcedureManager("unused", workers=1, store=BrokenStore(), on_fatal=fatal.append).start()
     try:
         with pytest.raises(InternalError, match="a bug of ours"):
             manager.submit(Count(upto=1), "named")

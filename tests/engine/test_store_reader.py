@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from actorproc import EngineError, Phase, StoreFormat, StoreReader, UnknownProcedure
-from actorproc.manager import ProcedureManager
+import actorproc
+from actorproc import EngineError, Phase, StoreFormat, UnknownProcedure
 from actorproc.store.lmdb import LmdbStore
 
 pytestmark = pytest.mark.processes
@@ -145,7 +145,7 @@ def shown_by(reader):
 def test_a_reader_shows_the_same_as_the_manager_in_the_same_shape(host):
     there = json.loads(host.ask("show"))
 
-    with StoreReader(host.path) as reader:
+    with actorproc.StoreReader(host.path) as reader:
         here = json.loads(json.dumps(shown_by(reader)))
         assert timeless(here) == timeless(there)
         assert reader.owner().pid == host.process.pid
@@ -158,7 +158,7 @@ def test_a_reader_shows_the_same_as_the_manager_in_the_same_shape(host):
 
 
 def test_a_reader_reads_while_the_manager_commits(host):
-    with StoreReader(host.path) as reader:
+    with actorproc.StoreReader(host.path) as reader:
         host.tell("work")
         sizes = []
         while not sizes or sizes[-1] < 200:
@@ -177,7 +177,7 @@ def test_a_reader_needs_no_manager_and_changes_nothing(host):
     assert host.ask("stop") == "stopped"
     before = files_in(host.path)
 
-    with StoreReader(host.path) as reader:
+    with actorproc.StoreReader(host.path) as reader:
         stats = reader.stats()
         assert reader.owner() is None
         assert reader.info("sitter").phase is Phase.QUEUED
@@ -195,7 +195,7 @@ def test_without_the_table_of_readers_none_is_made(host):
     (host.path / "lock.mdb").unlink()
     before = files_in(host.path)
 
-    with StoreReader(host.path) as reader:
+    with actorproc.StoreReader(host.path) as reader:
         assert len(reader.list()) == 10
 
     assert files_in(host.path) == before
@@ -209,7 +209,7 @@ def files_in(path):
 
 
 def test_a_killed_manager_is_not_taken_for_a_living_one(host):
-    with StoreReader(host.path) as reader:
+    with actorproc.StoreReader(host.path) as reader:
         assert reader.owner() is not None
         host.process.kill()
         host.process.wait(30)
@@ -219,7 +219,7 @@ def test_a_killed_manager_is_not_taken_for_a_living_one(host):
 
 
 def test_a_reader_survives_one_manager_and_sees_the_next(host):
-    with StoreReader(host.path) as reader:
+    with actorproc.StoreReader(host.path) as reader:
         host.process.kill()
         host.process.wait(30)
         code = "import sys; from actorproc import ProcedureManager; ProcedureManager(sys.argv[1], workers=1).start().stop()"
@@ -231,14 +231,14 @@ def test_a_reader_survives_one_manager_and_sees_the_next(host):
 
 def test_what_is_no_store_of_ours_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(EngineError, match="there is no store"):
-        StoreReader(tmp_path / "nothing")
+        actorproc.StoreReader(tmp_path / "nothing")
     (tmp_path / "empty").mkdir(mode=0o700)
     with pytest.raises(EngineError, match="no store"):
-        StoreReader(tmp_path / "empty")
+        actorproc.StoreReader(tmp_path / "empty")
     path = stored(tmp_path / "loose")
     path.chmod(0o777)
     with pytest.raises(EngineError, match="chmod go-w"):
-        StoreReader(path)
+        actorproc.StoreReader(path)
 
 
 def test_a_newer_format_is_refused_and_left_alone(tmp_path, monkeypatch):
@@ -248,7 +248,7 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path, monkeypatch):
     before = files_in(path)
 
     with pytest.raises(StoreFormat, match="99"):
-        StoreReader(path)
+        actorproc.StoreReader(path)
 
     assert files_in(path) == before
 
@@ -263,14 +263,14 @@ def stored(path):
 def test_in_the_process_of_the_manager_it_sees_what_the_manager_sees(open_manager, tmp_path):
     manager = open_manager(workers=1)
 
-    with StoreReader(tmp_path / "state") as reader:
+    with actorproc.StoreReader(tmp_path / "state") as reader:
         assert reader.list() == manager.list() == []
         assert reader.stats().owner.pid == os.getpid()
 
 
 def test_a_closed_reader_says_so_and_unknown_ids_are_unknown(tmp_path):
     path = stored(tmp_path / "state")
-    reader = StoreReader(path)
+    reader = actorproc.StoreReader(path)
     with pytest.raises(UnknownProcedure, match="nobody"):
         reader.info("nobody")
     reader.close()
@@ -282,4 +282,6 @@ def test_a_closed_reader_says_so_and_unknown_ids_are_unknown(tmp_path):
 
 @pytest.mark.parametrize("name", ["list", "info", "tree", "steps", "locks", "poisons"])
 def test_what_a_reader_offers_is_called_as_the_managers(name):
-    assert inspect.signature(getattr(StoreReader, name)) == inspect.signature(getattr(ProcedureManager, name))
+    assert inspect.signature(getattr(actorproc.StoreReader, name)) == inspect.signature(
+        getattr(actorproc.ProcedureManager, name)
+    )

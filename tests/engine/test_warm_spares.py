@@ -11,7 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from actorproc import Config
+
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def config() -> Config:
+    return Config(spares=1)
+
 
 MODULE = '''
 import os, signal, time

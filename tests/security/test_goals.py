@@ -20,7 +20,8 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from actorproc import Config, Procedure, ProcedureFailed, ProcedureManager, Status
+import actorproc
+from actorproc import Procedure, ProcedureFailed, Status
 from actorproc.cli.main import main
 from actorproc.control import wire
 from actorproc.errors import ActorprocError, InvalidId, StateTooLarge, StoreDamaged
@@ -36,6 +37,7 @@ from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
 from actorproc.testing.inline import FAST, InlineManager
 from actorproc.workers.frames import FrameBuffer, FrameError, decode_from_worker, decode_to_worker, encode_frame
+from tests.kit.managers import LIGHT
 
 ROOT = Path(__file__).parents[2]
 RECORDS = [table for table in Table if table in codec._DECODERS]
@@ -48,7 +50,7 @@ def test_s1_everything_a_manager_makes_is_for_its_user_only(tmp_path, umask):
     place = tmp_path / "store"
     before = os.umask(umask)
     try:
-        with ProcedureManager(place, workers=1, config=Config(spares=0)) as manager:
+        with actorproc.ProcedureManager(place, workers=1, **LIGHT) as manager:
             manager.backup(tmp_path / "copy")
             modes = {
                 file: stat.S_IMODE(file.lstat().st_mode)
@@ -152,7 +154,7 @@ def test_s2_s5_nothing_of_a_foreign_store_is_executed_when_it_is_looked_at(forei
 def test_s2_s4_nothing_of_a_foreign_store_is_executed_when_a_manager_runs_on_it(foreign):
     path, canary = foreign
 
-    with ProcedureManager(path, workers=1, config=Config(spares=0)) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT) as manager:
         phases = {row.id: row.phase for row in manager.list()}
 
     assert set(phases.values()) == {"parked"}
@@ -374,7 +376,7 @@ class Surroundings(Procedure):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_s16_a_worker_has_a_process_group_of_its_own_and_no_descriptor_of_the_store(tmp_path):
-    with ProcedureManager(tmp_path / "store", workers=1, config=Config(spares=0)) as manager:
+    with actorproc.ProcedureManager(tmp_path / "store", workers=1, **LIGHT) as manager:
         own_group, descriptors = manager.run(Surroundings())
 
     assert own_group
@@ -385,7 +387,7 @@ def test_s16_a_worker_has_a_process_group_of_its_own_and_no_descriptor_of_the_st
 def test_s17_the_signing_key_is_in_its_file_and_nowhere_else(tmp_path, caplog, capsys):
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "store"
-    with ProcedureManager(path, workers=1, config=Config(spares=0), procedures=[Pickled]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Pickled]) as manager:
         manager.run(Pickled(), id="one")
         shown = repr(manager) + str(manager.health()) + repr(manager.info("one").to_dict()) + repr(manager.steps("one"))
     key = (path / "signing.key").read_bytes()
@@ -405,7 +407,7 @@ def test_s17_the_state_of_a_procedure_is_in_no_log_and_no_list(tmp_path, caplog,
     caplog.set_level(logging.DEBUG)
     secret = "correct-horse-battery"
     path = tmp_path / "store"
-    with ProcedureManager(path, workers=1, config=Config(spares=0)) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT) as manager:
         manager.run(Filled(secret), id="one")
         listed = (
             repr([row.to_dict() for row in manager.list()]) + str(manager.health()) + manager.metrics().prometheus()

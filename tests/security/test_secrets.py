@@ -16,24 +16,14 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from actorproc import (
-    Config,
-    Procedure,
-    ProcedureFailed,
-    ProcedureManager,
-    Saga,
-    Secret,
-    Status,
-    UsageError,
-    procedure,
-    step,
-)
+import actorproc
+from actorproc import Procedure, ProcedureFailed, Saga, Secret, Status, UsageError, procedure, step
 from actorproc.cli.main import main
 from actorproc.procedure.redaction import redacted
 from actorproc.procedure.runtime import TypeRegistry
+from tests.kit.managers import LIGHT
 
 CANARY = "correct-horse-battery-staple"
-QUIET = Config(spares=0)
 Token = Annotated[str, Secret]
 
 
@@ -185,7 +175,7 @@ def test_s17_no_output_of_any_kind_shows_a_secret(tmp_path, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "store"
     seen = []
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Charge]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Charge]) as manager:
         result = manager.run(charge(), id="well")
         assert result["receipt"].reveal() == CANARY
         for ending in ("error", "crash"):
@@ -232,7 +222,7 @@ def test_s17_no_output_of_any_kind_shows_a_secret(tmp_path, caplog, capfd):
 
 def test_s17_an_export_reveals_only_when_asked_and_what_was_left_out_parks_where_it_is_imported(tmp_path, capsys):
     path = tmp_path / "store"
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Charge]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Charge]) as manager:
         manager.run(charge(), id="ended")
         manager.submit(charge(), id="open", delay=2)
     for option, name in ((), "hidden"), (("--reveal",), "whole"):
@@ -246,8 +236,8 @@ def test_s17_an_export_reveals_only_when_asked_and_what_was_left_out_parks_where
         assert main(["--path", str(copied), "import", str(out)]) == 0
     capsys.readouterr()
 
-    with ProcedureManager(tmp_path / "store-hidden", workers=1, config=QUIET, procedures=[Charge]) as manager:
+    with actorproc.ProcedureManager(tmp_path / "store-hidden", workers=1, **LIGHT, procedures=[Charge]) as manager:
         wait_until(lambda: manager.info("open").phase == "parked")
         assert "its secrets were left out when it was exported" in manager.info("open").reason
-    with ProcedureManager(tmp_path / "store-whole", workers=1, config=QUIET, procedures=[Charge]) as manager:
+    with actorproc.ProcedureManager(tmp_path / "store-whole", workers=1, **LIGHT, procedures=[Charge]) as manager:
         assert manager.get("open").result(30)["receipt"].reveal() == CANARY

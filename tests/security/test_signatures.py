@@ -8,7 +8,8 @@ import time
 import msgspec
 import pytest
 
-from actorproc import Config, Procedure, ProcedureManager, Status
+import actorproc
+from actorproc import Procedure, Status
 from actorproc.cli.main import main
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
@@ -17,9 +18,9 @@ from actorproc.procedure.signing import opened, seal
 from actorproc.procedure.state import StateRefused
 from actorproc.signing_key import FILE_NAME, keep_keys, read_keys, rotate
 from actorproc.store.lmdb import LmdbStore
+from tests.kit.managers import LIGHT
 
 OLD, NEW = b"o" * 32, b"n" * 32
-QUIET = Config(spares=0)
 
 
 class Bag(Procedure):
@@ -107,7 +108,7 @@ def phase_after_a_swap(path):
     record = store.step("two", 1)
     store.commit([PutStep(msgspec.structs.replace(record, state=store.step("one", 1).state))], epoch)
     store.close()
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Bag]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
         manager.resume()
         assert manager.get("one").result(30) == 1
         deadline = time.monotonic() + 30
@@ -118,7 +119,7 @@ def phase_after_a_swap(path):
 
 def test_s3_a_state_in_the_place_of_anothers_parks_that_procedure(tmp_path):
     path = tmp_path / "store"
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Bag]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
         manager.pause()
         for name, what in (("one", 1), ("two", 2)):
             manager.submit(Bag(what), id=name)
@@ -131,7 +132,7 @@ def test_s3_a_state_in_the_place_of_anothers_parks_that_procedure(tmp_path):
 
 def test_s3_a_procedure_goes_on_over_a_rotation_of_the_key_and_not_over_one_that_forgets(tmp_path, capsys):
     path = tmp_path / "store"
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Bag]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
         for name in ("one", "two"):
             manager.submit(Bag("asleep"), id=name, delay=3600)
         assert main(["--path", str(path), "rotate-key"]) != 0  # a manager runs
@@ -141,12 +142,12 @@ def test_s3_a_procedure_goes_on_over_a_rotation_of_the_key_and_not_over_one_that
     assert read_keys(path) == before
     assert main(["--path", str(path), "rotate-key"]) == 0
     assert read_keys(path)[1:] == before
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Bag]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
         assert manager.submit(Bag("asleep"), id="one", delay=3600).id == "one"  # the same
         assert manager.run(Bag(3), id="three") == 3
     assert main(["--path", str(path), "rotate-key", "--forget"]) == 0
 
-    with ProcedureManager(path, workers=1, config=QUIET, procedures=[Bag]) as manager:
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
         assert manager.info("three").state is ProcedureState.SUCCESS
         assert manager.run(Bag(4)) == 4
     assert "a new key signs" in capsys.readouterr().out
