@@ -9,7 +9,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -23,76 +22,22 @@ from actorproc import Config, ManagerStopped, Procedure, ProcedureManager, Statu
 from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor
 from actorproc.model.ids import new_id
 from actorproc.procedure.call import Call
+from tests.executor import calls
+from tests.executor.calls import (
+    Explodes,
+    Never,
+    OurError,
+    TwoNames,
+    add,
+    die,
+    die_once,
+    fail,
+    get_ready,
+    mark_and_wait,
+    readiness,
+)
 
 pytestmark = pytest.mark.processes
-
-
-class OurError(Exception):
-    """An exception of the host's own module."""
-
-
-class TwoNames(Exception):
-    """Its `__init__` wants more than its `args` hold, so it cannot be unpickled."""
-
-    def __init__(self, first, second):
-        super().__init__(first)
-        self.second = second
-
-
-class Never:
-    """An argument that cannot be pickled."""
-
-    def __reduce__(self):
-        raise pickle.PicklingError("not this one")
-
-
-class Explodes:
-    """An argument, or a result, that cannot be unpickled."""
-
-    def __reduce__(self):
-        return _explode, ()
-
-
-def _explode():
-    raise ValueError("unpickled")
-
-
-def add(left, right=0):
-    return left + right
-
-
-def fail(kind, *args):
-    raise kind(*args)
-
-
-def mark_and_wait(marker, release):
-    with Path(marker).open("a") as file:
-        file.write(f"{os.getpid()}\n")
-    while not Path(release).exists():
-        time.sleep(0.002)
-    return os.getpid()
-
-
-def die_once(marker):
-    if not Path(marker).exists():
-        Path(marker).touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "survived"
-
-
-def die(_=None):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-READY = []
-
-
-def get_ready(value):
-    READY.append(value)
-
-
-def readiness():
-    return list(READY)
 
 
 def began(marker):
@@ -145,7 +90,7 @@ def test_an_exception_keeps_its_type_and_shows_the_remote_traceback(open_executo
         future.result(30)
     assert caught.value.args == ("no stock", 7)
     assert "raise kind(*args)" in str(caught.value.__cause__)
-    assert "actorproc" not in str(caught.value.__cause__).replace(__file__, "")
+    assert "actorproc" not in str(caught.value.__cause__).replace(calls.__file__, "")
     info = executor.manager.info(future.id)
     assert (info.state, info.attempt) == ("FAILED", 1)
     assert info.error.pickled == b""
