@@ -71,7 +71,7 @@ class Nasty(Procedure):
         time.sleep(30)
 
     def hang_up(self, ctx):
-        socket.socket(fileno=_channel()).shutdown(socket.SHUT_WR)
+        socket.socket(fileno=os.dup(_channel())).shutdown(socket.SHUT_WR)
         time.sleep(30)
 
     def close_everything(self, ctx):
