@@ -25,7 +25,7 @@ shell watches it). ``docs/testing.md`` says for each number which check or test 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from actorproc.model.ids import StepToken
@@ -62,6 +62,7 @@ __all__ = ["Entry", "StoreDump", "Violation", "check"]
 
 
 _NO_LIMITS = Scheduling()
+_DISTURBANCES = frozenset({"host-died", "commit-failed", "worker-died", "worker-left"})
 
 
 def check(
@@ -92,25 +93,43 @@ class _Pass:
             CallerRules(facts, found, bystander),
             OperatorRules(facts, found, scheduling),
         ]
-        self.listeners: dict[str, list[Callable[..., None]]] = {}
+        self._listeners: dict[str, list[Callable[..., None]]] = {}
+        self._readers: dict[type[Write], Callable[[Any], None]] = {
+            PutProcedure: self._put_head,
+            PutStep: self._put_step,
+            PutChild: self._put_child,
+            PutUndo: self._put_unit,
+            PutLock: lambda write: self._show("lock", write.record),
+            DeleteLock: lambda write: self._show("lock_gone", write.path, write.holder),
+            PutPoison: lambda write: self._show("poison", write.record),
+            DeletePoison: lambda write: self._show("poison_gone", write.path),
+            PutEvent: self._put_event,
+            DeleteEvent: lambda write: self._show("signal_taken", write.target, write.seq),
+            DeleteProcedure: self._delete_procedure,
+            PutRemoval: lambda write: self._show("removed", write.record.root),
+            PutAcknowledgement: lambda write: self._show("acknowledged", write.record.root),
+            PutSwitch: lambda write: self._show("switch", write.paused),
+            PutStart: lambda write: self._show("start", write.record),
+        }
 
-    def read(self, kind: str, fields: list[Any]) -> None:
-        match kind:
-            case "commit":
-                self._read_commit(fields[1])
-                return
-            case "host-died" | "commit-failed" | "worker-died" | "worker-left":
-                self.facts.disturbed += 1
-            case "exit":
-                self._note_exit(*fields)
-        self.show(kind.replace("-", "_"), *fields)
+    def read(self, kind: str, fields: Sequence[Any]) -> None:
+        """The next entry."""
+        if kind == "commit":
+            self._read_commit(fields[1])
+            return
+        if kind in _DISTURBANCES:
+            self.facts.disturbed += 1
+        elif kind == "exit":
+            self._note_exit(*fields)
+        self._show(kind, *fields)
 
-    def show(self, what: str, *fields: object) -> None:
+    def _show(self, what: str, *fields: object) -> None:
         """Call ``on_<what>`` of all who listen for it."""
-        listeners = self.listeners.get(what)
+        listeners = self._listeners.get(what)
         if listeners is None:
-            found = [getattr(judge, "on_" + what, None) for judge in self.judges]
-            listeners = self.listeners[what] = [method for method in found if method is not None]
+            name = "on_" + what.replace("-", "_")
+            found = (getattr(judge, name, None) for judge in self.judges)
+            listeners = self._listeners[what] = [method for method in found if method is not None]
         for listener in listeners:
             listener(*fields)
 
@@ -121,71 +140,59 @@ class _Pass:
 
     # ------------------------------------------------------------ commits
     def _read_commit(self, writes: list[Write]) -> None:
+        readers = self._readers
+        later = []
         for write in writes:
-            self._read_write(write)
+            kind = type(write)
+            reader = readers.get(kind)
+            if reader is not None:
+                reader(write)
+            if kind is DeleteUndo or kind is PutChild:
+                later.append(write)
         # Undo units and links are compared with heads of the same commit, which come after them.
-        for write in writes:
+        for write in later:
             if isinstance(write, DeleteUndo):
                 unit = self.facts.units.pop((write.root, write.seq), None)
-                self.show("unit_gone", write.root, write.seq, unit)
+                self._show("unit_gone", write.root, write.seq, unit)
             elif isinstance(write, PutChild):
-                self.show("linked", write.record)
+                self._show("linked", write.record)
         self.facts.drop_stale()
-        self.show("committed")
-
-    def _read_write(self, write: Write) -> None:
-        match write:
-            case PutProcedure():
-                self._put_head(write)
-            case PutStep(record=record):
-                key = (record.procedure, record.number)
-                before = self.facts.records.get(key)
-                self.facts.records[key] = record
-                self.show("record", record, before)
-            case PutChild(record=link):
-                links = self.facts.links.setdefault(link.parent, {})
-                known = links.get((link.step, link.index))
-                links[link.step, link.index] = link.child
-                self.show("link", link, known)
-            case PutUndo(record=unit):
-                self.facts.units[unit.root, unit.seq] = unit
-                self.show("unit", unit)
-            case PutLock(record=lock):
-                self.show("lock", lock)
-            case DeleteLock():
-                self.show("lock_gone", write.path, write.holder)
-            case PutPoison(record=poison):
-                self.show("poison", poison)
-            case DeletePoison():
-                self.show("poison_gone", write.path)
-            case PutEvent(record=event):
-                if event.taken:
-                    self.show("signal_taken", event.target, event.seq)
-                else:
-                    self.show("signal_kept", event)
-            case DeleteEvent():
-                self.show("signal_taken", write.target, write.seq)
-            case _:
-                self._read_operation(write)
-
-    def _read_operation(self, write: Write) -> None:
-        match write:
-            case DeleteProcedure(record=record):
-                self.facts.forget(record.id)
-                self.show("removed", record.id)
-            case PutRemoval(record=removal):
-                self.show("removed", removal.root)
-            case PutAcknowledgement(record=taken):
-                self.show("acknowledged", taken.root)
-            case PutSwitch(paused=paused):
-                self.show("switch", paused)
-            case PutStart(record=start):
-                self.show("start", start)
+        self._show("committed")
 
     def _put_head(self, write: PutProcedure) -> None:
         record = write.record
         before = self.facts.heads.get(record.id)
         if write.was is None:
-            self.show("created", record, before)
+            self._show("created", record, before)
         self.facts.heads[record.id] = record
-        self.show("head", record, before)
+        self._show("head", record, before)
+
+    def _put_step(self, write: PutStep) -> None:
+        record = write.record
+        key = (record.procedure, record.number)
+        before = self.facts.records.get(key)
+        self.facts.records[key] = record
+        self._show("record", record, before)
+
+    def _put_child(self, write: PutChild) -> None:
+        link = write.record
+        links = self.facts.links.setdefault(link.parent, {})
+        known = links.get((link.step, link.index))
+        links[link.step, link.index] = link.child
+        self._show("link", link, known)
+
+    def _put_unit(self, write: PutUndo) -> None:
+        unit = write.record
+        self.facts.units[unit.root, unit.seq] = unit
+        self._show("unit", unit)
+
+    def _put_event(self, write: PutEvent) -> None:
+        event = write.record
+        if event.taken:
+            self._show("signal_taken", event.target, event.seq)
+        else:
+            self._show("signal_kept", event)
+
+    def _delete_procedure(self, write: DeleteProcedure) -> None:
+        self.facts.forget(write.record.id)
+        self._show("removed", write.record.id)

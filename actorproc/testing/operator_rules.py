@@ -57,7 +57,12 @@ class OperatorRules(Judge):
         if self.switch is not None:
             return "the manager is paused"
         heads = self.facts.heads
-        return next((f"{name} is paused" for name in self.facts.line(head.id) if heads[name].paused is not None), None)
+        name: str | None = head.id
+        while name is not None and (above := heads.get(name)) is not None:
+            if above.paused is not None:
+                return f"{name} is paused"
+            name = above.parent
+        return None
 
     def on_switch(self, paused: str | None) -> None:
         self.switch = paused
