@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
 
 from actorproc.core.book import Book
-from actorproc.core.tree import Tree
 from actorproc.model.states import TERMINAL
 
-__all__ = ["fingerprint"]
+__all__ = ["facts_of", "fingerprint"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def fingerprint(book: Book) -> dict[str, Any]:
-    """Equal for books with the same durable facts; trees that may leave memory are left out."""
+    """Equal for books with the same durable facts; trees that may leave memory are left out. Stays as it is."""
+    return copy.deepcopy(facts_of(book))
+
+
+def facts_of(book: Book) -> dict[str, Any]:
+    """The same to be compared at once and not to be changed: much of it is the book's own, not a copy."""
     hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold)}
-    heads = {
-        name: _encode(record)
-        for tree in hot.values()
-        for name, record in tree.members.items()
-        if record.state not in TERMINAL
-    }
-    locks = book.locks
-    return {
-        "heads": heads,
-        **_of_trees(hot),
-        "at work": {name for name in _at_work(book) if name in heads},
-        "locks": {name: dict(keys) for name, keys in locks.holders().items()},
-        "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
-        "due": {(at, name) for at, name in book.timers.entries() if name in heads and book.procs[name].due_at == at},
-        "inherited": {name: dict(keys) for name, keys in book.inherited.items()},
-        "poisons": dict(book.poisons),
-        "acknowledged": dict(book.acknowledged),
-        "removals": set(book.removals),
-        "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
-        "taken": {target: dict(known) for target, known in book.taken.items()},
-        "switches": (book.paused, book.audits),
-        "still": {root: tree.still for root, tree in hot.items()},
-        "numbers": (book.next_seq, book.next_ticket),
-    }
-
-
-def _of_trees(trees: dict[str, Tree]) -> dict[str, Any]:
-    units, scopes, held = {}, {}, {}
-    for root, tree in trees.items():
+    heads, units, scopes, held, still = {}, {}, {}, {}, {}
+    for root, tree in hot.items():
+        for name, record in tree.members.items():
+            if record.state not in TERMINAL:
+                heads[name] = _encode(record)
         units[root] = tuple(tree.units)
         scopes[root] = frozenset(tree.scopes)
         held[root] = {name: tuple(row) for name, row in tree.held.items()} if tree.held else {}
-    return {"units": units, "scopes": scopes, "held": held}
+        still[root] = tree.still
+    locks, timers = book.locks, book.timers.entries()
+    return {
+        "heads": heads,
+        "units": units,
+        "scopes": scopes,
+        "held": held,
+        "at work": {name for name in _at_work(book) if name in heads},
+        "locks": locks.holders(),
+        "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
+        "due": {(at, name) for at, name in timers if name in heads and book.procs[name].due_at == at},
+        "inherited": book.inherited,
+        "poisons": book.poisons,
+        "acknowledged": book.acknowledged,
+        "removals": set(book.removals),
+        "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
+        "taken": book.taken,
+        "switches": (book.paused, book.audits),
+        "still": still,
+        "numbers": (book.next_seq, book.next_ticket),
+    }
 
 
 def _at_work(book: Book) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from actorproc.core import restoring
 from actorproc.core.coordinator import Coordinator
+from actorproc.core.fingerprint import facts_of
 from actorproc.model.ids import Mode
 from actorproc.model.policies import Scheduling
 from actorproc.model.records import ProcedureRecord, UndoRecord
@@ -230,13 +231,13 @@ def _is_asked_before_its_locks(core: Coordinator) -> bool:
 
 
 def _comparable(core: Coordinator) -> dict[str, Any]:
-    """A fingerprint whose "at work" names only what a restart would queue again.
+    """The facts of a fingerprint, whose "at work" names only what a restart would queue again.
 
     Left out: who is asked about an abort (asked anew), steps of a failing scope that are still running (their
     answers are lost), steps of classes that are not registered again yet.
     """
     procs, types = core._book.procs, core._book.types
-    found = core.fingerprint()
+    found = facts_of(core._book)
     at_work = set()
     for name in found["at work"]:
         record = procs[name]
