@@ -297,8 +297,9 @@ class FakeShell:
                     known[event.worker] = (replace(ready, leaving=True), tokens)
             elif isinstance(event, WorkerLost):
                 known.pop(event.worker, None)
+        fires, while_acting = self.world.plan.fires, FaultKind.HOST_WHILE_ACTING
         for place, command in enumerate(batch.commands):
-            if place and self.world.plan.fires(FaultKind.HOST_WHILE_ACTING):
+            if place and fires(while_acting):
                 raise HostCrash
             self._actions[type(command)](command)
 

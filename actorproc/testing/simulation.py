@@ -105,19 +105,19 @@ class Simulation:
     # ------------------------------------------------------------ the loop
     def _turn(self) -> bool:
         """Make one of the possible moves, drawn by chance; False when the history is over."""
-        moves = self._moves()
+        moves, world = self._moves(), self.world
         if not moves:
             return self._idle()
-        move = moves[self.world.pick(len(moves))]
-        if isinstance(move, FakeWorker):
+        move = moves[int(world.random() * len(moves))]
+        if type(move) is FakeWorker:
             self.shell.workers.move(move)
-            if len(move.queue) > 1 and self.world.random() < 0.3:
+            if len(move.queue) > 1 and world.random() < 0.3:
                 # A silent worker with steps behind its running one: what makes the core take steps back.
-                self.world.now += 0.01
-                self.world.inbox.append(Tick())
+                world.now += 0.01
+                world.inbox.append(Tick())
         else:
             move()
-        if self.world.random() < 0.05:
+        if world.random() < 0.05:
             self._disturb_time()
         return True
 
@@ -125,10 +125,8 @@ class Simulation:
         shell, world = self.shell, self.world
         if self.operator is not None and self.operator.wants():
             return [self._operate]
-        moves: list[Any] = []
-        if world.inbox:
-            # Twice, so that batches hold more than one event on the average.
-            moves += (shell.deliver, shell.deliver)
+        # Twice, so that batches hold more than one event on the average.
+        moves: list[Any] = [shell.deliver, shell.deliver] if world.inbox else []
         if shell.in_flight is not None:
             moves.append(shell.commit)
         elif shell.batch.is_open:
