@@ -199,13 +199,13 @@ def _filesystem_type(path: Path) -> str | None:
         lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return None
-    real = path.resolve()
-    kind, depth = None, -1
+    real = f"{path.resolve()}/"
+    kind, depth = None, 0
     for line in lines:
         mount, _, source = line.partition(" - ")
         # The kernel writes blanks in names as \040 and the like.
-        point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4]))
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount.split(" ")[4]).rstrip("/") + "/"
         # A later line hides an earlier one at the same place.
-        if real.is_relative_to(point) and len(point.parts) >= depth:
-            kind, depth = source.split(" ")[0], len(point.parts)
+        if real.startswith(point) and len(point) >= depth:
+            kind, depth = source.split(" ")[0], len(point)
     return kind

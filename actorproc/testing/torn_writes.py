@@ -55,17 +55,8 @@ class TornCommit(msgspec.Struct, frozen=True):
     after: bytes
     view_before: View
     view_after: View
-
-    @property
-    def sectors(self) -> list[int]:
-        """Numbers of the sectors of data pages that the commit changed."""
-        first = _META_BYTES // SECTOR
-        padded = self.before.ljust(len(self.after), b"\0")
-        return [
-            number
-            for number in range(first, len(self.after) // SECTOR)
-            if padded[number * SECTOR : (number + 1) * SECTOR] != self.after[number * SECTOR : (number + 1) * SECTOR]
-        ]
+    sectors: tuple[int, ...]
+    """Numbers of the sectors of data pages that the commit changed."""
 
 
 class Verdict(msgspec.Struct):
@@ -95,11 +86,21 @@ def record_commits(path: Path, seed: int, commits: int) -> list[TornCommit]:
         for batch, writes in enumerate(_workload(chance, commits), 1):
             store.commit(writes, epoch, batch)
             after, now = data.read_bytes(), _view(path)
-            torn.append(TornCommit(before, after, view, now))
+            torn.append(TornCommit(before, after, view, now, _changed_sectors(before, after)))
             before, view = after, now
     finally:
         store.close()
     return torn
+
+
+def _changed_sectors(before: bytes, after: bytes) -> tuple[int, ...]:
+    first = _META_BYTES // SECTOR
+    padded = before.ljust(len(after), b"\0")
+    return tuple(
+        number
+        for number in range(first, len(after) // SECTOR)
+        if padded[number * SECTOR : (number + 1) * SECTOR] != after[number * SECTOR : (number + 1) * SECTOR]
+    )
 
 
 def try_states(torn: Sequence[TornCommit], folder: Path, *, states: int, seed: int, weak: bool = False) -> Verdict:
