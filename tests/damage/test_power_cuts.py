@@ -11,11 +11,11 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from actorproc.store.lmdb import LmdbStore
+from tests.kit.waiting import wait_until
 
 CUTS = int(os.environ.get("ACTORPROC_POWER_CUTS", "12"))
 """How many cuts are made; the nightly run makes more."""
@@ -69,10 +69,9 @@ def disk(tmp_path):
             os.close(descriptor)
 
     def restart():
-        for _ in range(100):
-            if run("umount", place).returncode == 0:
-                break
-            time.sleep(0.05)
+        wait_until(lambda: run("umount", place).returncode == 0)
+        # A mount namespace that somebody made meanwhile has this mount as well, and keeps the system that was shut down.
+        wait_until(lambda: not run("losetup", "--associated", image).stdout.strip())
         assert run(*mount).returncode == 0
 
     try:
