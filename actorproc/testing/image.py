@@ -34,7 +34,6 @@ from actorproc.model.writes import (
     PutProcedure,
     PutRemoval,
     PutStart,
-    PutStep,
     PutSwitch,
     PutUndo,
     Write,
@@ -82,56 +81,67 @@ class Image:
     def apply(self, writes: list[Write]) -> None:
         """Apply the writes of a decision, in order."""
         for write in writes:
-            if isinstance(write, PutProcedure):
-                record = write.record
-                known = self.heads.get(record.id)
-                was_over = known is not None and known.state in TERMINAL and record.state not in TERMINAL
-                if known is None or was_over or known.ticket != record.ticket:  # else it may be of an older life
-                    self.next_ticket = max(self.next_ticket, record.ticket + 1)
-                self.heads[record.id] = record
-                self.next_seq = max(self.next_seq, record.seq + 1)
-            elif not isinstance(write, PutStep):
-                self._apply_other(write)
+            apply = _APPLY.get(type(write))
+            if apply is not None:
+                apply(self, write)
 
-    def _apply_other(self, write: Write) -> None:
-        if isinstance(write, PutUndo):
-            self.units[write.record.root, write.record.seq] = write.record
-        elif isinstance(write, DeleteUndo):
-            self.units.pop((write.root, write.seq), None)
-        elif isinstance(write, PutLock):
-            self.locks[write.record.path, write.record.holder] = write.record
-        elif isinstance(write, DeleteLock):
-            self.locks.pop((write.path, write.holder), None)
-        elif isinstance(write, PutPoison):
-            self.poisons[write.record.path] = write.record
-        elif isinstance(write, DeletePoison):
-            self.poisons.pop(write.path, None)
-        elif isinstance(write, PutEvent):
-            self.events[write.record.target, write.record.seq] = write.record
-        elif isinstance(write, DeleteEvent):
-            self.events.pop((write.target, write.seq), None)
-        elif isinstance(write, PutSwitch):
-            self.paused, self.audits = write.paused, write.audits
-        elif isinstance(write, PutStart):
-            self.starts[write.record.key, write.record.place] = write.record
-        else:
-            self._apply_removal(write)
+    def _put_head(self, write: PutProcedure) -> None:
+        record = write.record
+        known = self.heads.get(record.id)
+        was_over = known is not None and known.state in TERMINAL and record.state not in TERMINAL
+        if known is None or was_over or known.ticket != record.ticket:  # else it may be of an older life
+            self.next_ticket = max(self.next_ticket, record.ticket + 1)
+        self.heads[record.id] = record
+        self.next_seq = max(self.next_seq, record.seq + 1)
 
-    def _apply_removal(self, write: Write) -> None:
-        if isinstance(write, DeleteProcedure):
-            gone = write.record.id
-            self.heads.pop(gone, None)
-            self.acknowledgements.pop(gone, None)
-            self.units = {key: unit for key, unit in self.units.items() if unit.root != gone}
-            self.events = {key: event for key, event in self.events.items() if event.target != gone}
-        elif isinstance(write, PutAcknowledgement):
-            self.acknowledgements[write.record.root] = write.record
-        elif isinstance(write, DeleteAcknowledgement):
-            self.acknowledgements.pop(write.root, None)
-        elif isinstance(write, PutRemoval):
-            self.removals[write.record.root] = write.record
-        elif isinstance(write, DeleteRemoval):
-            self.removals.pop(write.root, None)
+    def _put_unit(self, write: PutUndo) -> None:
+        self.units[write.record.root, write.record.seq] = write.record
+
+    def _delete_unit(self, write: DeleteUndo) -> None:
+        self.units.pop((write.root, write.seq), None)
+
+    def _put_lock(self, write: PutLock) -> None:
+        self.locks[write.record.path, write.record.holder] = write.record
+
+    def _delete_lock(self, write: DeleteLock) -> None:
+        self.locks.pop((write.path, write.holder), None)
+
+    def _put_poison(self, write: PutPoison) -> None:
+        self.poisons[write.record.path] = write.record
+
+    def _delete_poison(self, write: DeletePoison) -> None:
+        self.poisons.pop(write.path, None)
+
+    def _put_event(self, write: PutEvent) -> None:
+        self.events[write.record.target, write.record.seq] = write.record
+
+    def _delete_event(self, write: DeleteEvent) -> None:
+        self.events.pop((write.target, write.seq), None)
+
+    def _put_switch(self, write: PutSwitch) -> None:
+        self.paused, self.audits = write.paused, write.audits
+
+    def _put_start(self, write: PutStart) -> None:
+        self.starts[write.record.key, write.record.place] = write.record
+
+    def _delete_head(self, write: DeleteProcedure) -> None:
+        gone = write.record.id
+        self.heads.pop(gone, None)
+        self.acknowledgements.pop(gone, None)
+        self.units = {key: unit for key, unit in self.units.items() if unit.root != gone}
+        self.events = {key: event for key, event in self.events.items() if event.target != gone}
+
+    def _put_acknowledgement(self, write: PutAcknowledgement) -> None:
+        self.acknowledgements[write.record.root] = write.record
+
+    def _delete_acknowledgement(self, write: DeleteAcknowledgement) -> None:
+        self.acknowledgements.pop(write.root, None)
+
+    def _put_removal(self, write: PutRemoval) -> None:
+        self.removals[write.record.root] = write.record
+
+    def _delete_removal(self, write: DeleteRemoval) -> None:
+        self.removals.pop(write.root, None)
 
     def snapshot(self) -> Snapshot:
         """What `ProcedureStore.load` would give after one more commit."""
@@ -170,6 +180,27 @@ class Image:
             sorted(snapshot.starts, key=lambda row: (row.key, row.place)),
             [snapshot.paused, snapshot.audits],
         )
+
+
+_APPLY: dict[type[Write], Callable[[Image, Any], None]] = {
+    PutProcedure: Image._put_head,
+    DeleteProcedure: Image._delete_head,
+    PutUndo: Image._put_unit,
+    DeleteUndo: Image._delete_unit,
+    PutLock: Image._put_lock,
+    DeleteLock: Image._delete_lock,
+    PutPoison: Image._put_poison,
+    DeletePoison: Image._delete_poison,
+    PutEvent: Image._put_event,
+    DeleteEvent: Image._delete_event,
+    PutSwitch: Image._put_switch,
+    PutStart: Image._put_start,
+    PutAcknowledgement: Image._put_acknowledgement,
+    DeleteAcknowledgement: Image._delete_acknowledgement,
+    PutRemoval: Image._put_removal,
+    DeleteRemoval: Image._delete_removal,
+}
+"""What changes the memory of a core; steps, links, notes and audit rows do not."""
 
 
 def compare_with_restored(core: Coordinator, image: Image) -> str | None:
