@@ -10,10 +10,8 @@ Run ``python -m actorproc.testing.simulation --seconds 60`` for a campaign, ``--
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import time
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -24,8 +22,9 @@ from actorproc.model.states import TERMINAL
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.fake_workers import FakeWorker
 from actorproc.testing.faults import FaultKind
+from actorproc.testing.histories import Campaign, History, rarely_collected
 from actorproc.testing.image import Image
-from actorproc.testing.invariants import Entry, StoreDump, Violation, check
+from actorproc.testing.invariants import StoreDump, check
 from actorproc.testing.recovering import recovery_problems
 from actorproc.testing.requests import Operator, call_of
 from actorproc.testing.scripts import ClientAction, program_of
@@ -36,29 +35,6 @@ __all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulat
 MAX_TURNS = 6000
 """A history that needs more turns than this is taken to be stuck."""
 _encode = msgspec.msgpack.Encoder().encode
-MIN_FAULTS = 2
-"""Effective faults without which a history is not counted."""
-
-
-class History(msgspec.Struct):
-    """The outcome of one simulated history."""
-
-    seed: int
-    violations: list[Violation]
-    faults: Counter[FaultKind]
-    journal: list[Entry]
-    steps: int
-    """Steps of the scenario's programs."""
-
-    @property
-    def trace(self) -> str:
-        """One line per entry of the journal."""
-        return "\n".join(repr(entry) for entry in self.journal)
-
-    @property
-    def digest(self) -> str:
-        """Hash of the trace bytes."""
-        return hashlib.sha256(self.trace.encode()).hexdigest()
 
 
 class Simulation:
@@ -306,21 +282,6 @@ class Simulation:
 
 
 # ---------------------------------------------------------------- campaigns
-class Campaign(msgspec.Struct):
-    """Totals of many histories. `weak` ones had fewer than two effective faults and are not counted."""
-
-    histories: int = 0
-    weak: int = 0
-    seconds: float = 0.0
-    faults: Counter[FaultKind] = msgspec.field(default_factory=Counter)
-    failed: list[History] = msgspec.field(default_factory=list)
-
-    @property
-    def per_minute(self) -> float:
-        """Counted histories a minute of one core."""
-        return 60.0 * self.histories / self.seconds if self.seconds else 0.0
-
-
 def simulate(seed: int, *, check_every: int = 1, drawn: Drawn = "all") -> History:
     """Play and judge the history of this seed. An exception of the core is a violation too (number 0).
 
@@ -343,19 +304,13 @@ def run_campaign(first_seed: int, *, seconds: float, histories: int | None = Non
     campaign = Campaign()
     started = time.process_time()
     seed = first_seed
-    while campaign.seconds < seconds and len(campaign.failed) < keep:
-        if histories is not None and seed - first_seed >= histories:
-            break
-        history = simulate(seed)
-        seed += 1
-        if history.faults.total() >= MIN_FAULTS:
-            campaign.histories += 1
-        else:
-            campaign.weak += 1
-        campaign.faults.update(history.faults)
-        if history.violations:
-            campaign.failed.append(history)
-        campaign.seconds = time.process_time() - started
+    with rarely_collected():
+        while campaign.seconds < seconds and len(campaign.failed) < keep:
+            if histories is not None and seed - first_seed >= histories:
+                break
+            campaign.add(simulate(seed))
+            seed += 1
+            campaign.seconds = time.process_time() - started
     return campaign
 
 
