@@ -12,8 +12,8 @@ from actorproc.testing.evidence import Facts, Judge, Violation
 
 __all__ = ["ExecutionRules"]
 
-_Key = tuple[str, int, Mode, str | None, int, int]
-"""One step of a procedure: id, step, mode, undo unit, rollback steps recorded before, run of its root."""
+_Key = tuple[int, Mode, str | None, int, int]
+"""One step of a procedure: step, mode, undo unit, rollback steps recorded before, run of its root."""
 
 
 class _Run:
@@ -37,7 +37,8 @@ class ExecutionRules(Judge):
         super().__init__(facts, found)
         self.forward: dict[str, tuple[int, int]] = {}
         """Step and attempt of a procedure when it last went forward."""
-        self.runs: dict[_Key, _Run] = {}
+        self.runs: dict[str, dict[_Key, _Run]] = {}
+        """Steps that were executed, by procedure."""
         self.running: dict[str, StepToken] = {}
         self.live: dict[tuple[WorkerId, int, str], bytes] = {}
         """State of the live object a worker holds."""
@@ -88,15 +89,16 @@ class ExecutionRules(Judge):
             self.say(5, f"{token} runs, but the durable attempt is {head.attempt}")
 
     def _check_repeat(self, token: StepToken, unit: str | None, head: ProcedureRecord) -> None:
-        key = (token.procedure, token.step, token.mode, unit, head.undone, head.run)
-        run = self.runs.get(key)
+        key = (token.step, token.mode, unit, head.undone, head.run)
+        runs = self.runs.setdefault(token.procedure, {})
+        run = runs.get(key)
         if run is not None and run.ended == "exit" and not isinstance(run.outcome, (Failed, Refused)):
             if run.saved:
                 self.say(6, f"{token} runs again although its result is durable")
             elif run.disturbed == self.facts.disturbed and head.errors == run.errors:
                 # An answer that asked for what the engine refuses counts as an error.
                 self.say(6, f"{token} runs again although nothing happened since its answer")
-        self.runs[key] = _Run()
+        runs[key] = _Run()
 
     def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
         id = token.procedure  # noqa: A001
@@ -104,7 +106,7 @@ class ExecutionRules(Judge):
         head = self.facts.heads.get(id)
         if head is None:
             return
-        run = self.runs.get((id, token.step, token.mode, unit, head.undone, head.run))
+        run = self.runs.get(id, {}).get((token.step, token.mode, unit, head.undone, head.run))
         if run is not None:
             run.ended = "exit"
             run.outcome = outcome
@@ -115,8 +117,8 @@ class ExecutionRules(Judge):
     def on_cut(self, token: StepToken) -> None:
         self.running.pop(token.procedure, None)
         # Its answer may have been written all the same, and win.
-        for (id, step, mode, *_), run in self.runs.items():  # noqa: A001
-            if (id, step, mode) == (token.procedure, token.step, token.mode):
+        for (step, mode, *_), run in self.runs.get(token.procedure, {}).items():
+            if (step, mode) == (token.step, token.mode):
                 run.ended = "cut"
 
     # ------------------------------------------------------------ deaths and commits
@@ -137,12 +139,10 @@ class ExecutionRules(Judge):
         """Whoever is submitted under this id from now on is somebody else."""
         self.forward.pop(id, None)
         self.newest_epoch.pop(id, None)
-        for key in [key for key in self.runs if key[0] == id]:
-            del self.runs[key]
+        self.runs.pop(id, None)
 
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
         del before
-        for key, run in self.runs.items():
-            is_mine = key[0] == record.procedure and run.ended == "exit"
-            if is_mine and getattr(run.outcome, "state", None) == record.state:
+        for run in self.runs.get(record.procedure, {}).values():
+            if run.ended == "exit" and getattr(run.outcome, "state", None) == record.state:
                 run.saved = True
