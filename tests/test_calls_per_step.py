@@ -5,8 +5,6 @@ decision, the rows that are stored, the frame to the worker. The same program ma
 bounds are close. Who makes the way shorter lowers them; who needs more raises them, and says why in the commit.
 """
 
-import cProfile
-
 import pytest
 
 from actorproc.model.commands import RunStep
@@ -16,6 +14,7 @@ from actorproc.store.committer import coalesce
 from actorproc.store.layout import rows_of
 from actorproc.workers.frames import Ended, FrameBuffer, Run, decode_from_worker, encode_frame
 from tests.core.stage import Stage
+from tests.kit.counting import calls_of
 
 CALLS_OF_A_STEP = 64.2
 CALLS_OF_A_STEP_THAT_QUEUES = 131.1
@@ -66,13 +65,6 @@ def advanced(_run):
 
 def finished(_run):
     return Finished(state=b"0" * 40, output=b"\x01")
-
-
-def calls_of(action):
-    """Calls made by `action`, and its result."""
-    profile = cProfile.Profile()
-    result = profile.runcall(action)
-    return sum(entry.callcount for entry in profile.getstats()), result
 
 
 def calls_per_step(in_flight):
