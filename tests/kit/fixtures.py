@@ -38,4 +38,4 @@ def nothing_is_left_behind() -> Iterator[None]:
 
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not left(), 15)
-    assert left() == []
+    assert not (rest := left()), f"left behind: {rest}"

@@ -113,26 +113,27 @@ def test_after_a_quiet_time_a_step_that_lasts_is_told_too(monkeypatch: pytest.Mo
     monkeypatch.setattr(reading, "_LATE", 0.001)
     monkeypatch.setattr(reading, "_QUIET", 1)
     worker = Worker()
-    worker.channel.sent.put(STEP)
-    worker.take()
-    done = threading.Event()
+    reader = worker.reader
+    roused = 0
 
-    def speak_when_it_sleeps() -> None:
-        while not (worker.reader._asleep or done.wait(0.001)):
+    def speak_when_it_sleeps(heard: threading.Event) -> None:
+        nonlocal roused
+        # Or when the main thread waits for the reader thread, which then has no reason to sleep.
+        while not (reader._asleep or reader._main_waits or heard.is_set()):
             pass
+        roused += reader._asleep
         worker.channel.sent.put(STEP)
 
-    for _ in range(3):
-        speaker = threading.Thread(target=speak_when_it_sleeps, daemon=True)
+    while roused < 3:
+        heard = threading.Event()
+        speaker = threading.Thread(target=speak_when_it_sleeps, args=(heard,), daemon=True)
         speaker.start()
         worker.take()
-        assert worker.desk.readers[-1]
+        heard.set()
         speaker.join()
         assert worker.hears_a_word()
         # It reads until it has handed over a step; then the main thread may read again.
-        worker.channel.sent.put(STEP)
-        worker.take()
-    done.set()
+        worker.run_steps_until_main_reads()
 
 
 def test_while_other_threads_run_steps_the_reader_thread_reads_all() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -190,10 +191,18 @@ def _a_worker_remembers_failed_attempts() -> None:
 
 
 def _workers_outlive_their_host() -> None:
-    from actorproc.workers.child import main
+    from actorproc.workers.child import reader
+    from actorproc.workers.child.channel import Channel
     from actorproc.workers.child.surroundings import PRIVATE_FROM
 
-    vars(main)["die_with_group"] = _nowhere
+    honest = Channel._write
+
+    def write(self: Channel, frame: bytes) -> None:
+        with contextlib.suppress(OSError):
+            honest(self, frame)
+
+    Channel._write = write  # type: ignore[method-assign]
+    vars(reader)["die_with_group"] = threading.Event().wait
     for fd in range(PRIVATE_FROM, PRIVATE_FROM + 32):
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)
