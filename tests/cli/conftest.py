@@ -193,7 +193,7 @@ class Place:
         return wait_until(condition, BOUND)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def commands() -> Iterator[ForkedCommands]:
     made = ForkedCommands()
     yield made
