@@ -51,7 +51,8 @@ class Worker:
     def __init__(self) -> None:
         self.channel, self.desk = FakeChannel(), FakeDesk()
         self.reader = Reader(self.channel, self.desk, self.desk.take_in)  # type: ignore[arg-type]
-        self.reader.start()
+        # A worker's reader thread ends with its process. Here it stays, under a name that is not the engine's.
+        threading.Thread(target=self.reader._run, name="a worker's reader", daemon=True).start()
 
     def take(self) -> None:
         while self.desk.is_empty and self.reader.read():
