@@ -1,8 +1,8 @@
 """What all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
 
-Two threads meet here. The reader thread puts in what the host sends while a step runs on the main thread, which reads
-for itself when it has nothing to run. A step belongs to whoever takes its token out of `_waiting`: to run it, or to
-give it back; taking a key out of a dict is atomic, so no step is ever both.
+Two threads meet here. The reader thread puts in what the host sends, the main thread runs steps. A step belongs to
+whoever takes its token out of `_waiting`: the main thread to run it, or the reader thread to give it back; taking
+a key out of a dict is atomic, so no step is ever both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
@@ -42,9 +42,6 @@ from actorproc.workers.frames import (
     ToWorker,
     WarmUp,
 )
-
-if TYPE_CHECKING:
-    from actorproc.workers.child.reader import Reader
 
 __all__ = ["Desk"]
 
@@ -96,10 +93,6 @@ class Desk:
         """None: this worker is a thread of a program, whose limits are not ours."""
         self.streams: Streams | None = None
         self.wear: Wear | None = None
-        self.reader: Reader | None = None
-        """None: another thread always reads, and puts in what comes."""
-        self.taken = 0
-        """How many steps the main thread has taken."""
         self.types = TypeShelf()
         self.env: Any = None
         self.log_level = 20
@@ -125,12 +118,7 @@ class Desk:
         token: StepToken | None = getattr(self._here, "token", None)
         return token if token is not None or len(self.running) != 1 else self.current
 
-    @property
-    def is_empty(self) -> bool:
-        """No step, and no word to stop, waits for the main thread."""
-        return self._queue.empty()
-
-    # ------------------------------------------------------------------ the thread that reads
+    # ------------------------------------------------------------------ reader thread
     def take_in(self, message: ToWorker) -> None:
         """Act on a message of the host; never waits."""
         match message:
@@ -201,28 +189,14 @@ class Desk:
         main = threading.get_ident()
         while True:
             self.guard.allow_interrupt()
-            run = self._next()
+            run = self._queue.get()
             self.guard.forbid_interrupt()
             if run is None:
                 return None
-            self.taken += 1
             self.running[run.token] = main
             if self._waiting.pop(run.token, None) is not None:
                 return run
             del self.running[run.token]
-
-    def _next(self) -> Run | None:
-        queue, reader = self._queue, self.reader
-        if reader is None:
-            return queue.get()
-        if self.running:  # on other threads, which may have to wake this one
-            reader.leave()
-        else:
-            while queue.empty() and reader.read():
-                pass
-        run = queue.get()
-        reader.served()
-        return run
 
     def began_beside_others(self, run: Run) -> None:
         """The calling thread runs this step, others may run more."""
@@ -266,8 +240,6 @@ class Desk:
         pending = self._answers[number] = _Pending()
         try:
             self.channel.send([Ask(number, token, kind, key, value, step)])
-            if self.reader is not None:
-                self.reader.take_over()
             pending.arrived.wait()
         finally:
             self._answers.pop(number, None)

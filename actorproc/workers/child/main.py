@@ -1,8 +1,7 @@
 """Entry point of a worker process.
 
-Two threads: the main thread runs steps, because only there can SIGTERM interrupt Python code, and the reader thread
-takes in what comes while one runs. Boot: guard the process, `Prepare` (imports, environment), `Hello` (the name),
-`Ready`.
+Two threads: the reader thread takes in every message at once, the main thread runs steps, because only there can
+SIGTERM interrupt Python code. Boot: guard the process, `Prepare` (imports, environment), `Hello` (the name), `Ready`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import gc
 import importlib
 import os
 import platform
+import signal
 import sys
 import threading
 import traceback
@@ -25,18 +25,19 @@ from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.guard import (
     Guard,
     arm_lifeline,
+    die_with_group,
     out_of_the_way,
     prefer_to_be_killed,
     write_stacks_to,
 )
 from actorproc.workers.child.limits import Limiter
-from actorproc.workers.child.reader import Reader
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.child.streams import Streams
 from actorproc.workers.child.wear import Wear
-from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
+from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
 from actorproc.workers.frames import (
     BootFailed,
+    FrameError,
     Hello,
     Prepare,
     Prepared,
@@ -114,16 +115,31 @@ class _Worker:
 
     def live(self) -> int:
         """Boot, then run steps until told to stop; the exit code."""
-        reader = Reader(self._channel, self._desk, self._take_in)
-        reader.start()
+        threading.Thread(target=self._read, name="actorproc-reader", daemon=True).start()
         try:
             if not self._prepare():
                 return EXIT_BOOT
-            self._desk.reader = reader
             Roster(self._desk, self._warm_limit).serve()
         except StopStep:
             return EXIT_TERMINATED if self._desk.current is not None else 0
         return 0
+
+    # ------------------------------------------------------------------ reader thread
+    def _read(self) -> None:
+        # Signals are for the main thread, where they interrupt what blocks.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            while (messages := self._channel.receive()) is not None:
+                with self._channel.limiter.lifted():
+                    for message in messages:
+                        self._take_in(message)
+        except FrameError:
+            traceback.print_exc()
+            os._exit(EXIT_PROTOCOL)
+        except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
+            traceback.print_exc()
+            os._exit(EXIT_INTERNAL)
+        die_with_group()
 
     def _take_in(self, message: ToWorker) -> None:
         if isinstance(message, Prepare | Hello | WarmUp):
