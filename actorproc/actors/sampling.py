@@ -44,8 +44,7 @@ class Sampler:
         """Monotonic time of the next look: at once for a step that has just begun, as CPU time counts from there."""
         running = self._ledger.sampled()
         if not running:
-            if self._cpu_before:
-                self._cpu_before.clear()
+            self._cpu_before.clear()
             return now if self._guarded else None
         return self._next if all(command.token in self._cpu_before for _, command in running) else now
 

@@ -54,23 +54,6 @@ DEFAULT_QUOTAS = Quotas()
 DEFAULT_RETENTION = Retention()
 
 
-_ABOUT_OTHERS = frozenset(
-    {
-        Submitted,
-        StepEnded,
-        AbortRequested,
-        RetryRequested,
-        BypassRequested,
-        RollbackRequested,
-        PauseRequested,
-        ResumeRequested,
-        Signalled,
-        Tick,
-    }
-)
-"""Events that may be about procedures that are not in memory."""
-
-
 class Coordinator:
     """Decides for one manager. Not thread-safe; told the time, in epoch seconds."""
 
@@ -125,8 +108,6 @@ class Coordinator:
         book = self._book
         if type(event) is StepEnded and type(event.outcome) is not Suspended:
             return ()  # the most frequent of all events
-        if type(event) not in _ABOUT_OTHERS:
-            return ()
         names: Iterable[str]
         match event:
             case Submitted():

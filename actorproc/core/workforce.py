@@ -46,7 +46,7 @@ def next_look(book: Book) -> float | None:
         return None
     if roster.look_at is None and _may_add(book) and _work_waits(book):
         roster.look_at = _stuck_at(book)
-    if _surplus(book) <= 0 or not _has_spare(book):
+    if not _has_spare(book):
         return roster.look_at
     times = [worker.active_at + limits.extra_worker_idle for worker in _idle(book)]
     if roster.look_at is not None:

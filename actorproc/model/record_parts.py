@@ -69,7 +69,10 @@ class Admitted(IntFlag):
 
 
 # `&` of an enum runs Python code, to look a number up does not; and heads are asked for their flags at every step.
-WITH_RUNNING, WITH_SLOT, WITH_STARTED = (frozenset(row for row in range(256) if row & flag) for flag in (1, 2, 4))
+WITH_RUNNING, WITH_SLOT, WITH_STARTED = (
+    frozenset(row for row in range(256) if row & flag.value)
+    for flag in (Admitted.RUNNING, Admitted.SLOT, Admitted.STARTED)
+)
 """The values of `admitted` that have this flag, up to eight flags."""
 
 
