@@ -25,8 +25,11 @@ class Agenda:
         """Procedures that end and whose outstanding children are to be aborted."""
         self.overdue: dict[str, None] = {}
         """Procedures that were to be handed out after their deadline."""
-        self.stalled: dict[str, None] = {}
-        """Tops of failure scopes whose turn waits for locks that others hold, while another undo waits as well."""
+        self.stalled: dict[str, frozenset[str]] = {}
+        """Tops of failure scopes whose turn waits for locks that others hold, while another undo waits as well; with
+        the scopes of the tree that stood still then."""
+        self.searches: dict[str, None] = {}
+        """Trees in which a scope has stalled: to be searched for cycles of waiting."""
         self.asking: dict[str, None] = {}
         """Procedures to be asked whether they may be aborted."""
         self.writes: list[Write] = []

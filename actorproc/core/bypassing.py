@@ -113,7 +113,8 @@ def _take_out(book: Book, member: ProcedureRecord) -> None:
     """It is not handed out, woken or asked any more."""
     book.ready.discard(member.id)
     book.asking.pop(member.id, None)
-    locking.withdraw(book, member)
+    if not member.retaking:  # else those below it that go on need what their root takes again
+        locking.withdraw(book, member)
     forget_listening(book, member)
     member.due_at = None
     book.touch(member)

@@ -18,6 +18,7 @@ from actorproc.core import (
     stepping,
     submitting,
     verbs,
+    victims,
     workforce,
 )
 from actorproc.core.book import Book
@@ -61,14 +62,12 @@ def settle(book: Book) -> Decision:
         elif book.retaken:
             retried = book.trees[book.retaken.popitem()[0]]
             queueing.go_on(book, retried, retried.root)
-        elif book.refused:
-            failing.fail_refused(book)
-        elif book.orphaned:
-            failing.abort_orphans(book)
-        elif book.victims:
-            failing.fail_victims(book)
+        elif book.refused or book.orphaned or book.victims:
+            victims.fail_next(book)
         elif (top := failing.next_scope(book)) is not None:
             failing.advance(book, top)
+        elif book.searches:
+            victims.search_stalled(book)
         elif book.lobby.capacity is not None and book.lobby.has_news:
             queueing.let_in(book)
         elif book.overdue:

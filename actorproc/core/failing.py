@@ -17,23 +17,20 @@ from actorproc.core.book import Book
 from actorproc.core.ending import close_unsuccessfully, forget_listening, settle_bypass
 from actorproc.core.leftovers import list_no_rollback
 from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.lock_requests import could_undo_now
 from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
 from actorproc.core.tree import Tree
-from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteUndo
 
 __all__ = [
-    "abort_orphans",
     "aborted_error",
     "advance",
     "drop_unit",
     "fail",
-    "fail_refused",
-    "fail_victims",
     "give_up",
     "is_left_alone",
     "look_again",
@@ -52,7 +49,7 @@ def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
     if record.error is None or not record.rolling:
         record.error = error
     book.touch(record)
-    top = _top_of(book, record)
+    top = _top_of(book, tree, record)
     if not top.failing:
         _begin(book, tree, top, record, error)
     book.scopes_to_advance[top.id] = None
@@ -63,55 +60,11 @@ def aborted_error(record: ProcedureRecord) -> ErrorInfo:
     return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
 
 
-def abort_orphans(book: Book) -> None:
-    """Procedures that said done take their outstanding children along: each is undone by itself."""
-    while book.orphaned:
-        parent = book.orphaned.popitem()[0]
-        tree = book.tree_of(book.procs[parent])
-        for name in tree.children.get(parent, ()):
-            child = book.procs[name]
-            if child.state not in TERMINAL and not child.rolling:
-                fail(book, child, aborted_error(child))
-
-
-def fail_victims(book: Book) -> None:
-    """Break cycles of lock waiting: at best nobody fails, else the youngest tree that still goes forward.
-
-    Where all undo already, and each needs again for a step what another one keeps, the youngest undo gives up:
-    to go on without its locks could be silently wrong.
-    """
-    while book.victims:
-        root, cycle = book.victims.popitem()
-        # Some may have ended since, or wait no more.
-        if not all(book.locks.is_waiting(name) for name in cycle):
-            continue
-        if not locking.let_pass(book, cycle):
-            _break(book, root, cycle)
-        # Those that are left may wait for each other in a shorter circle, of their tree alone.
-        for name in dict.fromkeys(book.procs[other].root for other in cycle):
-            locking.look_for_cycles(book, book.trees[name])
-
-
-def _break(book: Book, root: str, cycle: list[str]) -> None:
-    """Fail the member of a cycle that belongs to the chosen tree."""
-    ours = [name for name in cycle if book.procs[name].root == root]
-    # A member that is being undone cannot fail once more; another one of the cycle gives way.
-    member = book.procs[next((name for name in ours if locking.goes_forward(book.procs[name])), ours[0])]
-    names = " -> ".join([*cycle, cycle[0]])
-    message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
-    error = ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
-    if not locking.goes_forward(member):
-        give_up(book, member, error)
-        book.scopes_to_advance.update(book.tree_of(member).scopes)
-    else:
-        fail(book, member, error)
-
-
-def _top_of(book: Book, record: ProcedureRecord) -> ProcedureRecord:
+def _top_of(book: Book, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
+    if (scope := tree.scope_of(record.id)) is not None:
+        return tree.members[scope]  # also where an ancestor in between is to be bypassed, or left this one behind
     top = record
     while top.parent is not None:
-        if top.failing:
-            return top
         parent = book.procs[top.parent]
         takes_it = parent.bypassing or ((parent.ending or parent.on_child_failure == "resume") and not parent.rolling)
         if takes_it or parent.state in TERMINAL:
@@ -154,7 +107,7 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
     member.rolling = True
     member.ending = False
     tree.held.pop(member.id, None)
-    if member.state is ProcedureState.RUNNABLE and _runs_a_step(book, member):
+    if member.state is ProcedureState.RUNNABLE and book.staff.runs_a_step(member.id):
         book.touch(member)
         return
     # What waits stops at once, even while a worker is asking its `abort`.
@@ -164,12 +117,6 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
     _set_aside(book, member)
     if member.state is not ProcedureState.RUNNABLE:
         move(member, Trigger.STOPPED)
-
-
-def _runs_a_step(book: Book, member: ProcedureRecord) -> bool:
-    """Whether a worker has a step of it. One that is asked about its `abort` may be waiting for locks meanwhile."""
-    worker = book.staff.in_hand.get(member.id)
-    return worker is not None and worker.queue[member.id].token.mode is not Mode.ASK_ABORT
 
 
 def _interrupted(member: ProcedureRecord) -> Interrupted | None:
@@ -230,6 +177,7 @@ def advance(book: Book, top_id: str) -> None:
         return
     if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
         _ask_again(book, tree, book.procs[tree.undoing])
+        _look_at_stalled(book, tree, top_id)
         if not _takes_the_turn(book, tree, top_id):
             return
     if tree.undoing is not None and tree.undoing in tree.waiting:
@@ -257,12 +205,19 @@ def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
         wake(book, member)
 
 
+def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
+    """This scope stands still; those that stalled while it ran a step may have their locks now."""
+    for name in [name for name in tree.scopes if top_id not in book.stalled.get(name, (top_id,))]:
+        del book.stalled[name]
+        book.scopes_to_advance[name] = None
+
+
 def next_scope(book: Book) -> str | None:
     """A failing scope to look at, None when none may have something to do."""
     if book.stalled and book.locks.has_released:
         # Somebody gave locks up: perhaps they are those that a scope needs to take its turn.
         book.locks.has_released = False
-        book.scopes_to_advance.update(book.stalled)
+        book.scopes_to_advance.update(dict.fromkeys(book.stalled))
         book.stalled.clear()
     return book.scopes_to_advance.popitem()[0] if book.scopes_to_advance else None
 
@@ -277,8 +232,9 @@ def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
     if waiting.id not in tree.waiting:
         return False
     unit = tree.newest_unit(top_id)
-    if unit is not None and not locking.could_undo_now(book, book.procs[unit.procedure]):
-        book.stalled[top_id] = None
+    if unit is not None and not could_undo_now(book, book.procs[unit.procedure]):
+        book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
+        book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
         return False
     locking.withdraw(book, waiting)
     waiting.undoing = 0
@@ -405,14 +361,3 @@ def _count_as_failed(book: Book, child: ProcedureRecord) -> None:
         parent.succeeded -= 1
         parent.failed += 1
         book.touch(parent)
-
-
-def fail_refused(book: Book) -> None:
-    """Fail the procedures that need a poisoned key and go forward still."""
-    while book.refused:
-        name, path = book.refused.popitem()
-        record = book.procs[name]
-        if record.rolling or record.state in TERMINAL:
-            continue
-        message = f"it needs a poisoned key: {book.poison_notice(path)}"
-        fail(book, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))

@@ -240,7 +240,7 @@ class LockTable:
         """Whom a queued request waits for: conflicting strangers, then earlier privileged waiters."""
         request = self._waiting[procedure]
         seen = set()
-        for name in chain(self._holders_against(request), self._waiters_against(request)):
+        for name in chain(self.holders_in_the_way(request), self._waiters_against(request)):
             if name not in seen:
                 seen.add(name)
                 yield name
@@ -258,7 +258,7 @@ class LockTable:
     def obstacles(self, procedure: str) -> list[str]:
         """As `blockers`, without those that are implied: what a waiter in front waits for, and its own crowd."""
         request = self._waiting[procedure]
-        found = dict.fromkeys(self._holders_against(request))
+        found = dict.fromkeys(self.holders_in_the_way(request))
         for path, mask in request.needs.items():
             node = self._nodes[path]
             conflicts = CONFLICTS[mask]
@@ -293,7 +293,8 @@ class LockTable:
         return any(self._nodes[path].privileged_waiting.mask & CONFLICTS[mask] for path, mask in needs_of(keys).items())
 
     # ------------------------------------------------------------------ inside
-    def _holders_against(self, request: Request) -> Iterator[str]:
+    def holders_in_the_way(self, request: Request) -> Iterator[str]:
+        """Strangers whose locks conflict with a request, queued or not; one may come more than once."""
         for path, mask in request.needs.items():
             yield from self._strangers_on(path, mask, request)
 

@@ -1,12 +1,10 @@
-"""Asking for, inheriting and giving up locks, with their records; cycles of waiting become victims."""
+"""Asking for, inheriting and giving up locks, with their records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from actorproc.core.book import Book
-from actorproc.core.deadlock import find_cycle
-from actorproc.core.lock_table import Request
+from actorproc.core.cycles import look_for_cycle, look_for_cycles
+from actorproc.core.lock_requests import request_of
 from actorproc.core.tree import Tree
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
@@ -14,14 +12,10 @@ from actorproc.model.writes import DeleteLock, PutLock
 
 __all__ = [
     "ask",
-    "could_undo_now",
     "covers_poison",
     "end_of_step",
-    "goes_forward",
     "has_retaken",
     "inherit",
-    "let_pass",
-    "look_for_cycles",
     "note_grants",
     "poisoned_key",
     "release",
@@ -42,47 +36,28 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
         record.ticket = book.next_ticket
         book.next_ticket += 1
         book.touch(record)
-    if book.locks.request(_request_of(tree, record, is_undo=bool(record.undoing))):
+    if book.locks.request(request_of(tree, record, is_undo=bool(record.undoing))):
         _write_grant(book, record)
         return True
     tree.waiting.add(record.id)
-    _look_for_cycle(book, record)
+    look_for_cycle(book, record)
     return False
-
-
-def could_undo_now(book: Book, record: ProcedureRecord) -> bool:
-    """Whether the locks for the undo of a step are there already, or would be granted at once."""
-    if record.lock_scope != "step" or not record.locks:
-        return True
-    return book.locks.is_free(_request_of(book.tree_of(record), record, is_undo=True))
-
-
-def _request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request:
-    return Request(
-        record.id,
-        record.root,
-        record.retaking or record.locks,
-        frozenset(_kin(tree, record, is_undo=is_undo)),
-        record.ticket,
-        privileged=bool(tree.holders),
-        ahead=is_undo,
-        parent=record.parent,
-    )
 
 
 def has_retaken(book: Book, tree: Tree) -> bool:
     """Whether a tree that was retried holds again what it held; asks for it when it does not wait already."""
     root = book.procs[tree.root]
-    return not root.retaking or (root.paused is None and ask(book, root))
-
-
-def _kin(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Iterable[str]:
-    """Whose locks are no obstacle: its ancestors, and while it is undone the failing scopes that stand still."""
-    line = tree.lineage(record.id)
-    if not is_undo:
-        return line
-    still = [top for top in tree.scopes if top in line or not tree.runs_below(top)]
-    return {*line, *(member.id for top in still for member in tree.below(top))}
+    if not root.retaking:
+        return True
+    if root.paused is not None:
+        return False
+    if book.poisons and not root.rolling and not book.locks.is_waiting(root.id):
+        # A key that was poisoned while it was paused. Who undoes may have it.
+        path = poisoned_key(book, root)
+        if path is not None:
+            book.refused[root.id] = path
+            return False
+    return ask(book, root)
 
 
 def note_grants(book: Book) -> list[ProcedureRecord]:
@@ -213,53 +188,3 @@ def _note_retaken(book: Book, tree: Tree, root: ProcedureRecord) -> None:
     root.retaking = ()
     tree.note_still(root)
     book.retaken[root.id] = None
-
-
-def look_for_cycles(book: Book, tree: Tree) -> None:
-    """Look at the waiters of a tree: what was granted, or who gave way, may have closed or left a cycle."""
-    for name in book.locks.crowds(tree.root):
-        _look_for_cycle(book, book.procs[name])
-
-
-def goes_forward(record: ProcedureRecord) -> bool:
-    """Neither it nor what it finished is being undone."""
-    return not (record.rolling or record.undoing)
-
-
-def let_pass(book: Book, cycle: list[str]) -> bool:
-    """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
-
-    To stand in line is fairness alone: nobody has to fail for it.
-    """
-    for name in sorted(cycle, key=lambda name: book.procs[name].ticket):
-        if book.locks.leave_line(name):
-            if not book.locks.is_waiting(name) or name not in _cycle_from(book, name):
-                return True
-            book.locks.join_line(name)
-    return False
-
-
-def _cycle_from(book: Book, name: str) -> list[str]:
-    return find_cycle(
-        name,
-        book.locks,
-        # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
-        tree_of=lambda name: book.procs[name].root if name in book.procs else "",
-        lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
-    )
-
-
-def _look_for_cycle(book: Book, record: ProcedureRecord) -> None:
-    if not book.locks.waiting()[record.id].privileged:
-        return
-    cycle = _cycle_from(book, record.id)
-    if not cycle:
-        return
-    roots = {book.procs[name].root for name in cycle}
-    if any(root in book.victims for root in roots):
-        return
-    # Who undoes already cannot fail once more; who may not turn back is spared while there is another.
-    forward = {book.procs[name].root for name in cycle if goes_forward(book.procs[name])}
-    tops = [book.procs[root] for root in forward or roots]
-    able = [top for top in tops if not book.has_no_return(top) and not top.failing] or tops
-    book.victims[max(able, key=lambda top: top.seq).id] = cycle

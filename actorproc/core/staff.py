@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.ids import Mode, StepToken, WorkerId
 
 __all__ = ["PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Roster", "Staff", "Worker"]
 
@@ -131,6 +131,11 @@ class Staff:
         """The live worker of exactly this incarnation."""
         found = self.workers.get(worker.slot)
         return found if found is not None and (found.id is worker or found.id == worker) else None
+
+    def runs_a_step(self, procedure: str) -> bool:
+        """Whether a worker has a step of it. One that is asked about its `abort` may wait for something meanwhile."""
+        worker = self.in_hand.get(procedure)
+        return worker is not None and worker.queue[procedure].token.mode is not Mode.ASK_ABORT
 
     def current(self, token: StepToken) -> InHand | None:
         """The handed-out step a token names, None when the token is stale."""

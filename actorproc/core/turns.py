@@ -91,7 +91,7 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
     else:
         lenders = [tree.members[name] for name in tree.lineage(record.id)[1:]]
     for lender in lenders:
-        if lender.admitted in WITH_SLOT and lender.id not in book.staff.in_hand and _waits(lender):
+        if lender.admitted in WITH_SLOT and _waits(lender) and not book.staff.runs_a_step(lender.id):
             _give_back(book, lender)
 
 

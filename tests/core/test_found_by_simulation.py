@@ -10,8 +10,11 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.errors import NotAllowed
 from actorproc.model.commands import Decision, Reply, RetireWorker, StartWorker, StopWorker
 from actorproc.model.events import (
+    AbortRequested,
     BypassRequested,
     CrashReport,
+    PauseRequested,
+    ResumeRequested,
     RetryRequested,
     RollbackRequested,
     Signalled,
@@ -19,12 +22,13 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Outcome, Refused, Slept, Suspended, Waited
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.outcomes import Advanced, Finished, Outcome, Poisoned, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
+from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
-from actorproc.testing.image import Image
+from actorproc.testing.image import Image, compare_with_restored
 from tests.core.stage import Stage, boom
 
 DONE = Finished(state=b"")
@@ -279,3 +283,102 @@ def test_a_key_that_only_strangers_poison_any_more_is_not_given_to_the_sibling_t
     assert record is not None
     assert record.error is not None
     assert record.error.type_name == "KeyPoisoned"
+
+
+def test_two_undos_that_need_what_the_parent_of_the_other_keeps_are_no_deadlock() -> None:
+    stage = Stage(4)
+    stage.register("Parent", rollback_supported=True, on_child_failure="resume")
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    stage.submit(stage.new("root", "Parent"))
+    shared = (LockKey.read("a/b"),)
+    parents = (stage.new("p", "Parent", locks=shared), stage.new("q", "Parent", locks=shared))
+    stage.answer("root", Suspended(state=b"", children=parents))
+    for name in "pq":
+        stage.answer(name, Suspended(state=b"", children=(stage.new(f"{name}.c", "Step", unit="u"),)))
+        # Given: each child needs alone what both parents share, so neither gets it, nor can undo without it.
+        stage.answer(f"{name}.c", Advanced(state=b"", acquire=(LockKey.write("a"),)))
+
+    # Then one of the parents gives way: what it keeps is in nobody's way while it waits to be undone itself.
+    error = stage.core.view("q").error  # type: ignore[union-attr]
+    assert error is not None
+    assert error.kind == "deadlock"
+    assert stage.undo_all() == ["p.c:u"]
+    stage.answer("p", DONE)
+    assert stage.undo_all() == ["q.c:u"]
+    assert stage.resolved()["q"] is ProcedureState.ROLLEDBACK
+    assert stage.resolved()["p"] is SUCCESS
+
+
+def test_a_failure_within_a_failing_tree_begins_no_undo_of_its_own_below_a_bypassed_root() -> None:
+    stage = Stage(4, rollback_supported=True)
+    stage.submit(stage.new("root"))
+    children = (stage.new("a", unit="u"), stage.new("b"), stage.new("d", unit="u"))
+    stage.answer("root", Suspended(state=b"", children=children))
+    stage.answer("a", Suspended(state=b"", children=(stage.new("slow"),)))
+    stage.answer("d", Waited(state=b"", event="never"))
+    # Given: the tree is being undone, its root is bypassed with a child, and a step of another one runs on.
+    stage.handle(RollbackRequested("root", 2))
+    stage.answer("b", boom())
+    stage.handle(BypassRequested("b", 3, ancestors=True))
+
+    stage.answer("slow", Poisoned(state=b"", keys=("k",), error=ErrorInfo("error", "Half", "half done")))
+
+    assert stage.undo_all() == ["d:u", "a:u"]
+    assert stage.resolved() == {
+        "root": SUCCESS,
+        "b": SUCCESS,
+        **dict.fromkeys(("a", "d", "slow"), ProcedureState.ROLLEDBACK),
+    }
+
+
+def test_a_retried_root_that_was_paused_is_refused_a_key_that_was_poisoned_meanwhile() -> None:
+    key = (LockKey.write("k"),)
+    stage = Stage(2)
+    stage.submit(stage.new("failed", locks=key))
+    stage.answer("failed", boom())
+    stage.submit(stage.new("other", locks=key))
+    # Given: it stands in line for its keys again, and is paused, when the one before it poisons them.
+    stage.handle(RetryRequested("failed", 2))
+    stage.handle(PauseRequested("failed", 3))
+    stage.answer("other", Poisoned(state=b"", keys=("k",), error=ErrorInfo("error", "Half", "half done")))
+
+    stage.handle(ResumeRequested("failed", 4))
+
+    assert "failed" not in stage.inbox
+    error = stage.core.view("failed").error  # type: ignore[union-attr]
+    assert error is not None
+    assert error.type_name == "KeyPoisoned"
+
+
+def test_a_parent_that_is_asked_about_its_abort_lends_its_slot_all_the_same() -> None:
+    stage = _stage(3, concurrency={"slot": 1})
+    stage.register("Asked", asks_abort=True)
+    stage.submit(stage.new("p", "Asked", limit_keys=("slot",)))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c"),)))
+    stage.handle(AbortRequested("p", 2))
+    assert stage.inbox["p"].token.mode is Mode.ASK_ABORT
+
+    stage.answer("c", Suspended(state=b"", children=(stage.new("slow", limit_keys=("slot",)),)))
+
+    assert "slow" in stage.inbox
+
+
+def test_a_retried_root_that_is_being_bypassed_takes_its_keys_for_those_that_go_on() -> None:
+    key = (LockKey.write("k"),)
+    stage = Stage(3, on_child_failure="fail")
+    stage.submit(stage.new("root", locks=key))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("a"), stage.new("b"))))
+    stage.answer("a", boom())
+    stage.answer("b", boom())
+    stage.submit(stage.new("other", locks=key))
+    # Given: it stands in line for its key again, behind somebody else, when one below it is bypassed with it.
+    stage.handle(RetryRequested("root", 2))
+    stage.handle(BypassRequested("a", 3, ancestors=True))
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    assert compare_with_restored(stage.core, image) is None
+
+    stage.answer("other", DONE)
+    stage.answer("b", DONE)
+
+    assert stage.resolved()["root"] is SUCCESS

@@ -1,0 +1,88 @@
+"""Who fails for the sake of others: left behind by a parent that is done, in need of a poisoned key, in a cycle."""
+
+from __future__ import annotations
+
+from actorproc.core import cycles
+from actorproc.core.book import Book
+from actorproc.core.failing import aborted_error, fail, give_up
+from actorproc.model.records import ErrorInfo, ProcedureRecord
+from actorproc.model.states import TERMINAL
+
+__all__ = ["fail_next", "search_stalled"]
+
+
+def fail_next(book: Book) -> None:
+    """Fail those of one kind that the decision has named."""
+    if book.refused:
+        _fail_refused(book)
+    elif book.orphaned:
+        _abort_orphans(book)
+    else:
+        _fail_victims(book)
+
+
+def _abort_orphans(book: Book) -> None:
+    """Procedures that said done take their outstanding children along: each is undone by itself."""
+    while book.orphaned:
+        parent = book.orphaned.popitem()[0]
+        tree = book.tree_of(book.procs[parent])
+        for name in tree.children.get(parent, ()):
+            child = book.procs[name]
+            if child.state not in TERMINAL and not child.rolling:
+                fail(book, child, aborted_error(child))
+
+
+def _fail_victims(book: Book) -> None:
+    """Break cycles of lock waiting: at best nobody fails, else the youngest tree that still goes forward.
+
+    Where all undo already, and each needs again for a step what another one keeps, the keeper fails if it goes forward
+    still, else the youngest undo gives up: to go on without its locks could be silently wrong.
+    """
+    while book.victims:
+        root, cycle = book.victims.popitem()
+        if not cycles.is_closed(book, cycle):
+            continue
+        if not cycles.let_pass(book, cycle):
+            _break(book, root, cycle)
+        # Those that are left may wait for each other in a shorter circle, of their tree alone.
+        for name in dict.fromkeys(book.procs[other].root for other in cycle):
+            cycles.look_for_cycles(book, book.trees[name])
+
+
+def search_stalled(book: Book) -> None:
+    """All scopes of these trees were looked at, and some stalled: perhaps they and the undo that waits are a cycle."""
+    for tree in [book.trees[root] for root in book.searches if root in book.trees]:
+        if tree.undoing is not None and book.locks.is_waiting(tree.undoing):
+            cycles.look_for_cycle(book, book.procs[tree.undoing])
+    book.searches.clear()
+
+
+def _break(book: Book, root: str, cycle: list[str]) -> None:
+    """Fail the member of a cycle that belongs to the chosen tree."""
+    ours = [name for name in cycle if book.procs[name].root == root]
+    # A member that is being undone cannot fail once more; another one of the cycle gives way, or whoever is in its way.
+    member = next((record for name in ours if cycles.goes_forward(record := book.procs[name])), None)
+    member = member or cycles.keeper_in(book, cycle)
+    if member is not None:
+        fail(book, member, _deadlock(member, root, cycle))
+        return
+    undone = book.procs[next((name for name in ours if book.locks.is_waiting(name)), ours[0])]
+    give_up(book, undone, _deadlock(undone, root, cycle))
+    book.scopes_to_advance.update(book.tree_of(undone).scopes)
+
+
+def _deadlock(member: ProcedureRecord, root: str, cycle: list[str]) -> ErrorInfo:
+    names = " -> ".join([*cycle, cycle[0]])
+    message = f"a cycle of lock waiting ({names}); {root} is the youngest tree in it"
+    return ErrorInfo("deadlock", "DeadlockDetected", message, procedure=member.id, step=member.step)
+
+
+def _fail_refused(book: Book) -> None:
+    """Fail the procedures that need a poisoned key and go forward still."""
+    while book.refused:
+        name, path = book.refused.popitem()
+        record = book.procs[name]
+        if record.rolling or record.state in TERMINAL:
+            continue
+        message = f"it needs a poisoned key: {book.poison_notice(path)}"
+        fail(book, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))
