@@ -207,6 +207,8 @@ def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
 
 def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
     """This scope stands still; those that stalled while it ran a step may have their locks now."""
+    if not book.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
+        return
     for name in [name for name in tree.scopes if top_id not in book.stalled.get(name, (top_id,))]:
         del book.stalled[name]
         book.scopes_to_advance[name] = None

@@ -15,35 +15,51 @@ __all__ = ["could_undo_now", "put_off", "request_of"]
 def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request:
     """What a member asks for now: all its keys, or for a retried root all that its tree held."""
     line = tree.lineage(record.id)
-    return _request(tree, record, _with_still(tree, line) if is_undo else line, is_undo=is_undo)
+    if not is_undo:
+        return _request(tree, record, line, is_undo=False)
+    # Its ancestors, and the failing scopes that stand still, whatever these come to hold while it waits.
+    still = [top for top in tree.scopes if top in line or not tree.runs_below(top)]
+    return _request(tree, record, {*line, *(member.id for top in still for member in tree.below(top))}, is_undo=True)
 
 
 def could_undo_now(book: Book, record: ProcedureRecord) -> bool:
     """Whether the locks for the undo of a step are there already, or would be granted at once."""
     if record.lock_scope != "step" or not record.locks:
         return True
-    return book.locks.is_free(request_of(book.tree_of(record), record, is_undo=True))
+    tree = book.tree_of(record)
+    line = tree.lineage(record.id)
+    return book.locks.is_free(_request(tree, record, {*line, *_holders_that_stand_still(tree)}, is_undo=True))
 
 
 def put_off(book: Book, tree: Tree) -> dict[str, Request]:
-    """Undos that let another go first because they cannot have their locks, with what they would ask for."""
-    tops = [top for top in tree.scopes if top in book.stalled]
-    if not tops or tree.undoing not in tree.waiting:
+    """Undos that let another go first because they cannot have their locks, with what they would ask for.
+
+    Of siblings that hold nothing and need the same there is one: they wait for the same.
+    """
+    if tree.undoing not in tree.waiting:
         return {}
-    still = _with_still(tree, ())
-    found = {}
-    for unit in [unit for top in tops if (unit := tree.newest_unit(top)) is not None]:
+    still = _holders_that_stand_still(tree)
+    found, seen = {}, set()
+    for top in tree.scopes:
+        unit = tree.newest_unit(top) if top in book.stalled else None
+        if unit is None:
+            continue
         record = tree.members[unit.procedure]
-        request = _request(tree, record, still.union(tree.lineage(record.id)), is_undo=True)
-        if record.lock_scope == "step" and not book.locks.is_free(request):
+        likeness = (record.id if top in tree.children or record.id in tree.holders else record.parent, record.locks)
+        if likeness in seen or record.lock_scope != "step":
+            continue
+        seen.add(likeness)
+        request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
+        if not book.locks.is_free(request):
             found[record.id] = request
     return found
 
 
-def _with_still(tree: Tree, line: tuple[str, ...]) -> set[str]:
-    """Whose locks are no obstacle to an undo: of its ancestors, and of the failing scopes that stand still."""
-    still = [top for top in tree.scopes if top in line or not tree.runs_below(top)]
-    return {*line, *(member.id for top in still for member in tree.below(top))}
+def _holders_that_stand_still(tree: Tree) -> set[str]:
+    """Who holds locks in failing scopes without a running step: they are no obstacle to an undo."""
+    tops = {name: tree.scope_of(name) for name in tree.holders} if tree.scopes else {}
+    still = {top: not tree.runs_below(top) for top in tops.values() if top is not None}
+    return {name for name, top in tops.items() if top is not None and still[top]}
 
 
 def _request(tree: Tree, record: ProcedureRecord, kin: Iterable[str], *, is_undo: bool) -> Request:
