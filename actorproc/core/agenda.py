@@ -17,6 +17,8 @@ class Agenda:
         """Tops of failure scopes to look at again."""
         self.retaken: dict[str, None] = {}
         """Retried roots whose trees hold again what they held: their members go on."""
+        self.bereft: dict[str, None] = {}
+        """Trees that gave up the last lock they held."""
         self.victims: dict[str, list[str]] = {}
         """Roots to fail for a cycle of lock waiting, with the cycle."""
         self.refused: dict[str, str] = {}

@@ -56,7 +56,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         if record.undoing:
             tree.undoing = record.id
         if self.locks.keys_of(record.id):
-            tree.holders.add(record.id)
+            tree.hold(record.id)
         if record.paused is not None or record.retaking or tree.still:
             tree.note_still(record)
         if stored:

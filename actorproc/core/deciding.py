@@ -59,6 +59,8 @@ def settle(book: Book) -> Decision:
         if book.locks.has_news:
             for record in locking.note_grants(book):
                 queueing.wake(book, record)
+        elif book.bereft:
+            locking.demote(book)
         elif book.retaken:
             retried = book.trees[book.retaken.popitem()[0]]
             queueing.go_on(book, retried, retried.root)

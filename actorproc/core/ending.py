@@ -246,4 +246,5 @@ def end_when_children_have(book: Book, record: ProcedureRecord) -> None:
     record.ending = True
     move(record, Trigger.SUSPENDED)
     book.touch(record)
+    keep_nothing(book, record)
     book.orphaned[record.id] = None

@@ -69,7 +69,7 @@ def _request(tree: Tree, record: ProcedureRecord, kin: Iterable[str], *, is_undo
         record.retaking or record.locks,
         frozenset(kin),
         record.ticket,
-        privileged=bool(tree.holders),
+        privileged=tree.privileged or is_undo,
         ahead=is_undo,
         parent=record.parent,
     )

@@ -9,7 +9,8 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
 * A request waits behind every earlier waiter it conflicts with, so writers do not starve; tickets say who is earlier,
   since after a restart the waiters ask again in the order in which their classes are registered. Two
   exceptions: keys an ancestor covers already are granted whoever waits, and *privileged* requests (their
-  tree holds locks) go before the others, because making them wait for newcomers would only lengthen the queue.
+  tree holds locks, as long as it does, or they are to undo) go before the others, because making them wait for
+  newcomers would only lengthen the queue.
 * Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
   long queue costs nothing while it cannot move. When waiters withdraw, that is left to `drain`: a whole tree
   may do so at once.
@@ -132,6 +133,14 @@ class LockTable:
                 self._granted.append(procedure)
             else:
                 self._enqueue(request)
+
+    def demote(self, procedure: str) -> None:
+        """The waiter's tree holds no locks any more: it stands in line with the others, by age."""
+        request = self._waiting[procedure]
+        self._dequeue(request)
+        request.privileged = request.ahead = False
+        self._enqueue(request)
+        self._freed.update(dict.fromkeys(request.needs))
 
     def look_again(self, procedure: str) -> None:
         """An ancestor of the waiter was granted something: perhaps it stands in nobody's way any more, nor in line."""

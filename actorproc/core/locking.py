@@ -13,6 +13,7 @@ from actorproc.model.writes import DeleteLock, PutLock
 __all__ = [
     "ask",
     "covers_poison",
+    "demote",
     "end_of_step",
     "has_retaken",
     "inherit",
@@ -75,9 +76,23 @@ def note_grants(book: Book) -> list[ProcedureRecord]:
 def release(book: Book, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
     book.inherited.pop(record.id, None)
-    book.tree_of(record).holders.discard(record.id)
+    tree = book.tree_of(record)
+    tree.holders.discard(record.id)
+    if tree.privileged and not tree.holders:
+        book.bereft[tree.root] = None
     for path in book.locks.release(record.id):
         book.write(DeleteLock(path, record.id))
+
+
+def demote(book: Book) -> None:
+    """Trees that hold no locks any more have no privilege; those that wait in them stand in line like newcomers."""
+    for tree in [book.trees[root] for root in book.bereft if root in book.trees]:
+        if not tree.holders:
+            tree.privileged = False
+            for name in sorted(tree.waiting, key=lambda name: book.procs[name].ticket):
+                if not book.procs[name].undoing:
+                    book.locks.demote(name)
+    book.bereft.clear()
 
 
 def end_of_step(book: Book, record: ProcedureRecord) -> None:
@@ -107,7 +122,7 @@ def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None
     held = dict(book.locks.keys_of(child.id))
     if not held:
         return
-    book.tree_of(parent).holders.add(parent.id)
+    book.tree_of(parent).hold(parent.id)
     for path, mode in held.items():
         book.locks.hold(parent.id, path, mode)
         if parent.lock_scope == "step":
@@ -157,8 +172,7 @@ def poisoned_key(book: Book, record: ProcedureRecord) -> str | None:
 
 def _write_grant(book: Book, record: ProcedureRecord) -> None:
     tree = book.tree_of(record)
-    is_first = not tree.holders
-    tree.holders.add(record.id)
+    is_first = tree.hold(record.id)
     keys = record.retaking or record.locks
     if record.retaking:
         _note_retaken(book, tree, record)

@@ -76,7 +76,7 @@ def _take_lock(book: Book, lock: LockRecord) -> None:
         book.inherited.setdefault(lock.holder, {})[lock.path] = LockMode(lock.inherited)
     holder = book.procs.get(lock.holder)
     if holder is not None:
-        book.trees[holder.root].holders.add(holder.id)
+        book.trees[holder.root].hold(holder.id)
 
 
 def _note_waiting(book: Book, snapshot: Snapshot) -> None:

@@ -38,6 +38,7 @@ class Tree:
         "holders",
         "members",
         "open",
+        "privileged",
         "root",
         "running",
         "scopes",
@@ -74,6 +75,8 @@ class Tree:
         """Members that are not handed out, nor their descendants: paused, or a root that takes its locks again."""
         self.undoing: str | None = None
         """The member that is being undone: one at a time in a tree, whatever the number of failing scopes."""
+        self.privileged = False
+        """It holds locks, or did when this decision began: its waiters go before those of trees that hold none."""
         self.batch = 0
         """The last batch that changed the tree."""
 
@@ -93,6 +96,12 @@ class Tree:
             self.children.setdefault(record.parent, []).append(record.id)
         if record.state not in TERMINAL:
             self.open += 1
+
+    def hold(self, procedure: str) -> bool:
+        """A member holds locks now; True when the tree held none before."""
+        self.holders.add(procedure)
+        was_privileged, self.privileged = self.privileged, True
+        return not was_privileged
 
     def push(self, unit: UndoRecord) -> None:
         """A new undo unit on top."""

@@ -59,7 +59,7 @@ class FamilyRules(Judge):
             self.say(13, f"{record.id} was stored before its parent {record.parent}")
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
-        if record.state in TERMINAL and (before is None or before.state not in TERMINAL):
+        if record.state in TERMINAL and (before is None or before.state not in TERMINAL or before.run != record.run):
             self.ended_now.add(record.id)
         if before is None or record.rolling or record.state is not ProcedureState.RUNNABLE or not record.awaiting:
             return

@@ -141,23 +141,29 @@ class _Pass:
     # ------------------------------------------------------------ commits
     def _read_commit(self, writes: list[Write]) -> None:
         readers = self._readers
-        later = []
+        later: list[Write] = []
         for write in writes:
             kind = type(write)
+            if kind is DeleteProcedure:
+                self._compare(later)  # before somebody else is submitted under this id
             reader = readers.get(kind)
             if reader is not None:
                 reader(write)
             if kind is DeleteUndo or kind is PutChild:
                 later.append(write)
-        # Undo units and links are compared with heads of the same commit, which come after them.
+        self._compare(later)
+        self.facts.drop_stale()
+        self._show("committed")
+
+    def _compare(self, later: list[Write]) -> None:
+        """Undo units and links are compared with heads of the same commit, which come after them."""
         for write in later:
             if isinstance(write, DeleteUndo):
                 unit = self.facts.units.pop((write.root, write.seq), None)
                 self._show("unit_gone", write.root, write.seq, unit)
             elif isinstance(write, PutChild):
                 self._show("linked", write.record)
-        self.facts.drop_stale()
-        self._show("committed")
+        later.clear()
 
     def _put_head(self, write: PutProcedure) -> None:
         record = write.record

@@ -382,3 +382,44 @@ def test_a_retried_root_that_is_being_bypassed_takes_its_keys_for_those_that_go_
     stage.answer("b", DONE)
 
     assert stage.resolved()["root"] is SUCCESS
+
+
+def test_a_tree_that_holds_nothing_any_more_stands_in_line_by_age() -> None:
+    stage = Stage(4)
+    stage.submit(stage.new("holder", locks=(LockKey.write("a"),)))
+    stage.submit(stage.new("reader", locks=(LockKey.read("b/c"),)))
+    stage.submit(stage.new("p", locks=(LockKey.write("d"),)))
+    # Given: somebody waits for two keys, and a child of a tree that holds one, behind it, for one of these.
+    stage.submit(stage.new("old", locks=(LockKey.read("a"), LockKey.read("b/d"))))
+    left = stage.new("left", locks=(LockKey.write("b"),))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("quick"), left), wait="any", on_parent_end="leave"))
+    stage.answer("quick", DONE)
+    # When its parent leaves it behind, and with it the locks.
+    stage.answer("p", DONE)
+
+    stage.answer("holder", DONE)
+
+    assert "old" in stage.inbox
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    assert compare_with_restored(stage.core, image) is None
+
+
+def test_a_parent_that_is_done_and_takes_its_children_along_keeps_no_slot_meanwhile() -> None:
+    stage = _stage(4, concurrency={"slot": 1})
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    key = (LockKey.write("k"),)
+    stage.submit(stage.new("p", limit_keys=("slot",)))
+    slow = stage.new("slow", "Step", unit="u", locks=key)
+    stage.answer("p", Suspended(state=b"", children=(stage.new("quick"), slow), wait="any"))
+    stage.answer("slow", Slept(state=b"", seconds=9.0))
+    stage.answer("quick", DONE)
+    # Given: the key that its child needs to be undone is with somebody who waits for the slot of the parent.
+    stage.submit(stage.new("other", locks=key, limit_keys=("slot",)))
+    assert "other" not in stage.inbox
+
+    stage.answer("p", DONE)
+
+    stage.answer("other", DONE)
+    assert stage.undo_all() == ["slow:u"]
+    assert stage.resolved()["p"] is SUCCESS

@@ -49,6 +49,10 @@ _FULL = [
     3350034125,
     3300002647,
     3350038580,
+    3351062312,
+    3351067358,
+    3351068234,
+    3352068285,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
