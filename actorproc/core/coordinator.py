@@ -129,7 +129,10 @@ class Coordinator:
         )
 
     def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
-        """A stored tree, as `missing` asked for. Loading a resident tree changes nothing."""
+        """A stored tree, as `missing` asked for. Loading a resident tree changes nothing.
+
+        Nor does one that was removed by a decision which is not stored yet.
+        """
         restoring.load_tree(self._book, members, units)
 
     def exclude(self, id: str, reason: str) -> None:  # noqa: A002

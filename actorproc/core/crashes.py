@@ -55,6 +55,8 @@ def on_lost(book: Book, event: WorkerLost) -> None:
         book.warm.pop(record.id, None)
         if record.bypassing:
             settle_bypass(book, record)
+        elif record.state in TERMINAL and not record.undoing:
+            pass  # it ended while it was asked, or a moment ago, bypassed with one below it that was in hand as well
         elif item is guilty:
             _charge(book, record, item, event)
         else:

@@ -111,8 +111,8 @@ def _count(book: Book, snapshot: Snapshot) -> None:
 
 
 def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
-    """Bring a cold or finished tree back into memory. A resident one is left alone."""
-    if not members or members[0].root in book.trees:
+    """Bring a cold or finished tree back into memory. A resident one is left alone, and so is a removed one."""
+    if not members or members[0].root in book.trees or members[0].root in book.removed:
         return
     tree: Tree | None = None
     for record in members:

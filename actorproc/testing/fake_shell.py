@@ -148,8 +148,9 @@ class FakeShell:
                 self._handle(RemovalContinued(head.root, tuple(members), more=False))
             elif head is not None and self.core.view(id) is None:
                 tree = store.tree(head.root)
-                self.image.adopt(*tree)
                 self.core.load(*tree)
+                if self.core.view(id) is not None:
+                    self.image.adopt(*tree)
         self._handle(event)
 
     def open_gate(self) -> None:

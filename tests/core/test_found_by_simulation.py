@@ -423,3 +423,23 @@ def test_a_parent_that_is_done_and_takes_its_children_along_keeps_no_slot_meanwh
     stage.answer("other", DONE)
     assert stage.undo_all() == ["slow:u"]
     assert stage.resolved()["p"] is SUCCESS
+
+
+def test_a_parent_that_is_bypassed_with_the_child_behind_it_in_the_same_worker_has_not_failed() -> None:
+    stage = Stage(1, rollback_supported=True)
+    stage.submit(stage.new("p", unit="u"))
+    for _ in range(20):  # short steps, so that a worker is given several at once
+        stage.answer("p", Advanced(state=b"", unit="u"))
+    key = (LockKey.write("k"),)
+    children = (stage.new("quick", unit="u", locks=key), stage.new("slow", unit="u", locks=key))
+    stage.answer("p", Suspended(state=b"", children=children, wait="any"))
+    stage.answer("quick", DONE)
+    assert list(stage.inbox) == ["p", "slow"]
+
+    # When the worker that has both in hand dies of the force.
+    stage.handle(BypassRequested("p", 2, children=True, force=True))
+    stage.kill(0)
+
+    assert stage.resolved()["p"] is stage.resolved()["slow"] is SUCCESS
+    parent = stage.core.view("p")
+    assert parent is None or not parent.failing

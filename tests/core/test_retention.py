@@ -331,6 +331,17 @@ def test_a_large_tree_is_hidden_first_and_then_leaves_in_bounded_commits_across_
     assert stage.store.load().damage == []
 
 
+def test_a_tree_whose_removal_is_not_stored_yet_is_not_brought_back_for_its_other_ids():
+    stage = Kept(retention=Retention(seconds=10.0))
+    names = family(stage)
+    stored = stage.store.tree("r")
+
+    stage.delete("r")
+    stage.core.load(*stored)
+
+    assert [stage.core.view(name) for name in names] == [None] * len(names)
+
+
 def test_half_removed_trees_are_judged_no_second_time_and_cannot_be_deleted_again():
     stage = Kept(retention=Retention(seconds=10.0))
     family(stage, "r", CHUNK + 1)

@@ -53,6 +53,8 @@ _FULL = [
     3351067358,
     3351068234,
     3352068285,
+    3390023919,
+    3390024440,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
