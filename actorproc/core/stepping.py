@@ -81,7 +81,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if record.deadline is not None and book.is_late(record):
         # Its answer came before the kill: the step counts, and no timer is left to end the procedure.
         fail(book, record, deadline_error(record))
-    if record.rolling or token.mode is _ROLLBACK:
+    if record.rolling or token.mode is _ROLLBACK or token.mode is _ASK_ABORT:  # it may have ended while it was asked
         look_again(book, record)
 
 
@@ -119,7 +119,7 @@ def on_returned(book: Book, event: StepReturned) -> None:
             wake(book, record)
         else:
             end_forced(book, record, item)
-    if record.rolling or event.token.mode is Mode.ROLLBACK:
+    if record.rolling or event.token.mode is _ROLLBACK or event.token.mode is _ASK_ABORT:
         look_again(book, record)
 
 

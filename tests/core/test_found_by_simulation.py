@@ -18,12 +18,14 @@ from actorproc.model.events import (
     RetryRequested,
     RollbackRequested,
     Signalled,
+    StepEnded,
+    StepReturned,
     Tick,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Outcome, Poisoned, Refused, Slept, Suspended, Waited
+from actorproc.model.outcomes import Advanced, Answered, Finished, Outcome, Poisoned, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
 from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
@@ -443,3 +445,28 @@ def test_a_parent_that_is_bypassed_with_the_child_behind_it_in_the_same_worker_h
     assert stage.resolved()["p"] is stage.resolved()["slow"] is SUCCESS
     parent = stage.core.view("p")
     assert parent is None or not parent.failing
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_the_undo_of_a_tree_goes_on_when_one_that_ended_while_it_was_asked_to_abort_is_answered_for(
+    is_returned: bool,
+) -> None:
+    stage = Stage(5, rollback_supported=True)
+    stage.register("Asked", rollback_supported=True, asks_abort=True)
+    stage.submit(stage.new("root"))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("p", "Asked", unit="u"), stage.new("failing"))))
+    children = (stage.new("quick"), stage.new("slow", unit="u"))
+    stage.answer("p", Suspended(state=b"", children=children, wait="any", on_parent_end="abort"))
+    stage.answer("slow", Waited(state=b"", event="never"))
+    stage.answer("quick", DONE)
+    # Given: it is done and waits for a child that it takes along, a worker is asking it, and that child ends.
+    stage.answer("p", DONE)
+    stage.handle(AbortRequested("p", 2))
+    question = stage.inbox.pop("p").token
+    assert question.mode is Mode.ASK_ABORT
+    assert stage.undo_all() == ["slow:u"]
+    assert stage.state("p") is SUCCESS
+    stage.answer("failing", boom())
+
+    stage.handle(StepReturned(question) if is_returned else StepEnded(question, Answered(allowed=False)))
+
+    assert stage.undo_all() == ["p:u"]
+    assert "root" in stage.resolved()
