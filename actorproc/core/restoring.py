@@ -181,8 +181,8 @@ def resume(book: Book) -> None:
     ]
     waiters = [record for record in runnable if not record.locked]
     waiters += [record for tree in book.trees.values() if (record := book.procs[tree.root]).retaking]
-    # Trees that hold locks ask first, as they stood before the others in the queue.
-    for record in sorted(waiters, key=lambda record: (not book.tree_of(record).holders, record.ticket)):
+    # Trees that hold locks, and undos, ask first, as they stood before the others in the queue.
+    for record in sorted(waiters, key=lambda record: (not _goes_before_others(book, record), record.ticket)):
         if record.retaking:
             locking.has_retaken(book, book.tree_of(record))
         else:
@@ -190,6 +190,10 @@ def resume(book: Book) -> None:
     for record in runnable:
         if record.locked:
             wake(book, record)
+
+
+def _goes_before_others(book: Book, record: ProcedureRecord) -> bool:
+    return record.undoing > 0 or bool(book.tree_of(record).holders)
 
 
 def take_up(book: Book) -> None:

@@ -53,6 +53,13 @@ def _stage(count: int, handed_out: Iterable[WorkerReady] = (), **terms: object) 
     return stage
 
 
+def _difference(stage: Stage) -> str | None:
+    """How memory differs from what a restart would give."""
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    return compare_with_restored(stage.core, image)
+
+
 def _restarted(stage: Stage) -> Stage:
     """A host that knows no class yet, with what is durable of this one and no workers."""
     image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
@@ -470,3 +477,20 @@ def test_the_undo_of_a_tree_goes_on_when_one_that_ended_while_it_was_asked_to_ab
 
     assert stage.undo_all() == ["p:u"]
     assert "root" in stage.resolved()
+
+
+def test_an_undo_stands_before_an_older_waiter_after_a_restart_too() -> None:
+    stage = Stage(3)
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    a, b = (LockKey.write(name) for name in "ab")
+    # Given: a tree that holds nothing between its steps, and an older waiter for one of the two keys its undo needs.
+    stage.submit(stage.new("undone", "Step", unit="u", locks=(a, b)))
+    stage.answer("undone", Slept(state=b"", seconds=9.0))
+    stage.submit(stage.new("keeper", locks=(a,)), stage.new("quick", locks=(b,)), stage.new("waiter", locks=(b,)))
+    stage.handle(AbortRequested("undone", 2, force=True))
+
+    # When that one is free and the other is not.
+    stage.answer("quick", DONE)
+
+    assert "waiter" not in stage.inbox
+    assert _difference(stage) is None
