@@ -86,8 +86,10 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
         _give_back(book, record)
     tree = book.tree_of(record)
     if record.undoing:
-        # The undo of the tree waits: none of those that wait to be undone may hold up whom it waits for.
-        lenders = [member for member in tree.members.values() if member.rolling]
+        # The undo of the tree waits: neither those that wait to be undone, nor those above that wait for the end of
+        # that, may hold up whom it waits for.
+        above = {name for top in tree.scopes for name in tree.lineage(top)}
+        lenders = [member for member in tree.members.values() if member.rolling or member.id in above]
     else:
         lenders = [tree.members[name] for name in tree.lineage(record.id)[1:]]
     for lender in lenders:

@@ -494,3 +494,23 @@ def test_an_undo_stands_before_an_older_waiter_after_a_restart_too() -> None:
 
     assert "waiter" not in stage.inbox
     assert _difference(stage) is None
+
+
+def test_a_parent_that_goes_on_when_its_child_is_undone_lends_its_slot_to_whoever_keeps_the_key_for_that() -> None:
+    stage = _stage(2, concurrency={"slot": 1})
+    stage.register("Parent", on_child_failure="resume")
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    key = (LockKey.write("k"),)
+    stage.submit(stage.new("p", "Parent", limit_keys=("slot",)))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("child", "Step", unit="u", locks=key),)))
+    stage.answer("child", Slept(state=b"", seconds=9.0))
+    # Given: who has the key that the child needs to be undone waits for the slot of the parent.
+    stage.submit(stage.new("other", locks=key, limit_keys=("slot",)))
+    assert "other" not in stage.inbox
+
+    stage.handle(AbortRequested("child", 2, force=True))
+
+    stage.answer("other", DONE)
+    assert stage.undo_all() == ["child:u"]
+    stage.answer("p", DONE)
+    assert stage.resolved()["p"] is SUCCESS
