@@ -114,6 +114,10 @@ class LockTable:
         """Put a lock in place unasked: a grant read back from the store, or one that moved to a parent."""
         keys = (LockKey(path, mode),)
         self._add(procedure, keys, needs_of(keys))
+        waiting = self._waiting.get(procedure)
+        if waiting is not None and waiting.privileged:  # it is one of a crowd no more: others of it may wait for it
+            self._leave_crowd(waiting)
+            self._join_crowd(waiting)
 
     def withdraw(self, procedure: str) -> None:
         """Give up waiting. Idempotent."""

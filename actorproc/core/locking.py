@@ -130,6 +130,9 @@ def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None
             kept[path] = max(mode, kept.get(path, mode))
         _write_lock(book, parent, path)
     release(book, child)
+    if book.locks.is_waiting(parent.id):
+        # It may stand in line behind somebody who waits for what it holds only now.
+        look_for_cycle(book, parent)
 
 
 def _write_lock(book: Book, holder: ProcedureRecord, path: str) -> None:

@@ -514,3 +514,21 @@ def test_a_parent_that_goes_on_when_its_child_is_undone_lends_its_slot_to_whoeve
     assert stage.undo_all() == ["child:u"]
     stage.answer("p", DONE)
     assert stage.resolved()["p"] is SUCCESS
+
+
+def test_a_parent_that_inherits_in_line_does_not_wait_for_the_sibling_before_it_that_waits_for_it() -> None:
+    stage = Stage(4)
+    stage.submit(stage.new("root"))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("first"), stage.new("second"))))
+    children = (stage.new("quick"), stage.new("slow", locks=(LockKey.write("a/b"),)))
+    stage.answer("second", Suspended(state=b"", children=children, wait="any"))
+    stage.answer("quick", DONE)
+    # Given: two siblings stand in line for the same key, both because of a child of the second.
+    for name in ("first", "second"):
+        stage.answer(name, Advanced(state=b"", acquire=(LockKey.write("a"),)))
+
+    stage.answer("slow", DONE)
+
+    stage.answer("second", DONE)
+    stage.answer("first", DONE)
+    assert stage.resolved()["first"] is stage.resolved()["second"] is SUCCESS
