@@ -64,7 +64,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     book.touch(record)
     if was_open:
         tree.open -= 1
-    record.left_open = record.parent is None and tree.open > 0
+    _note_left_open(book, tree, record)
     locking.withdraw(book, record)
     if record.admitted:
         leave_limits(book, record)
@@ -83,6 +83,16 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
         go_on(book, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
         _close_tree(book, tree)
+
+
+def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
+    """A root may leave others behind. Past its point of no return no deadline ended them: those passed count again."""
+    record.left_open = record.parent is None and tree.open > 0
+    if not record.left_open or not record.no_return:
+        return
+    for member in tree.members.values():
+        if member.deadline is not None and member.state not in TERMINAL:
+            book.timers.add(member.deadline, member.id)
 
 
 def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:

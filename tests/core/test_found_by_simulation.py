@@ -532,3 +532,22 @@ def test_a_parent_that_inherits_in_line_does_not_wait_for_the_sibling_before_it_
     stage.answer("second", DONE)
     stage.answer("first", DONE)
     assert stage.resolved()["first"] is stage.resolved()["second"] is SUCCESS
+
+
+def test_a_deadline_that_passed_beyond_the_point_of_no_return_ends_a_child_that_outlives_its_root() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("root", no_return=True))
+    children = (stage.new("quick"), stage.new("left", deadline=5.0))
+    stage.answer("root", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    stage.answer("left", Waited(state=b"", event="never"))
+    stage.answer("quick", DONE)
+    # Given: its time is up while there is only the way forward.
+    stage.now = 6.0
+    stage.handle(Tick())
+    assert stage.state("left") is ProcedureState.WAITING
+
+    stage.answer("root", DONE)
+    assert stage.core.next_deadline() == 5.0
+    stage.handle(Tick())
+
+    assert stage.resolved()["left"] is ProcedureState.FAILED
