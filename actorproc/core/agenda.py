@@ -31,7 +31,7 @@ class Agenda:
         """Tops of failure scopes whose turn waits for locks that others hold, while another undo waits as well; with
         the scopes of the tree that stood still then."""
         self.searches: dict[str, None] = {}
-        """Trees in which a scope has stalled: to be searched for cycles of waiting."""
+        """Trees in which the undo under way may have come into a cycle of waiting: a scope stalled, or was bypassed."""
         self.asking: dict[str, None] = {}
         """Procedures to be asked whether they may be aborted."""
         self.writes: list[Write] = []

@@ -134,6 +134,9 @@ def settle_bypass(book: Book, record: ProcedureRecord) -> None:
     for unit in list(tree.units_of.get(record.id, ())):
         tree.pop(unit)
         book.write(DeleteUndo(unit.root, unit.seq))
+    if tree.scopes:
+        # What it held goes on with its parent, and may be in the way of an undo that it was not in the way of.
+        book.searches[tree.root] = None
     close_bypassed(book, record)
     if tree.undoing is None and (top := tree.next_scope()) is not None:
         book.scopes_to_advance[top] = None

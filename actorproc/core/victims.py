@@ -50,7 +50,7 @@ def _fail_victims(book: Book) -> None:
 
 
 def search_stalled(book: Book) -> None:
-    """All scopes of these trees were looked at, and some stalled: perhaps they and the undo that waits are a cycle."""
+    """All scopes of these trees were looked at; some stalled or were bypassed: is the undo that waits in a cycle?"""
     for tree in [book.trees[root] for root in book.searches if root in book.trees]:
         if tree.undoing is not None and book.locks.is_waiting(tree.undoing):
             cycles.look_for_cycle(book, book.procs[tree.undoing])

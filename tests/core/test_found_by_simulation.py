@@ -551,3 +551,38 @@ def test_a_deadline_that_passed_beyond_the_point_of_no_return_ends_a_child_that_
     stage.handle(Tick())
 
     assert stage.resolved()["left"] is ProcedureState.FAILED
+
+
+def test_what_a_bypassed_procedure_leaves_to_its_parent_closes_no_cycle_unseen() -> None:
+    stage = Stage(9)
+    stage.register("Parent", rollback_supported=True, on_child_failure="resume")
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    key, other, own, last = ((LockKey.write(name),) for name in ("key", "other", "own", "last"))
+    stage.submit(stage.new("stranger"), stage.new("second"), stage.new("root", "Parent"))
+    parents = (stage.new("p", "Parent"), stage.new("q", "Parent", locks=own))
+    stage.answer("root", Suspended(state=b"", children=parents))
+    stage.answer("q", Suspended(state=b"", children=(stage.new("undone", "Step", unit="u", locks=key + other),)))
+    stage.answer("undone", Slept(state=b"", seconds=9.0))
+    children = (stage.new("bypassed", "Parent", locks=key), stage.new("waiter"))
+    stage.answer("p", Suspended(state=b"", children=children))
+    stage.answer("bypassed", Suspended(state=b"", children=(stage.new("below", "Step", unit="u", locks=last),)))
+    stage.answer("below", Slept(state=b"", seconds=9.0))
+    stage.answer("stranger", Advanced(state=b"", acquire=other))
+    stage.answer("second", Advanced(state=b"", acquire=last))
+    # Given: an undo waits for a stranger. What a failing relative holds is not in its way, and this one's undo waits too.
+    stage.handle(AbortRequested("undone", 2, force=True))
+    stage.handle(AbortRequested("bypassed", 3, force=True))
+    stage.answer("waiter", Advanced(state=b"", acquire=own))
+
+    # When this one is bypassed, its key goes to its parent, which goes forward and waits for the waiter.
+    stage.handle(BypassRequested("bypassed", 4, children=True))
+
+    error = stage.core.view("waiter").error  # type: ignore[union-attr]
+    assert error is not None
+    assert error.kind == "deadlock"
+    stage.answer("stranger", DONE)
+    stage.answer("p", DONE)
+    assert stage.undo_all() == ["undone:u"]
+    stage.answer("q", DONE)
+    stage.answer("root", DONE)
+    assert stage.resolved()["root"] is SUCCESS
