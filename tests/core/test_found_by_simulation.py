@@ -452,6 +452,8 @@ def test_a_parent_that_is_bypassed_with_the_child_behind_it_in_the_same_worker_h
     assert stage.resolved()["p"] is stage.resolved()["slow"] is SUCCESS
     parent = stage.core.view("p")
     assert parent is None or not parent.failing
+
+
 @pytest.mark.parametrize("is_returned", [False, True])
 def test_the_undo_of_a_tree_goes_on_when_one_that_ended_while_it_was_asked_to_abort_is_answered_for(
     is_returned: bool,
