@@ -8,8 +8,6 @@ given up only after its rollback was recorded. When none is left the members end
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 from msgspec.structs import replace
 
 from actorproc.core import locking
@@ -20,6 +18,7 @@ from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.lock_requests import could_undo_now
 from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
+from actorproc.core.spared import is_left_alone, is_poisoned, next_to_undo
 from actorproc.core.tree import Tree
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
@@ -32,7 +31,6 @@ __all__ = [
     "drop_unit",
     "fail",
     "give_up",
-    "is_left_alone",
     "look_again",
     "next_scope",
 ]
@@ -183,7 +181,7 @@ def advance(book: Book, top_id: str) -> None:
     if tree.undoing is not None and tree.undoing in tree.waiting:
         return
     # The units of poisoned members of a root stay: should it be retried, a later failure undoes them.
-    is_spared = _is_poisoned if top_id == tree.root else None
+    is_spared = is_poisoned if top_id == tree.root else None
     while (unit := tree.newest_unit(top_id, is_spared)) is not None:
         member = book.procs[unit.procedure]
         if not is_left_alone(book, member, top_id):
@@ -233,7 +231,7 @@ def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
     waiting = book.procs[tree.undoing]
     if waiting.id not in tree.waiting:
         return False
-    unit = tree.newest_unit(top_id)
+    unit = next_to_undo(book, tree, top_id)
     if unit is not None and not could_undo_now(book, book.procs[unit.procedure]):
         book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
         book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
@@ -252,28 +250,6 @@ def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
         tree.undoing = None
         if (top := tree.next_scope()) is not None:
             book.scopes_to_advance[top] = None
-
-
-def _is_poisoned(member: ProcedureRecord) -> bool:
-    return member.error is not None and member.error.kind == "poisoned"
-
-
-def is_left_alone(book: Book, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()) -> bool:
-    """Whether a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
-
-    `opened`: members that a retry would open again.
-    """
-    if (member.state is ProcedureState.FAILED and member.id not in opened) or _is_poisoned(member):
-        return True
-    if member.bypassing:
-        return True
-    place = member
-    while place.id != top_id and place.parent is not None:
-        parent = book.procs[place.parent]
-        if place.state is ProcedureState.SUCCESS and not parent.undo_children:
-            return True
-        place = parent
-    return False
 
 
 def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
@@ -319,7 +295,7 @@ def _finish(book: Book, tree: Tree, top: ProcedureRecord) -> None:
 
 def _verdict(member: ProcedureRecord) -> Trigger:
     was_executed = member.step > 1 or member.attempt > 0 or member.last_unit is not None
-    if _is_poisoned(member) or (was_executed and not member.rollback_supported):
+    if is_poisoned(member) or (was_executed and not member.rollback_supported):
         return Trigger.GAVE_UP
     return Trigger.UNDONE
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from actorproc.core.book import Book
 from actorproc.core.lock_table import Request
+from actorproc.core.spared import next_to_undo
 from actorproc.core.tree import Tree
 from actorproc.model.records import ProcedureRecord
 
@@ -41,7 +42,7 @@ def put_off(book: Book, tree: Tree) -> dict[str, Request]:
     still = _holders_that_stand_still(tree)
     found, seen = {}, set()
     for top in tree.scopes:
-        unit = tree.newest_unit(top) if top in book.stalled else None
+        unit = next_to_undo(book, tree, top) if top in book.stalled else None
         if unit is None:
             continue
         record = tree.members[unit.procedure]

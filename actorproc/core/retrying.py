@@ -15,10 +15,11 @@ from actorproc.core import locking
 from actorproc.core.book import Book
 from actorproc.core.children import finished, is_due, release
 from actorproc.core.damage import error_of
-from actorproc.core.failing import fail, is_left_alone
+from actorproc.core.failing import fail
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import go_on
 from actorproc.core.restoring import hold_back
+from actorproc.core.spared import is_left_alone
 from actorproc.core.tree import Tree
 from actorproc.core.verbs import take_buffered
 from actorproc.errors import ActorprocError, KeyPoisoned, NotAllowed, UnknownProcedure

@@ -588,3 +588,29 @@ def test_what_a_bypassed_procedure_leaves_to_its_parent_closes_no_cycle_unseen()
     stage.answer("q", DONE)
     stage.answer("root", DONE)
     assert stage.resolved()["root"] is SUCCESS
+
+
+def test_nobody_fails_for_the_locks_of_an_undo_that_is_not_to_run() -> None:
+    stage = Stage(5)
+    stage.register("Parent", rollback_supported=True, on_child_failure="resume")
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    read, write = (LockKey.read("a/b"),), (LockKey.write("a"),)
+    stage.submit(stage.new("root", "Parent"))
+    parents = (stage.new("p", "Parent"), stage.new("q", "Parent", locks=read))
+    stage.answer("root", Suspended(state=b"", children=parents))
+    stage.answer("q", Suspended(state=b"", children=(stage.new("poisoned", "Step", unit="u", locks=write),)))
+    children = (stage.new("undone", "Step", unit="u"), stage.new("quick"))
+    stage.answer("p", Suspended(state=b"", children=children, wait="any"))
+    stage.answer("quick", DONE)
+    stage.answer("p", Advanced(state=b"", acquire=read))
+    stage.answer("undone", Advanced(state=b"", acquire=write))
+    # Given: an undo waits for what the other parent keeps, and would be in the way of an undo below that one.
+    stage.handle(AbortRequested("undone", 2, force=True))
+
+    # When that is not to run, as nobody knows what the step left.
+    stage.answer("poisoned", Poisoned(state=b"", keys=("z",), error=ErrorInfo("poisoned", "Half", "half done")))
+
+    assert stage.resolved()["poisoned"] is ProcedureState.FAILED
+    for name in "pq":
+        assert stage.core.view(name).error is None  # type: ignore[union-attr]
+        assert name in stage.inbox
