@@ -12,7 +12,16 @@ from actorproc.core.ready import DEFAULT_CLASS
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import own_worker
 from actorproc.core.tree import Tree
-from actorproc.core.turns import leave_queue, lend_slots, next_up, open_workers, stuck_behind, take_turn, work_class_of
+from actorproc.core.turns import (
+    keep_nothing,
+    leave_queue,
+    lend_slots,
+    next_up,
+    open_workers,
+    stuck_behind,
+    take_turn,
+    work_class_of,
+)
 from actorproc.model.commands import RunStep, TakeBack
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import StepLimits
@@ -147,6 +156,9 @@ def fill(book: Book) -> None:
                 barred.clear()
         elif procedure in book.aside:
             leave_queue(book, record)
+            if procedure not in book.hired:
+                # Others have all the workers there may be of that kind, and keep them while they wait for slots.
+                keep_nothing(book, record)
         elif book.shares is None:
             return
         else:

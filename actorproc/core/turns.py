@@ -106,7 +106,7 @@ def on_suspended(book: Book, record: ProcedureRecord) -> None:
 
 
 def keep_nothing(book: Book, record: ProcedureRecord) -> None:
-    """It runs no step any more, though it has not ended: those it waits for may need its slots."""
+    """It runs no step for now, though it has not ended: those it waits for may need its slots."""
     if record.admitted in WITH_SLOT:
         _give_back(book, record)
 

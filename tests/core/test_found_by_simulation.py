@@ -26,7 +26,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Outcome, Poisoned, Refused, Slept, Suspended, Waited
-from actorproc.model.policies import LockKey, Scheduling
+from actorproc.model.policies import LockKey, Quotas, Scheduling, StepLimits
 from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
@@ -37,7 +37,7 @@ DONE = Finished(state=b"")
 SUCCESS = ProcedureState.SUCCESS
 
 
-def _stage(count: int, handed_out: Iterable[WorkerReady] = (), **terms: object) -> Stage:
+def _stage(count: int, handed_out: Iterable[WorkerReady] = (), *, dedicated: int = 16, **terms: object) -> Stage:
     """A stage with these limits; `handed_out`: workers that lived on while memory was rebuilt."""
     stage = Stage(0)
     known = tuple((ready, ()) for ready in handed_out)
@@ -45,6 +45,7 @@ def _stage(count: int, handed_out: Iterable[WorkerReady] = (), **terms: object) 
         Snapshot(1, 1, 1, [], [], [], [], [], []),
         0.0,
         workers=known,
+        quotas=Quotas(dedicated=dedicated),
         scheduling=Scheduling(**terms),  # type: ignore[arg-type]
     )
     stage.register("T")
@@ -614,3 +615,27 @@ def test_nobody_fails_for_the_locks_of_an_undo_that_is_not_to_run() -> None:
     for name in "pq":
         assert stage.core.view(name).error is None  # type: ignore[union-attr]
         assert name in stage.inbox
+
+
+def test_who_has_lost_its_own_worker_to_one_that_waits_for_its_slot_gives_it_that() -> None:
+    stage = _stage(1, concurrency={"slot": 1}, dedicated=1)
+    alone = StepLimits(dedicated=True)
+    key = (LockKey.write("k"),)
+    stage.submit(stage.new("stranger", locks=key))
+    stage.submit(stage.new("p", limits=alone, limit_keys=("slot",)))
+    stage.handle(WorkerReady(WorkerId(5, 1), reserved="p"))
+    # Given: while a child waits for a key the slot is lent, but the worker is not; another one waits for such a worker.
+    stage.answer("p", Suspended(state=b"", children=(stage.new("child", locks=key),)))
+    stage.submit(stage.new("other", limits=alone, limit_keys=("slot",)))
+    stage.answer("stranger", DONE)
+    stage.answer("child", DONE)
+    assert "p" in stage.inbox
+
+    # When its worker dies, and the other one gets the next.
+    stage.kill(5)
+    stage.handle(WorkerReady(WorkerId(6, 1), reserved="other"))
+
+    stage.answer("other", DONE)
+    stage.handle(WorkerReady(WorkerId(7, 1), reserved="p"))
+    stage.answer("p", DONE)
+    assert stage.resolved()["other"] is stage.resolved()["p"] is SUCCESS
