@@ -10,7 +10,7 @@ from typing import Protocol
 
 from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
 from actorproc.core.lock_report import WaitersByNode
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, StoreDamaged, UnknownProcedure
 from actorproc.info import (
     AuditInfo,

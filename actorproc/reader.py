@@ -15,7 +15,7 @@ import msgspec
 
 from actorproc.actors.messages import Described
 from actorproc.core.lock_nodes import needs_of
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import is_waiting_for_locks, seen_in_store
 from actorproc.facade.reading import Reading
 from actorproc.info import ProcedureInfo

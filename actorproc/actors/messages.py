@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actorproc.actors.subscription import Subscription
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.metrics import Histogram, ProcedureCounts, StepCounts
 from actorproc.model.definitions import Definition
 from actorproc.model.events import CrashReport

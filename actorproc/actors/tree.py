@@ -61,7 +61,7 @@ from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.actors.thread_room import check_room_for_threads
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event

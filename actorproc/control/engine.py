@@ -25,7 +25,7 @@ from actorproc.changes import Change, Overflow
 from actorproc.control.channel import Channel
 from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event, Signalled, Submitted

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 
 from actorproc.actors.messages import Described, ManagerMetrics, ManagerStatus, SlotStatus
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.model import events
 from actorproc.model.definitions import Definition
 from actorproc.model.ids import StepToken, WorkerId

@@ -22,7 +22,7 @@ from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.deciding import HANDLERS, settle
 from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
-from actorproc.core.lock_table import LockWaiter
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
 from actorproc.core.straight_on import go_straight_on
 from actorproc.core.turns import steal_at, why_queued

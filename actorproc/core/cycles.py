@@ -8,7 +8,7 @@ from functools import partial
 from actorproc.core.book import Book
 from actorproc.core.deadlock import WaitGraph
 from actorproc.core.lock_requests import put_off
-from actorproc.core.lock_table import Request
+from actorproc.core.lock_waiters import Request
 from actorproc.core.tree import Tree
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -18,7 +18,7 @@ __all__ = ["goes_forward", "is_closed", "keeper_in", "let_pass", "look_for_cycle
 
 def look_for_cycles(book: Book, tree: Tree) -> None:
     """Look at the waiters of a tree: what was granted, or who gave way, may have closed or left a cycle."""
-    for name in book.locks.crowds(tree.root):
+    for name in book.locks.crowds.of(tree.root):
         look_for_cycle(book, book.procs[name])
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from actorproc.core.lock_table import LockTable, Request
+from actorproc.core.lock_view import LockView
+from actorproc.core.lock_waiters import Request
 
 __all__ = ["WaitGraph"]
 
@@ -30,7 +31,7 @@ class WaitGraph:
 
     def __init__(
         self,
-        table: LockTable,
+        table: LockView,
         *,
         put_off: Callable[[str], Mapping[str, Request]] | None,
         tree_of: Callable[[str], str],
@@ -51,7 +52,7 @@ class WaitGraph:
 
         When `start` is in no cycle but waits for one, that one.
         """
-        if not self.waits(start) or (self._ask is None and self._table.is_one_family()):
+        if not self.waits(start) or (self._ask is None and self._table.crowds.is_one_family()):
             return []
         path = {start: self._next_of(start)}
         seen = {start}
@@ -102,7 +103,7 @@ class WaitGraph:
 
     def _waiting_in(self, tree: str) -> Iterable[str]:
         """One of each crowd of a tree, and its undos that are put off."""
-        waiting = self._table.crowds(tree)
+        waiting = self._table.crowds.of(tree)
         return waiting if self._ask is None else [*waiting, *self._put_off_in(tree)]
 
     def _put_off_in(self, tree: str) -> Mapping[str, Request]:

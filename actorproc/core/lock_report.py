@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from actorproc.core.lock_nodes import CONFLICTS, S, X, ancestors_of, needs_of
-from actorproc.core.lock_table import LockTable, LockWaiter
+from actorproc.core.lock_view import LockView
+from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
@@ -24,7 +25,7 @@ _NAMED = 5
 """Holders or waiters named in a sentence."""
 
 
-def why_waiting(locks: LockTable, procedure: str) -> str:
+def why_waiting(locks: LockView, procedure: str) -> str:
     """Which key a queued procedure waits for and who is in the way: "waits for write of 'a/b' held by job-1".
 
     Of several keys that are taken, the first one declared is named.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actorproc.core.book import Book
-from actorproc.core.lock_table import Request
+from actorproc.core.lock_waiters import Request
 from actorproc.core.spared import next_to_undo
 from actorproc.core.tree import Tree
 from actorproc.model.records import ProcedureRecord

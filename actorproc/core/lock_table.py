@@ -14,81 +14,31 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
 * Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
   long queue costs nothing while it cannot move. When waiters withdraw, that is left to `drain`: a whole tree
   may do so at once.
-* Waiters of one tree with the same parent and the same keys are a *crowd*: they wait for the same holders and
-  in line for each other, so whoever looks for cycles looks at one of them.
 
 The table knows procedures and trees as strings. It grants and queues; it wakes nobody: `drain` says who was granted.
+What can be asked of it without a change is in `lock_view`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import NamedTuple
 
 from actorproc.core.lines import Place
-from actorproc.core.lock_nodes import CONFLICTS, IS, IX, Node, S, X, ancestors_of, needs_of
+from actorproc.core.lock_nodes import CONFLICTS, Node, X, needs_of
+from actorproc.core.lock_view import LockView
+from actorproc.core.lock_waiters import LockWaiter, Request
 from actorproc.model.policies import LockKey, LockMode
 
 __all__ = ["CONFLICTS", "LockTable", "LockWaiter", "Request", "needs_of"]
 
-_BEHIND_ALL: Place = (1 << 63, "")
-_Crowd = tuple[str, str, tuple[LockKey, ...]]
-"""Tree, parent (the procedure itself when it is like no other), keys."""
 
-
-class Request:
-    """One procedure's wish for all its keys."""
-
-    __slots__ = ("ahead", "crowd", "keys", "lineage", "needs", "parent", "privileged", "procedure", "ticket", "tree")
-
-    def __init__(
-        self,
-        procedure: str,
-        tree: str,
-        keys: tuple[LockKey, ...],
-        lineage: frozenset[str],
-        ticket: int,
-        privileged: bool,
-        ahead: bool = False,
-        parent: str | None = None,
-    ) -> None:
-        self.procedure = procedure
-        self.tree = tree
-        self.keys = keys
-        self.lineage = lineage
-        """The procedure and its ancestors: their locks are no obstacle."""
-        self.ticket = ticket
-        self.privileged = privileged
-        self.ahead = ahead
-        """Waits for holders only, never for waiters: an undo must not queue behind newcomers."""
-        self.needs = needs_of(keys)
-        self.parent = parent
-        self.crowd: _Crowd = (tree, procedure, keys)
-
-
-class LockWaiter(NamedTuple):
-    """A queued request as it is shown; nothing in it changes later."""
-
-    procedure: str
-    keys: tuple[LockKey, ...]
-    needs: Mapping[str, int]
-    """Mode bits per node, intentions on ancestors included."""
-    lineage: frozenset[str]
-    """The procedure and its ancestors: their locks are no obstacle."""
-    ticket: int
-    """Place in the first-come first-served order; tickets are durable."""
-    ahead: bool
-
-
-class LockTable:
+class LockTable(LockView):
     """Grants, queues and releases locks; see the module's theory."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
-        self._keys: dict[str, dict[str, LockMode]] = {}
+        super().__init__()
         self._masks: dict[str, dict[str, int]] = {}
-        self._waiting: dict[str, Request] = {}
         self._granted: list[str] = []
         self._aheads = 0
         """Waiters that wait for holders only."""
@@ -96,10 +46,6 @@ class LockTable:
         """Nodes that waiters withdrew from: something may be possible there now."""
         self.has_released = False
         """Set when a holder gave something up; whoever looks for that takes it back."""
-        self._crowds: dict[str, dict[_Crowd, dict[str, None]]] = {}
-        """Privileged waiters by tree and crowd, oldest request first."""
-        self._families: dict[tuple[str, str], int] = {}
-        """Privileged waiters by tree and parent."""
 
     # ------------------------------------------------------------------ asking
     def request(self, request: Request) -> bool:
@@ -116,8 +62,8 @@ class LockTable:
         self._add(procedure, keys, needs_of(keys))
         waiting = self._waiting.get(procedure)
         if waiting is not None and waiting.privileged:  # it is one of a crowd no more: others of it may wait for it
-            self._leave_crowd(waiting)
-            self._join_crowd(waiting)
+            self.crowds.leave(waiting)
+            self.crowds.join(waiting, is_holder=procedure in self._keys)
 
     def withdraw(self, procedure: str) -> None:
         """Give up waiting. Idempotent."""
@@ -227,122 +173,7 @@ class LockTable:
         granted, self._granted = self._granted, []
         return granted
 
-    # ------------------------------------------------------------------ looking
-    def keys_of(self, procedure: str) -> dict[str, LockMode]:
-        """The keys a procedure holds."""
-        return self._keys.get(procedure, {})
-
-    def is_waiting(self, procedure: str) -> bool:
-        """Whether a request is queued."""
-        return procedure in self._waiting
-
-    def waiting(self) -> dict[str, Request]:
-        """All queued requests by procedure."""
-        return self._waiting
-
-    def queue(self) -> list[LockWaiter]:
-        """All queued requests in the order of the queue: those whose trees hold locks first, each kind by age."""
-        rows = sorted(self._waiting.values(), key=lambda row: (not row.privileged, row.ticket, row.procedure))
-        return [LockWaiter(row.procedure, row.keys, row.needs, row.lineage, row.ticket, row.ahead) for row in rows]
-
-    def holders(self) -> dict[str, dict[str, LockMode]]:
-        """All held keys by procedure."""
-        return self._keys
-
-    def blockers(self, procedure: str) -> Iterator[str]:
-        """Whom a queued request waits for: conflicting strangers, then earlier privileged waiters."""
-        request = self._waiting[procedure]
-        seen = set()
-        for name in chain(self.holders_in_the_way(request), self._waiters_against(request)):
-            if name not in seen:
-                seen.add(name)
-                yield name
-
-    def holders_against(self, procedure: str, key: LockKey) -> Iterator[str]:
-        """Strangers whose locks stand in the way of one key of a queued request; each once."""
-        request = self._waiting[procedure]
-        seen = set()
-        for path, mask in needs_of((key,)).items():
-            for name in self._strangers_on(path, mask, request):
-                if name not in seen:
-                    seen.add(name)
-                    yield name
-
-    def obstacles(self, procedure: str) -> list[str]:
-        """As `blockers`, without those that are implied: what a waiter in front waits for, and its own crowd."""
-        request = self._waiting[procedure]
-        found = dict.fromkeys(self.holders_in_the_way(request))
-        for path, mask in request.needs.items():
-            node = self._nodes[path]
-            conflicts = CONFLICTS[mask]
-            if not node.privileged_waiting.mask & conflicts or request.ahead or self._is_covered(request, path):
-                continue
-            own = (request.ticket, procedure) if request.privileged else _BEHIND_ALL
-            for _, name in node.privileged.before(own):
-                other = self._waiting[name]
-                if other.crowd == request.crowd or not other.needs[path] & conflicts:
-                    continue
-                found[other.procedure] = None
-                # It excludes everybody, so it waits itself for all that are in front of it.
-                if other.needs[path] & X and not other.ahead and not self._is_covered(other, path):
-                    break
-        return list(found)
-
-    def crowds(self, tree: str) -> list[str]:
-        """The youngest of each crowd of a tree's privileged waiters: it waits for all that the others wait for."""
-        return [next(reversed(crowd)) for crowd in self._crowds.get(tree, {}).values()]
-
-    def is_one_family(self) -> bool:
-        """Whether all privileged waiters are children of one parent that hold nothing: none waits for another."""
-        return len(self._families) <= 1
-
-    def is_in_the_way(self, keys: tuple[LockKey, ...]) -> bool:
-        """Whether a holder of these may stand in the way of a privileged waiter that did not wait for it before.
-
-        Those in line for the same keys did. But not all are: whom an ancestor covers waits for holders only.
-        """
-        if self.is_one_family():
-            return False
-        return any(self._nodes[path].privileged_waiting.mask & CONFLICTS[mask] for path, mask in needs_of(keys).items())
-
     # ------------------------------------------------------------------ inside
-    def holders_in_the_way(self, request: Request) -> Iterator[str]:
-        """Strangers whose locks conflict with a request, queued or not; one may come more than once."""
-        for path, mask in request.needs.items():
-            yield from self._strangers_on(path, mask, request)
-
-    def _strangers_on(self, path: str, mask: int, request: Request) -> Iterator[str]:
-        node = self._nodes.get(path)
-        if node is not None and node.held.mask & CONFLICTS[mask]:
-            for holder, held in node.holders.items():
-                if held & CONFLICTS[mask] and holder not in request.lineage:
-                    yield holder
-
-    def _waiters_against(self, request: Request) -> Iterator[str]:
-        for path, mask in request.needs.items():
-            node = self._nodes[path]
-            conflicts = CONFLICTS[mask]
-            if not node.privileged_waiting.mask & conflicts or request.ahead or self._is_covered(request, path):
-                continue
-            for ticket, other in node.privileged.places():
-                if ticket >= request.ticket and request.privileged:
-                    break
-                if other != request.procedure and self._waiting[other].needs[path] & conflicts:
-                    yield other
-
-    def is_free(self, request: Request) -> bool:
-        """Whether no holder stands in the way of it now."""
-        for path, mask in request.needs.items():
-            node = self._nodes.get(path)
-            if node is None:
-                continue
-            conflicts = CONFLICTS[mask]
-            if node.held.mask & conflicts and any(
-                held & conflicts and holder not in request.lineage for holder, held in node.holders.items()
-            ):
-                return False
-        return True
-
     def _must_queue(self, request: Request) -> bool:
         """Whether a waiter that came before conflicts with it on a node no ancestor covers."""
         if request.ahead:
@@ -370,22 +201,6 @@ class LockTable:
                 break
             if self._waiting[other].needs[path] & conflicts:
                 return True
-        return False
-
-    def _is_covered(self, request: Request, path: str) -> bool:
-        """Whether the requester or an ancestor holds at least what is asked on this node or above it."""
-        asked = request.needs[path]
-        for place in (path, *ancestors_of(path)):
-            node = self._nodes.get(place)
-            if node is None:
-                continue
-            for holder in request.lineage:
-                held = node.holders.get(holder, 0)
-                if held & X or (held & S and not asked & (IX | X)):
-                    return True
-                # Every held mode implies the weakest one, so an ancestor's IX covers an IS on the same node.
-                if held and place == path and (held | IS) & asked == asked:
-                    return True
         return False
 
     def _grant(self, request: Request) -> None:
@@ -420,7 +235,7 @@ class LockTable:
         self._waiting[request.procedure] = request
         self._aheads += request.ahead
         if request.privileged:
-            self._join_crowd(request)
+            self.crowds.join(request, is_holder=request.procedure in self._keys)
         for path, mask in request.needs.items():
             node = self._node(path)
             if request.privileged:
@@ -434,7 +249,7 @@ class LockTable:
         del self._waiting[request.procedure]
         self._aheads -= request.ahead
         if request.privileged:
-            self._leave_crowd(request)
+            self.crowds.leave(request)
         for path, mask in request.needs.items():
             node = self._nodes[path]
             if request.privileged:
@@ -444,27 +259,6 @@ class LockTable:
                 node.ordinary.leave((request.ticket, request.procedure))
                 node.ordinary_waiting.remove(mask)
             self._drop_if_empty(path, node)
-
-    def _join_crowd(self, request: Request) -> None:
-        procedure = request.procedure
-        is_like_others = request.parent is not None and not request.ahead and procedure not in self._keys
-        parent = request.parent if is_like_others and request.parent is not None else procedure
-        request.crowd = (request.tree, parent, request.keys)
-        self._crowds.setdefault(request.tree, {}).setdefault(request.crowd, {})[procedure] = None
-        family = request.tree, parent
-        self._families[family] = self._families.get(family, 0) + 1
-
-    def _leave_crowd(self, request: Request) -> None:
-        crowds = self._crowds[request.tree]
-        del crowds[request.crowd][request.procedure]
-        if not crowds[request.crowd]:
-            del crowds[request.crowd]
-            if not crowds:
-                del self._crowds[request.tree]
-        family = request.crowd[:2]
-        self._families[family] -= 1
-        if not self._families[family]:
-            del self._families[family]
 
     def _rescan(self, paths: Iterable[str]) -> None:
         """Grant what became possible on these nodes, privileged first, oldest first."""
