@@ -27,29 +27,14 @@ import msgspec
 from actorproc.errors import WorkerBootFailed
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied
 from actorproc.workers.cgroups import Rooms
-from actorproc.workers.frames import (
-    BootFailed,
-    Definition,
-    Ended,
-    FrameError,
-    FromWorker,
-    Hello,
-    LogLine,
-    Prepared,
-    Ready,
-    Returned,
-    Stack,
-    StackWanted,
-    Stop,
-    decode_from_worker,
-    encode_frame,
-)
+from actorproc.workers.frames import Definition, Hello, StackWanted, Stop, encode_frame
 from actorproc.workers.killing import Killer
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook
 from actorproc.workers.process import WorkerProcess
+from actorproc.workers.receiver import Receiver
 from actorproc.workers.spares import Spares
 from actorproc.workers.stack_desk import StackDesk
 from actorproc.workers.timers import Timers
@@ -104,6 +89,14 @@ class PoolThread:
             start=self._start,
             write=self._write,
             may_start=self._may_start_spare,
+        )
+        self._receiver = Receiver(
+            killer=self._killer,
+            spares=self._spares,
+            stacks=self.stacks,
+            book=book,
+            tell=self._tell,
+            booted=self._booted,
         )
         self._commands: deque[Callable[[], None]] = deque()
         self._closing = False
@@ -248,59 +241,11 @@ class PoolThread:
             return
         chunk = process.receive()
         if chunk:
-            self._hear(link, chunk)
+            self._receiver.hear(link, chunk)
         elif chunk is not None:
             link.eof = True
             self._selector.unregister(process.channel)
             self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link))
-
-    def _hear(self, link: Link, chunk: bytes) -> None:
-        if link.is_garbled:
-            return
-        messages: list[FromWorker] = []
-        try:
-            for body in link.frames.feed(chunk):
-                messages += decode_from_worker(body)
-        except FrameError as error:
-            link.is_garbled = True
-            self._killer.kill_at_once(link, "protocol", str(error))
-        if not link.booted:
-            messages = self._hear_boot(link, messages)
-        for message in messages:
-            kind = type(message)
-            if kind is Ended or kind is Returned:
-                link.given.pop(message.token, None)  # type: ignore[union-attr, arg-type]
-            elif kind is Ready:
-                link.is_ready = True
-            elif kind is LogLine or kind is Stack:
-                self._note(message)  # type: ignore[arg-type]
-        if messages and link.worker is not None:
-            self._tell(WorkerMessages(link.worker, messages))
-
-    def _note(self, message: LogLine | Stack) -> None:
-        if isinstance(message, Stack):
-            self.stacks.answered(message.request, message.text)
-        elif message.token is not None:
-            text, level, logger_name = message.text, message.level, message.name
-            self._book.add(message.token.procedure, "log", text, level=level, logger=logger_name)
-
-    def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
-        others: list[FromWorker] = []
-        for message in messages:
-            if isinstance(message, BootFailed):
-                link.boot_failed = message
-            elif isinstance(message, Prepared):
-                link.prepared = True
-                assert link.process is not None
-                link.process.warming = ()
-                if link.worker is None:
-                    self._spares.warm_up()
-            elif isinstance(message, Ready) and link.worker is not None:
-                link.is_ready = True
-                self._booted(link)
-            else:
-                others.append(message)
-        return others
 
     def _booted(self, link: Link) -> None:
         """It can be given steps: it said `Ready`, or has only to read its name before them."""
@@ -393,7 +338,7 @@ class PoolThread:
             chunk = process.receive()
             if not chunk:
                 return
-            self._hear(link, chunk)
+            self._receiver.hear(link, chunk)
 
     def _report(self, link: Link, report: CrashReport) -> None:
         link.dead = True

@@ -1,0 +1,99 @@
+"""What workers say: their frames are decoded, noted, and passed on to whoever listens to the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actorproc.workers.base import WorkerMessages
+from actorproc.workers.frames import (
+    BootFailed,
+    Ended,
+    FrameError,
+    FromWorker,
+    LogLine,
+    Prepared,
+    Ready,
+    Returned,
+    Stack,
+    decode_from_worker,
+)
+from actorproc.workers.killing import Killer
+from actorproc.workers.link import Link
+from actorproc.workers.logbook import LogBook
+from actorproc.workers.spares import Spares
+from actorproc.workers.stack_desk import StackDesk
+
+__all__ = ["Receiver"]
+
+
+class Receiver:
+    """Hears all workers of a pool. Used by the pool's thread only.
+
+    `tell` is given what concerns the listener; `booted` is called for a worker that said `Ready`.
+    """
+
+    def __init__(
+        self,
+        *,
+        killer: Killer,
+        spares: Spares,
+        stacks: StackDesk,
+        book: LogBook,
+        tell: Callable[[WorkerMessages], None],
+        booted: Callable[[Link], None],
+    ) -> None:
+        self._killer = killer
+        self._spares = spares
+        self._stacks = stacks
+        self._book = book
+        self._tell = tell
+        self._booted = booted
+
+    def hear(self, link: Link, chunk: bytes) -> None:
+        """Bytes came from this worker."""
+        if link.is_garbled:
+            return
+        messages: list[FromWorker] = []
+        try:
+            for body in link.frames.feed(chunk):
+                messages += decode_from_worker(body)
+        except FrameError as error:
+            link.is_garbled = True
+            self._killer.kill_at_once(link, "protocol", str(error))
+        if not link.booted:
+            messages = self._hear_boot(link, messages)
+        for message in messages:
+            kind = type(message)
+            if kind is Ended or kind is Returned:
+                link.given.pop(message.token, None)  # type: ignore[union-attr, arg-type]
+            elif kind is Ready:
+                link.is_ready = True
+            elif kind is LogLine or kind is Stack:
+                self._note(message)  # type: ignore[arg-type]
+        if messages and link.worker is not None:
+            self._tell(WorkerMessages(link.worker, messages))
+
+    def _note(self, message: LogLine | Stack) -> None:
+        if isinstance(message, Stack):
+            self._stacks.answered(message.request, message.text)
+        elif message.token is not None:
+            text, level, logger_name = message.text, message.level, message.name
+            self._book.add(message.token.procedure, "log", text, level=level, logger=logger_name)
+
+    def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
+        others: list[FromWorker] = []
+        for message in messages:
+            if isinstance(message, BootFailed):
+                link.boot_failed = message
+            elif isinstance(message, Prepared):
+                link.prepared = True
+                assert link.process is not None
+                link.process.warming = ()
+                if link.worker is None:
+                    self._spares.warm_up()
+            elif isinstance(message, Ready) and link.worker is not None:
+                link.is_ready = True
+                self._booted(link)
+            else:
+                others.append(message)
+        return others
