@@ -7,21 +7,26 @@ import copy
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.messages import (
+    Describe,
     Described,
     Ending,
     FindDangling,
+    ListWaiters,
     ManagerMetrics,
     ManagerStatus,
+    Report,
     Subscribe,
     TakeMetrics,
     Watch,
+    WatchEach,
 )
 from actorproc.actors.meters import Meters
+from actorproc.actors.outage import Outage
 from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.watching import Observer
 from actorproc.core.lock_report import dangling
-from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure
+from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.info import ProcedureInfo, info_of
 from actorproc.listing import children_by_state
 from actorproc.model.records import ProcedureRecord
@@ -30,23 +35,39 @@ from actorproc.store.base import ProcedureStore
 
 __all__ = ["CallerDesk"]
 
-
 _AT_WORK = frozenset({Phase.RUNNING, Phase.ROLLING_BACK})
 
 
 class CallerDesk:
     """Answers from the store and from the live core. Used by the manager's thread only."""
 
-    def __init__(self, *, store: ProcedureStore, ring: Ring, ledger: Ledger, waiters: Waiters, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        store: ProcedureStore,
+        ring: Ring,
+        ledger: Ledger,
+        waiters: Waiters,
+        outage: Outage,
+        observer: Observer,
+        meters: Meters,
+        clock: Clock,
+    ) -> None:
         self._store = store
         self._ring = ring
         self._ledger = ledger
         self._waiters = waiters
+        self._outage = outage
+        self._observer = observer
+        self._meters = meters
         self._clock = clock
         self._started = clock.monotonic()
 
     def watch(self, message: Watch) -> None:
-        """Tell the procedure's end now, or when it comes."""
+        """Tell the procedure's end now, or when it comes; while the store cannot be asked, later."""
+        if self._outage.lasts:
+            self._outage.defer(message)
+            return
         try:
             self._watch(message)
         except StoreDamaged as error:
@@ -66,8 +87,16 @@ class CallerDesk:
         else:
             fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
 
-    def subscribe(self, message: Subscribe, observer: Observer) -> None:
-        """Begin to tell a watcher what changes. Called between two commits."""
+    def watch_each(self, message: WatchEach) -> None:
+        """As `watch`, for many at once."""
+        for id, future in message.ends:  # noqa: A001 - a procedure id
+            self.watch(Watch(id, future))
+
+    def subscribe(self, message: Subscribe) -> None:
+        """Begin to tell a watcher what changes, between two commits."""
+        self._ring.between_commits(lambda: self._subscribe(message))
+
+    def _subscribe(self, message: Subscribe) -> None:
         name = message.subscription.id
         record, parked = None, None
         try:
@@ -81,12 +110,12 @@ class CallerDesk:
         except EngineError as error:
             fail_future(message.future, error)
             return
-        observer.subscribe(message.subscription, message.since, record, parked)
+        self._observer.subscribe(message.subscription, message.since, record, parked)
         settle_future(message.future, None)
 
-    def metrics(self, message: TakeMetrics, meters: Meters, observer: Observer) -> None:
+    def metrics(self, message: TakeMetrics) -> None:
         """Copy the counters."""
-        core = self._ring.core
+        core, meters = self._ring.core, self._meters
         lines = [line for line in self._ledger.lines.values() if not line.dead]
         found = ManagerMetrics(
             uptime=self._clock.monotonic() - self._started,
@@ -101,13 +130,19 @@ class CallerDesk:
             lock_waiting=len(core.lock_waiters()),
             workers=len(lines),
             workers_busy=sum(bool(line.queue) for line in lines),
-            watchers=observer.watchers,
-            events_lost=observer.events_lost,
+            watchers=self._observer.watchers,
+            events_lost=self._observer.events_lost,
         )
         settle_future(message.future, found)
 
-    def describe(self, record: ProcedureRecord) -> Described:
-        """A stored head as it is now."""
+    def describe(self, message: Describe) -> None:
+        """Stored heads as they are now."""
+        try:
+            settle_future(message.future, tuple(self._described(record) for record in message.records))
+        except Exception as error:  # noqa: BLE001 - heads may come from other processes: those are no reason to end
+            fail_future(message.future, UsageError(f"these are no heads of procedures of this store: {error!r}"))
+
+    def _described(self, record: ProcedureRecord) -> Described:
         if record.state in TERMINAL and not record.undoing:
             return Described(record, Phase.DONE, None, None)
         live = self._ring.core.view(record.id)
@@ -118,8 +153,15 @@ class CallerDesk:
         progress, said = self._ledger.progress(record.id) if phase in _AT_WORK else (None, None)
         return Described(record, phase, reason, progress, said)
 
+    def list_waiters(self, message: ListWaiters) -> None:
+        """Who waits for locks, in the order of the queue."""
+        settle_future(message.future, self._ring.core.lock_waiters())
+
     def find_dangling(self, message: FindDangling) -> None:
         """Compare the stored locks with memory, which is ahead of the store by what is not committed yet."""
+        if self._outage.lasts:
+            fail_future(message.future, self._outage.refusal())
+            return
         ring = self._ring
         try:
             stored = ring.locks_once_committed(self._store.locks())
@@ -134,17 +176,18 @@ class CallerDesk:
 
     def info(self, record: ProcedureRecord) -> ProcedureInfo:
         """The public view of a stored head, for a step that asks."""
-        seen = self.describe(record)
+        seen = self._described(record)
         children = children_by_state(self._store, seen.record)
         return info_of(seen.record, seen.phase, seen.reason, children, seen.progress, seen.message)
 
-    def status(self, trouble: BaseException | None, since: float) -> ManagerStatus:
-        """The manager's own report; `trouble` is why the store refuses writes, since that monotonic time."""
+    def report(self, message: Report) -> None:
+        """The manager's own report."""
         now = self._clock.monotonic()
-        return ManagerStatus(
+        trouble = self._outage.error
+        found = ManagerStatus(
             workers=self._ledger.status(now),
             storage_error=str(trouble) if trouble is not None else None,
-            storage_down_for=now - since if trouble is not None else None,
+            storage_down_for=now - self._outage.since if trouble is not None else None,
             commits=self._ring.commits,
             last_commit=self._ring.last_commit,
             slowest_commit=self._ring.slowest_commit,
@@ -155,3 +198,4 @@ class CallerDesk:
             gated=self._ring.gated,
             running=self._ledger.running(),
         )
+        settle_future(message.future, found)

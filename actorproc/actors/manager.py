@@ -47,7 +47,7 @@ from actorproc.actors.messages import (
 from actorproc.actors.meters import Meters
 from actorproc.actors.outage import Outage
 from actorproc.actors.parts import ManagerParts
-from actorproc.actors.replies import Waiters, fail_future, settle_future
+from actorproc.actors.replies import Waiters, settle_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.sampling import Sampler
 from actorproc.actors.sweeper import Sweeper
@@ -55,12 +55,7 @@ from actorproc.actors.timekeeper import Timekeeper
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
 from actorproc.actors.worker_events import WorkerNews
-from actorproc.errors import (
-    InternalError,
-    ManagerStopped,
-    OutcomeUnknown,
-    UsageError,
-)
+from actorproc.errors import InternalError, ManagerStopped, OutcomeUnknown
 from actorproc.model.events import (
     AbortRequested,
     Acknowledged,
@@ -79,9 +74,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.policies import Quotas
 from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
-from actorproc.workers.frames import (
-    TakeBackSteps,
-)
+from actorproc.workers.frames import TakeBackSteps
 
 __all__ = ["ManagerActor"]
 
@@ -155,7 +148,14 @@ class ManagerActor(QuickActor):
             wake_in=self._sweep_in,
         )
         self._desk = CallerDesk(
-            store=parts.store, ring=self._ring, ledger=self._ledger, waiters=self._waiters, clock=parts.clock
+            store=parts.store,
+            ring=self._ring,
+            ledger=self._ledger,
+            waiters=self._waiters,
+            outage=self._outage,
+            observer=self._observer,
+            meters=self._meters,
+            clock=parts.clock,
         )
         self._floor = Floor(
             ring=self._ring,
@@ -199,14 +199,14 @@ class ManagerActor(QuickActor):
             DeleteRequested: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
             Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
-            Watch: self._watch,
-            WatchEach: self._watch_each,
-            Subscribe: self._subscribe,
+            Watch: self._desk.watch,
+            WatchEach: self._desk.watch_each,
+            Subscribe: self._desk.subscribe,
             Unsubscribe: lambda message: self._observer.unsubscribe(message.subscription),
-            TakeMetrics: lambda message: self._desk.metrics(message, self._meters, self._observer),
-            Describe: self._describe,
-            ListWaiters: self._list_waiters,
-            FindDangling: self._find_dangling,
+            TakeMetrics: self._desk.metrics,
+            Describe: self._desk.describe,
+            ListWaiters: self._desk.list_waiters,
+            FindDangling: self._desk.find_dangling,
             RegisterType: self._register_type,
             LearnType: self._learn_type,
             WorkerBooted: self._floor.booted,
@@ -218,7 +218,7 @@ class ManagerActor(QuickActor):
             SlotParked: self._news.slot,
             SlotRecovered: self._news.slot,
             OpenGate: self._open_gate,
-            Report: self._report,
+            Report: self._desk.report,
             WorkerLost: self._worker_lost,
             Drain: self._drain,
             Halt: self._halt,
@@ -296,19 +296,6 @@ class ManagerActor(QuickActor):
     def _resized(self, event: Resized) -> None:
         self._ring.resize(event)
 
-    def _watch(self, message: Watch) -> None:
-        if self._outage.lasts:
-            self._outage.defer(message)
-        else:
-            self._desk.watch(message)
-
-    def _watch_each(self, message: WatchEach) -> None:
-        for id, future in message.ends:  # noqa: A001 - a procedure id
-            self._watch(Watch(id, future))
-
-    def _subscribe(self, message: Subscribe) -> None:
-        self._ring.between_commits(lambda: self._desk.subscribe(message, self._observer))
-
     def _stored(self, batch: Batch, seconds: float | None) -> None:
         self._meters.committed(batch, seconds)
         self._observer.committed(batch)
@@ -316,24 +303,6 @@ class ManagerActor(QuickActor):
     def _open_gate(self, message: OpenGate) -> None:
         self._ring.open_gate()
         settle_future(message.future, None)
-
-    def _describe(self, message: Describe) -> None:
-        try:
-            settle_future(message.future, tuple(self._desk.describe(record) for record in message.records))
-        except Exception as error:  # noqa: BLE001 - heads may come from other processes: those are no reason to end
-            fail_future(message.future, UsageError(f"these are no heads of procedures of this store: {error!r}"))
-
-    def _list_waiters(self, message: ListWaiters) -> None:
-        settle_future(message.future, self._ring.core.lock_waiters())
-
-    def _find_dangling(self, message: FindDangling) -> None:
-        if self._outage.lasts:
-            fail_future(message.future, self._outage.refusal())
-        else:
-            self._desk.find_dangling(message)
-
-    def _report(self, message: Report) -> None:
-        settle_future(message.future, self._desk.status(self._outage.error, self._outage.since))
 
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)
