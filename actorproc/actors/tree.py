@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
 
 import pykka
 
@@ -24,68 +23,32 @@ from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
-from actorproc.actors.messages import (
-    AddSlot,
-    Booted,
-    CloseBatch,
-    Describe,
-    Described,
-    Drain,
-    Ending,
-    EndListener,
-    FindDangling,
-    Gone,
-    Halt,
-    LaunchAll,
-    LearnType,
-    ListWaiters,
-    ManagerMetrics,
-    ManagerStatus,
-    OpenGate,
-    RegisterType,
-    Report,
-    RetireSlot,
-    SlotStatus,
-    StandDown,
-    Subscribe,
-    TakeMetrics,
-    Unsubscribe,
-    Watch,
-    WatchEach,
-)
+from actorproc.actors.messages import Booted, CloseBatch, Drain, Halt, LaunchAll, RegisterType, StandDown
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
-from actorproc.actors.replies import ReplyTable, SharedEnds, pass_on, settle_future
-from actorproc.actors.subscription import Subscription
+from actorproc.actors.replies import pass_on
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
+from actorproc.actors.switchboard import Switchboard
 from actorproc.actors.thread_room import check_room_for_threads
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
-from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
 from actorproc.model.definitions import Definition
-from actorproc.model.events import Event
-from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
 
 __all__ = ["EngineTree"]
 
-_T = TypeVar("_T")
-_M = TypeVar("_M")
-
 logger = logging.getLogger("actorproc")
 
-_ANSWER = 5.0
-"""Seconds a status question may take before the actor counts as not answering."""
 _THREADS = 8
 """Threads of an engine: manager, supervisor, store, pool, alarm, courier, control socket, and one to spare."""
 _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
 
 
-class EngineTree:
+class EngineTree(Switchboard):
     """A started engine. One use: `start`, then `stop`.
 
     `make_pool` is given the store's epoch. `on_fatal` is called on a thread of its own, when a bug stopped the
@@ -105,6 +68,7 @@ class EngineTree:
         on_event: Callable[[LifecycleEvent], object] | None = None,
         gated: bool = False,
     ) -> None:
+        super().__init__()
         self.store = store
         self.epoch = 0
         self.pool: WorkerPool
@@ -116,13 +80,9 @@ class EngineTree:
         self._on_fatal = on_fatal
         self._on_event = on_event
         self._gated = gated
-        self._replies = ReplyTable()
         self._courier = Courier()
         self._alarm = Alarm(clock)
         self._persister = Persister(store, config, self._to_manager)
-        self._manager: pykka.ActorRef[ManagerActor] | None = None
-        self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
-        self._ends = SharedEnds()
         self._stopping = threading.Lock()
         self._closed = threading.Event()
         self.at_close: list[Callable[[], object]] = []
@@ -289,122 +249,13 @@ class EngineTree:
         if type(event) is WorkerBooted and not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
 
-    def _to_manager(self, message: object) -> None:
-        actor = self._manager
-        if actor is not None:
-            with contextlib.suppress(pykka.ActorDeadError):
-                actor.tell(message)
-
-    def _to_supervisor(self, message: AddSlot | Booted | Gone | LaunchAll | Report | RetireSlot | StandDown) -> None:
-        actor = self._supervisor
-        if actor is not None:
-            with contextlib.suppress(pykka.ActorDeadError):
-                actor.tell(message)
-
-    def _asked(self, tell: Callable[[_M], None], make: Callable[[Future[_T]], _M]) -> Future[_T]:
-        """Send a message with a future in it; the future of the answer, which a stop fails."""
-        future: Future[_T] = Future()
-        self._replies.add(future)
-        tell(make(future))
-        return future
-
     # ------------------------------------------------------------ verbs, any thread
-    def request(self, make: Callable[[int], Event]) -> Any:
-        """Tell the manager an event that names a reply, and wait for the reply."""
-        return self.ask(make).result()
-
-    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
-        """Tell the manager an event that names a reply; the future of the reply."""
-        number, future = self._replies.open()
-        self._to_manager(make(number))
-        return future
-
-    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
-        """Have each of these futures told the end of its procedure, in one message."""
-        for _, future in ends:
-            self._replies.add(future)
-        self._to_manager(WatchEach(tuple(ends)))
-
-    def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
-        """Have each of these listeners told the end of its procedure, or that the manager stopped, in one message."""
-        self._replies.listen(listener for _, listener in ends)
-        self._to_manager(WatchEach(tuple(ends)))
-
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
-        """A future of the procedure's end, shared by all who wait for it at the same time."""
-        return self._ends.of(id, lambda: self._asked(self._to_manager, lambda future: Watch(id, future)))
-
-    def register(self, definition: Definition) -> None:
-        """Make a type known, before whatever the same thread says next."""
-        self._to_manager(RegisterType(definition))
-
-    def open_gate(self) -> None:
-        """Hand out steps, after a start with the gate closed; returns when that is so."""
-        self._asked(self._to_manager, OpenGate).result()
-
-    def learn(self, definition: Definition) -> None:
-        """Make a client's class known, before whatever the same thread says next; this program's own classes stay."""
-        self._to_manager(LearnType(definition))
-
-    def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
-        """The live view of these heads."""
-        return self._asked(self._to_manager, lambda future: Describe(records, future)).result()
-
-    def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
-        """Tell a subscription what changes from now on; returns the call that ends that, for any thread.
-
-        It ends too when the engine stops: with the error, unless everything is watched. Raises `UnknownProcedure`.
-        """
-        open_: Future[None] = Future()
-
-        def over(future: Future[None]) -> None:
-            error = future.exception()
-            is_stopped = isinstance(error, ManagerStopped) and subscription.id is None
-            subscription.end(None if is_stopped else error)
-            self._to_manager(Unsubscribe(subscription))
-
-        self._replies.add(open_)
-        open_.add_done_callback(over)
-        try:
-            self._asked(self._to_manager, lambda begun: Subscribe(subscription, since, begun)).result()
-        except BaseException:
-            settle_future(open_, None)
-            raise
-        return lambda: settle_future(open_, None)
-
-    def metrics(self) -> ManagerMetrics:
-        """The manager's counters."""
-        return self._asked(self._to_manager, TakeMetrics).result()
-
-    def lock_waiters(self) -> list[LockWaiter]:
-        """Procedures that wait for locks, in the order of the queue."""
-        return self._asked(self._to_manager, ListWaiters).result()
-
-    def dangling_locks(self) -> list[tuple[LockRecord, str]]:
-        """Stored locks that nobody will give up or that memory does not know so, with the reason."""
-        return self._asked(self._to_manager, FindDangling).result()
-
     def compact(self) -> CompactionReport:
         """Compact the store between two commits, and wait for it."""
         answer: Future[CompactionReport] = Future()
         self._replies.add(answer)
         self._persister.compact().add_done_callback(partial(pass_on, answer))
         return answer.result()
-
-    def manager_status(self) -> ManagerStatus | None:
-        """The manager's report; None when it does not answer."""
-        status: ManagerStatus | None = self._report(self._to_manager)
-        return status
-
-    def slots(self) -> tuple[SlotStatus, ...]:
-        """The supervisor's report; empty when it does not answer."""
-        return self._report(self._to_supervisor) or ()
-
-    def _report(self, tell: Callable[[Report], None]) -> Any:
-        try:
-            return self._asked(tell, Report).result(_ANSWER)
-        except (TimeoutError, ActorprocError):
-            return None
 
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback of the host on the thread for callbacks."""

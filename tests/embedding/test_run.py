@@ -183,7 +183,7 @@ def test_a_manager_that_does_not_answer_starves_the_watchdog(tmp_path, monkeypat
     from actorproc.cli.service import _watch
 
     manager = actorproc.ProcedureManager(tmp_path / "state", workers=1).start()
-    monkeypatch.setattr("actorproc.actors.tree._ANSWER", 0.1)
+    monkeypatch.setattr("actorproc.actors.switchboard._ANSWER", 0.1)
     let_go, held = threading.Event(), threading.Event()
     plain = ManagerActor.on_receive
 
