@@ -1,20 +1,20 @@
 """The store on disk: one LMDB environment, one transaction and one fsync per commit.
 
-`LmdbStore` is the owner's: it writes. `LmdbReader` looks at a store that another process may be writing to.
+`LmdbStore` is the owner's: it writes. `LmdbReader` (`lmdb_reader`) looks at a store that another process may be writing
+to.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 import lmdb
 
 from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
 from actorproc.model.ids import new_id
-from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.model.reports import CompactionReport
 from actorproc.model.snapshot import Snapshot as RecoverySnapshot
 from actorproc.model.writes import Write
 from actorproc.store import codec
@@ -23,18 +23,14 @@ from actorproc.store.compaction import (
     Stopwatch,
     copy_compact,
     drop_leftovers,
-    files_of,
     put_in_place,
     unmark,
-    wait_for_a_swap,
 )
 from actorproc.store.cross_check import Findings, cross_check
 from actorproc.store.directory import (
     DATA_FILE,
-    LOCK_FILE,
     OWNER_FILE,
     check_data_file,
-    check_directory,
     make_directory,
     sync_names,
 )
@@ -46,11 +42,11 @@ from actorproc.store.environment import (
     translated,
 )
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, rows_of
-from actorproc.store.neighbours import Neighbours
+from actorproc.store.lmdb_reader import LmdbReader, here
 from actorproc.store.open_store import OpenStore
-from actorproc.store.owner import Owner, OwnerLock, OwnerRole, examine_for_reader, owner_of
+from actorproc.store.owner import OwnerLock, OwnerRole
 from actorproc.store.tables import Table
-from actorproc.store.transaction import Txn, apply_rows, check_format, check_made, read_meta
+from actorproc.store.transaction import Txn, apply_rows, check_format, read_meta
 from actorproc.store.trust import examined, seal_of
 
 __all__ = ["Durability", "LmdbReader", "LmdbStore"]
@@ -109,7 +105,7 @@ class LmdbStore(OpenStore):
         make_directory(self.path, allow_any_filesystem=self._allow_any_filesystem)
         self._lock = OwnerLock.acquire(self.path / OWNER_FILE, self._role)
         try:
-            for reader in _here.move_in(self.path, self):
+            for reader in here.move_in(self.path, self):
                 reader.step_aside(self)
             drop_leftovers(self.path)
             check_data_file(self.path)
@@ -215,7 +211,7 @@ class LmdbStore(OpenStore):
         """Give the store up. Idempotent; in a forked child it leaves the environment alone."""
         if os.getpid() == self._pid:
             self._close_environment()
-            _here.move_out(self.path, self)
+            here.move_out(self.path, self)
         lock, self._lock = self._lock, None
         if lock is not None:
             sound, self._sound = self._sound and os.getpid() == self._pid, False
@@ -292,125 +288,3 @@ class LmdbStore(OpenStore):
                 env.set_mapsize(self._map_size)
         except lmdb.Error as error:
             raise translated(error, f"growing the map of {self.path} to {self._map_size} bytes") from error
-
-
-class LmdbReader(OpenStore):
-    """The reading methods of a store, for other processes than its owner's. A context manager.
-
-    Takes no owner lock. In the owner's own process it looks through the owner's environment, and a second reader in a
-    process through the first one's. Raises `EngineError` when there is no store. `even_damaged`: also when rows are not
-    where they belong, for who is out to find that.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False, even_damaged: bool = False
-    ) -> None:
-        super().__init__(path)
-        self._even_damaged = even_damaged
-        self._files: tuple[int, ...] = ()
-        self._closed = False
-        self._first: LmdbReader | None = None
-        check_directory(self.path, allow_any_filesystem=allow_any_filesystem)
-        if not (self.path / DATA_FILE).exists():
-            raise EngineError(f"there is no store at {self.path}: no {DATA_FILE} in it")
-        _here.add_reader(self)
-        self._open()
-
-    def _view(self) -> Snapshot:
-        other = self._other()
-        if other is not None:
-            try:
-                return other._view()
-            except EngineError:
-                if self._other() is other:
-                    raise
-        if self._files != files_of(self.path) and not self._closed:
-            self._open_again()
-            if self._env is None:  # another one here has opened it meanwhile
-                return self._view()
-        return super()._view()
-
-    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        other = self._other()
-        return super().backup(path) if other is None else other.backup(path)
-
-    def _other(self) -> OpenStore | None:
-        """Through whom this one reads: the owner in this process, or a reader that was here first."""
-        if self._closed:
-            return None
-        first = self._first
-        return _here.owner_of(self.path) or (first if first is not None and not first._closed else None)
-
-    def step_aside(self, owner: LmdbStore) -> None:
-        """Close what is open here, for an owner in the same process, if it is the same store."""
-        if _here.owner_of(self.path) is owner:
-            with self._copying:
-                self._close_environment()
-                self._files = ()
-
-    def _open_again(self) -> None:
-        """The owner has compacted the store: the files that are open here are no more."""
-        refuse_fork(self.path, self._pid)
-        with self._copying, self._gate.alone():
-            if self._files != files_of(self.path) and not self._closed:
-                if self._env is not None:
-                    self._env.close()
-                self._open()
-
-    def _open(self) -> None:
-        with _here.lock:
-            self._env = None
-            self._files = ()
-            self._first = _here.open_reader(self.path)
-            if self._first is None and _here.owner_of(self.path) is None:
-                self._open_own()
-
-    def _open_own(self) -> None:
-        wait_for_a_swap(self.path)
-        check_data_file(self.path)
-        all_looked_at = examine_for_reader(self.path)
-        # Whoever owns the store has made the table of readers: without it nobody writes, and it is not ours to make.
-        has_lock = (self.path / LOCK_FILE).exists()
-        env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
-        try:
-            with env.begin() as txn:
-                check_made(txn, self.path)
-                check_format(env, txn, self.path)
-            self._databases = open_databases(env, None, create=False)
-            if all_looked_at and not self._even_damaged:
-                with Snapshot(env.begin(), self._databases, lambda: None, self.path) as rows:
-                    cross_check(rows).raise_unseen(self.path)
-        except lmdb.Error as error:
-            env.close()
-            raise translated(error, f"reading the store {self.path}") from error
-        except BaseException:
-            env.close()
-            raise
-        self._env = env
-        self._files = files_of(self.path)
-
-    def is_open(self) -> bool:
-        """It has an environment of its own."""
-        return self._env is not None and not self._closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def owner(self) -> Owner | None:
-        """The process whose manager has the store open; None: nobody, or a command that is done in a moment."""
-        found = owner_of(self.path / OWNER_FILE)
-        return found if found is not None and found.role == "manager" else None
-
-    def close(self) -> None:
-        """Stop reading. Idempotent."""
-        self._closed = True
-        if os.getpid() == self._pid:
-            self._close_environment()
-
-
-_here: Neighbours[LmdbStore, LmdbReader] = Neighbours()
