@@ -1,65 +1,41 @@
 """The manager's end of the control socket: a door for other processes of the same user.
 
 The socket lies in the store's directory (mode 0700), is itself of mode 0600, and every peer's user is checked as the
-kernel knows it. A connection has two threads, one that reads and one that writes, so a client that does not read
-holds up nobody; what it lets pile up beyond a bound costs it the connection.
+kernel knows it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import queue
 import socket
 import stat
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from actorproc.actors.messages import Ending
-from actorproc.actors.subscription import Subscription
 from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
-from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
-from actorproc.control.methods import METHODS, REQUESTS
+from actorproc.control.connection import Connection
 from actorproc.control.wire import (
     PROTOCOL,
     SOCKET_FILE,
     Answer,
-    Call,
     Hello,
     SocketAddress,
-    Torn,
-    decode_as,
-    encode,
     error_to,
     framed,
     peer_uid,
-    read_frame,
 )
-from actorproc.errors import EngineError, ManagerBusy, ManagerStopped, NotAllowed, UsageError
-from actorproc.model.ids import check_id
+from actorproc.errors import EngineError, ManagerBusy, NotAllowed, UsageError
 
 __all__ = ["ControlServer"]
 
-logger = logging.getLogger("actorproc")
-
 _CONNECTIONS = 256
-_BACKLOG_BYTES = 64 * 1024 * 1024
-"""What may wait for one client before its connection is given up."""
 _QUESTIONS = 4
 """Threads for questions, and as many for what may take long."""
-_SLOW = frozenset({"backup", "compact", "stack"})
-_CALLS = 1000
-"""Calls of one client that may be without an answer before no more of it are read."""
-_WATCHES = 1000
-"""Watches of one client."""
 
 
 class ControlServer:
@@ -81,7 +57,7 @@ class ControlServer:
         self.errands = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-slow")
         self._directory = Path(directory)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connections: set[_Connection] = set()
+        self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name="actorproc-control", daemon=True)
@@ -157,7 +133,7 @@ class ControlServer:
         except OSError:
             sock.close()
             return
-        connection = _Connection(self, sock)
+        connection = Connection(self, sock)
         with self._lock:
             if self._closed:
                 sock.close()
@@ -180,232 +156,7 @@ class ControlServer:
             connection.close()
             sock.close()
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """A connection has ended."""
         with self._lock:
             self._connections.discard(connection)
-
-
-class _Connection:
-    """One client."""
-
-    def __init__(self, server: ControlServer, sock: socket.socket) -> None:
-        self._server = server
-        self._engine = server.engine
-        self._sock = sock
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._waiting = 0
-        self._lock = threading.Lock()
-        self._closed = False
-        self._answered = threading.Condition()
-        self._unanswered = 0
-        """Calls whose answers have not been decided on; the ends and changes that are waited for do not count."""
-        self._leaves: dict[int, Callable[[], None]] = {}
-        """How to end each watch, by the number of its call."""
-        self.threads = (
-            threading.Thread(target=self._read, name="actorproc-control-read", daemon=True),
-            threading.Thread(target=self._write, name="actorproc-control-write", daemon=True),
-        )
-
-    def start(self) -> None:
-        """Greet, then serve."""
-        self._answer(0, "hello", encode(self._server.hello))
-        for thread in self.threads:
-            thread.start()
-
-    def close(self) -> None:
-        """End it. Idempotent, any thread."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            leaves, self._leaves = list(self._leaves.values()), {}
-        for leave in leaves:
-            leave()
-        with self._answered:
-            self._answered.notify_all()
-        # First: it wakes the reading thread, which a mere close would leave asleep. Then the writing one may close.
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._outbox.put(None)
-        self._server.forget(self)
-
-    # ------------------------------------------------------------ out
-    def _answer(self, number: int, kind: str, body: bytes) -> None:
-        frame = framed(Answer(number, kind, msgspec.Raw(body)))
-        with self._lock:
-            if self._closed:
-                return
-            self._waiting += len(frame)
-            too_much = self._waiting > max(_BACKLOG_BYTES, 2 * len(frame))
-        self._outbox.put(frame)
-        if too_much:
-            logger.warning("a client of the control socket reads too slowly; its connection is closed")
-            self.close()
-
-    def _write(self) -> None:
-        try:
-            while (frame := self._outbox.get()) is not None:
-                self._sock.sendall(frame)
-                with self._lock:
-                    self._waiting -= len(frame)
-        except OSError:
-            pass
-        self.close()
-        self._sock.close()
-
-    # ------------------------------------------------------------ in
-    def _read(self) -> None:
-        limit = self._server.config.max_frame
-        try:
-            while True:
-                self._take(decode_as(read_frame(self._sock, limit), Call))
-        except (Torn, msgspec.DecodeError) as error:
-            if not self._closed:
-                logger.debug("a connection of the control socket ended: %s", error)
-        except Exception:
-            logger.exception("a connection of the control socket failed")
-        self.close()
-
-    def _take(self, call: Call) -> None:
-        kinds: dict[str, Callable[[Call], None]] = {
-            "request": self._request,
-            "call": self._call,
-            "end_of": self._end_of,
-            "watch": self._watch,
-            "unwatch": self._unwatch,
-        }
-        try:
-            kinds.get(call.kind, _unknown)(call)
-        except msgspec.DecodeError as error:
-            self._fail(call.number, UsageError(f"{call.name[:40]!r} does not take these arguments: {error}"))
-        except Exception as error:  # noqa: BLE001 - it is the caller's
-            self._fail(call.number, error)
-
-    def _take_turn(self) -> None:
-        """Wait while this client has too many calls without an answer: who floods waits, on a thread of its own."""
-        with self._answered:
-            self._answered.wait_for(lambda: self._unanswered < _CALLS or self._closed)
-            self._unanswered += 1
-
-    def _settle_turn(self, number: int, future: Future[Any]) -> None:
-        with self._answered:
-            self._unanswered -= 1
-            self._answered.notify()
-        self._settle(number, future)
-
-    def _fail(self, number: int, error: BaseException) -> None:
-        self._answer(number, "error", error_to(error))
-
-    def _settle(self, number: int, future: Future[Any]) -> None:
-        error = future.exception()
-        if isinstance(error, ManagerStopped):
-            self.close()  # it goes on with the next manager: a client waits for that one
-        elif error is not None:
-            self._fail(number, error)
-        else:
-            self._answer(number, "ok", encode(future.result()))
-
-    def _request(self, call: Call) -> None:
-        kind = REQUESTS.get(call.name)
-        if kind is None:
-            msg = f"this manager takes no request {call.name!r:.40}; use the same version on both sides"
-            raise UsageError(msg)
-        event = checked_request(decode_as(call.body, kind), self._server.config.max_state)
-        self._take_turn()
-        future = self._engine.ask(lambda reply: msgspec.structs.replace(event, reply=reply))
-        future.add_done_callback(partial(self._settle_turn, call.number))
-
-    def _call(self, call: Call) -> None:
-        method = METHODS.get(call.name)
-        if method is None:
-            msg = f"this manager has no method {call.name!r:.40} for others; use the same version on both sides"
-            raise UsageError(msg)
-        arguments = decode_as(call.body, method.arguments)
-        if call.name == "learn":  # in order: a submit of the class may come next
-            self._engine.learn(checked_definition(*arguments))
-            self._answer(call.number, "ok", encode(None))
-            return
-        owner = getattr(self._engine, method.owner) if method.owner else self._engine
-        self._take_turn()
-        pool = self._server.errands if call.name in _SLOW else self._server.questions
-        try:
-            future = pool.submit(_shown, getattr(owner, call.name), arguments)
-        except RuntimeError:  # the door is being shut
-            self.close()
-            return
-        future.add_done_callback(partial(self._settle_turn, call.number))
-
-    def _end_of(self, call: Call) -> None:
-        name = check_id(decode_as(call.body, str))
-        future: Future[Ending] = Future()
-        future.add_done_callback(partial(self._settle, call.number))
-        self._engine.watch_each([(name, future)])
-
-    # ------------------------------------------------------------ streams
-    def _watch(self, call: Call) -> None:
-        id_, since, steps, progress, bound = decode_as(call.body, tuple[str | None, int | None, bool, bool, int])
-        if id_ is not None:
-            check_id(id_)
-        if call.number in self._leaves or len(self._leaves) >= _WATCHES:
-            msg = f"this connection watches as call {call.number} already, or has {_WATCHES} watches; end one first"
-            raise UsageError(msg)
-        bound = max(1, min(bound, MOST_CHANGES))
-        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound)
-        leave = self._engine.subscribe(subscription, since)
-
-        def end() -> None:
-            leave()
-            subscription.end()
-
-        with self._lock:
-            gone = self._closed
-            self._leaves[call.number] = end
-        if gone:
-            end()
-            return
-        self._pump(call.number, subscription)
-
-    def _pump(self, number: int, subscription: Subscription) -> None:
-        """Pass on what is there, and come again when there is more; the thread that changed it does the work."""
-        try:
-            while True:
-                ready, item = subscription.take_now(
-                    lambda: _ignore_stopped(self._server.questions, self._pump, number, subscription)
-                )
-                if not ready:
-                    return
-                if item is None:
-                    self._answer(number, "ok", encode(None))
-                    break
-                self._answer(number, "change", encode((type(item).__name__, item)))
-        except ManagerStopped:
-            self.close()
-        except Exception as error:  # noqa: BLE001 - it is the watcher's
-            self._fail(number, error)
-        with self._lock:
-            leave = self._leaves.pop(number, None)
-        if leave is not None:
-            leave()
-
-    def _unwatch(self, call: Call) -> None:
-        with self._lock:
-            leave = self._leaves.pop(call.number, None)
-        if leave is not None:
-            leave()
-
-
-def _unknown(call: Call) -> None:
-    msg = f"this manager knows no call of the kind {call.kind!r:.40}; use the same version on both sides"
-    raise UsageError(msg)
-
-
-def _ignore_stopped(pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the door is being shut
-        pool.submit(work, *arguments)
-
-
-def _shown(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """A result as msgpack can hold it: mappings by structs become pairs."""
-    result = method(*arguments)
-    return list(result.items()) if isinstance(result, dict) else result
