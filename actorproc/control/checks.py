@@ -30,7 +30,7 @@ from actorproc.model.events import (
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey
 from actorproc.model.records import NewProcedure
-from actorproc.procedure.classes import checked_limit_keys
+from actorproc.procedure.keys import checked_limit_keys
 from actorproc.procedure.policies import Limits
 
 __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]

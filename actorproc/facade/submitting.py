@@ -23,7 +23,7 @@ from actorproc.handle import ProcedureHandle
 from actorproc.model.events import Submitted
 from actorproc.model.ids import check_id, new_id
 from actorproc.model.records import NewProcedure
-from actorproc.procedure.classes import checked_limit_keys
+from actorproc.procedure.keys import checked_limit_keys
 from actorproc.procedure.policies import Limits
 from actorproc.procedure.procedure import Procedure
 

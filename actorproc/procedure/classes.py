@@ -12,11 +12,9 @@ from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.signing import SigningKey
 
-__all__ = ["check_class", "checked_limit_keys", "meta_of", "meta_of_loader"]
+__all__ = ["check_class", "meta_of", "meta_of_loader"]
 
 _CODECS = ("data", "pickle")
-MAX_LIMIT_KEYS = 16
-"""Limit keys of one procedure."""
 
 
 def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
@@ -48,19 +46,6 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         cpus=limits.cpus,
         processes=limits.processes,
     )
-
-
-def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
-    """Limit keys as they are stored, each once; `source` says in an error where they came from."""
-    listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-    for key in listed:
-        if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
-            msg = f"{source} gives names of 1 to 255 printable characters such as 'smtp', not {key!r:.60}"
-            raise UsageError(msg)
-    if len(listed) > MAX_LIMIT_KEYS:
-        msg = f"{source} gives {len(listed)} keys; a procedure may have {MAX_LIMIT_KEYS}"
-        raise UsageError(msg)
-    return tuple(dict.fromkeys(listed))
 
 
 def meta_of_loader(type_name: str) -> TypeMeta:

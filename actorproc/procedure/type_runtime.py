@@ -22,12 +22,12 @@ from actorproc.model.outcomes import (
     Suspended,
     Waited,
 )
-from actorproc.model.policies import LockKey
 from actorproc.model.records import NewProcedure
-from actorproc.procedure.classes import check_class, checked_limit_keys, meta_of, meta_of_loader
+from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info
+from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.signing import SigningKey, content_of, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
@@ -132,9 +132,9 @@ class TypeRuntime:
             state=state,
             codec=codec,
             digest=own._digest(codec, state),
-            locks=own._lock_keys(procedure) if own._locks else (),
-            poisons=own._poison_keys(procedure) if own._poisons else (),
-            limit_keys=own._limit_keys(procedure) if own._limit_keyed else (),
+            locks=lock_keys_of(procedure, own.type_name) if own._locks else (),
+            poisons=poison_keys_of(procedure, own.type_name) if own._poisons else (),
+            limit_keys=limit_keys_of(procedure, own.type_name) if own._limit_keyed else (),
             unit=procedure._next_unit() if own._has_position else own._plain_unit,
             no_return=procedure._next_no_return() if own._has_position else False,
             owner=owner,
@@ -375,28 +375,8 @@ class TypeRuntime:
         found.update(content_of(bytes(payload)))
         return found.digest()
 
-    def _lock_keys(self, procedure: Procedure) -> tuple[LockKey, ...]:
-        keys: tuple[Any, ...] = tuple(procedure.lock_keys())
-        for key in keys:
-            if not isinstance(key, LockKey):
-                msg = f"{self.type_name}.lock_keys() gives LockKey values such as LockKey.write('a/b'), not {key!r}"
-                raise UsageError(msg)
-        return tuple(dict.fromkeys(keys))
-
-    def _poison_keys(self, procedure: Procedure) -> tuple[str, ...]:
-        keys = procedure.poison_keys()
-        listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-        for key in listed:
-            if not isinstance(key, str) or not key:
-                msg = f"{self.type_name}.poison_keys() gives key paths such as 'catalog/db/table', not {key!r}"
-                raise UsageError(msg)
-        return tuple(dict.fromkeys(listed))
-
-    def _limit_keys(self, procedure: Procedure) -> tuple[str, ...]:
-        return checked_limit_keys(procedure.limit_keys(), f"{self.type_name}.limit_keys()")
-
     def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
-        return self._poison_keys(live) if self._poisons else None
+        return poison_keys_of(live, self.type_name) if self._poisons else None
 
     def _clean_up(self, live: Procedure, ctx: Context) -> None:
         try:

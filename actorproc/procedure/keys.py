@@ -1,0 +1,53 @@
+"""The keys a procedure names: of what it locks, of what it leaves poisoned, and of the limits it counts under."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actorproc.errors import UsageError
+from actorproc.model.policies import LockKey
+from actorproc.procedure.procedure import Procedure
+
+__all__ = ["checked_limit_keys", "limit_keys_of", "lock_keys_of", "poison_keys_of"]
+
+MAX_LIMIT_KEYS = 16
+"""Limit keys of one procedure."""
+
+
+def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
+    """What it says in `lock_keys`, each once. Raises `UsageError` for what is no `LockKey`."""
+    keys: tuple[Any, ...] = tuple(procedure.lock_keys())
+    for key in keys:
+        if not isinstance(key, LockKey):
+            msg = f"{type_name}.lock_keys() gives LockKey values such as LockKey.write('a/b'), not {key!r}"
+            raise UsageError(msg)
+    return tuple(dict.fromkeys(keys))
+
+
+def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
+    """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
+    keys = procedure.poison_keys()
+    listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
+    for key in listed:
+        if not isinstance(key, str) or not key:
+            msg = f"{type_name}.poison_keys() gives key paths such as 'catalog/db/table', not {key!r}"
+            raise UsageError(msg)
+    return tuple(dict.fromkeys(listed))
+
+
+def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
+    """What it says in `limit_keys`, each once. Raises as `checked_limit_keys`."""
+    return checked_limit_keys(procedure.limit_keys(), f"{type_name}.limit_keys()")
+
+
+def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
+    """Limit keys as they are stored, each once; `source` says in an error where they came from."""
+    listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
+    for key in listed:
+        if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
+            msg = f"{source} gives names of 1 to 255 printable characters such as 'smtp', not {key!r:.60}"
+            raise UsageError(msg)
+    if len(listed) > MAX_LIMIT_KEYS:
+        msg = f"{source} gives {len(listed)} keys; a procedure may have {MAX_LIMIT_KEYS}"
+        raise UsageError(msg)
+    return tuple(dict.fromkeys(listed))
