@@ -70,9 +70,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
         leave_limits(book, record)
     # Its poison before its locks: who may not have a key any more must not be given it.
     if record.state is not ProcedureState.FAILED and not has_own(record):
-        update_poisons(book, record, ())
-        if record.run > 1:
-            take_back_all(book, record)
+        _take_back_poison(book, record)
     _pass_on_locks(book, record)
     book.command(Resolve(record.id, record.state))
     if record.parent is not None and was_open:
@@ -83,6 +81,15 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
         go_on(book, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
         _close_tree(book, tree)
+
+
+def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
+    named = record.poisons
+    update_poisons(book, record, ())
+    if record.ended_in:
+        record.poisons = named  # a retry of its root may take up the step again that they were named for
+    if record.run > 1:
+        take_back_all(book, record)
 
 
 def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:

@@ -17,6 +17,7 @@ from actorproc.core.children import finished, is_due, release
 from actorproc.core.damage import error_of
 from actorproc.core.failing import fail
 from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.poisoning import declare
 from actorproc.core.queueing import go_on
 from actorproc.core.restoring import hold_back
 from actorproc.core.spared import is_left_alone
@@ -184,6 +185,8 @@ def _take_up_forward(book: Book, tree: Tree, members: list[ProcedureRecord]) -> 
         member.leftovers = ()
         if member.id not in tree.units_of:
             member.last_unit = None
+        if member.poisons and (member.step > 1 or member.attempt):
+            declare(book, member, member.poisons)  # else it is done when its first step is handed out
         if stopped is not None:
             _take_up(book, member, stopped)
         if member is not book.procs[member.root]:

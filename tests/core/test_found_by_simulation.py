@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.errors import NotAllowed
+from actorproc.errors import KeyPoisoned, NotAllowed
 from actorproc.model.commands import Decision, Reply, RetireWorker, StartWorker, StopWorker
 from actorproc.model.events import (
     AbortRequested,
@@ -639,3 +639,27 @@ def test_who_has_lost_its_own_worker_to_one_that_waits_for_its_slot_gives_it_tha
     stage.handle(WorkerReady(WorkerId(7, 1), reserved="p"))
     stage.answer("p", DONE)
     assert stage.resolved()["other"] is stage.resolved()["p"] is SUCCESS
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_step_that_a_retry_takes_up_again_has_its_keys_poisoned(has_begun: bool) -> None:
+    stage = Stage(3)
+    stage.register("Risky", rollback_supported=True)
+    stage.submit(stage.new("root"))
+    risky = stage.new("risky", "Risky", poisons=("k",), due_at=None if has_begun else 5.0)
+    stage.answer("root", Suspended(state=b"", children=(stage.new("failed"), risky)))
+    # Given: it came to a clean end with its tree, which failed and cannot be undone.
+    stage.answer("failed", boom())
+    if has_begun:
+        stage.answer("risky", boom())
+    assert stage.state("risky") is ProcedureState.ROLLEDBACK
+    assert stage.submit(stage.new("before", locks=(LockKey.write("k"),))).error is None
+    stage.answer("before", DONE)
+
+    stage.handle(RetryRequested("root", 2))
+
+    assert "risky" in stage.inbox
+    assert isinstance(stage.submit(stage.new("after", locks=(LockKey.write("k"),))).error, KeyPoisoned)
+    for name in ("failed", "risky", "root"):
+        stage.answer(name, DONE)
+    assert stage.submit(stage.new("later", locks=(LockKey.write("k"),))).error is None
