@@ -207,7 +207,7 @@ def take_up(book: Book) -> None:
             if record.aborting and not record.bypassing and not record.rolling and record.state not in TERMINAL:
                 if record.forced:
                     _abort_by_force(book, record)
-                else:
+                elif not book.has_no_return(record):
                     book.asking[record.id] = None
 
 

@@ -40,11 +40,9 @@ def _fail_victims(book: Book) -> None:
     """
     while book.victims:
         root, cycle = book.victims.popitem()
-        if not cycles.is_closed(book, cycle):
-            continue
-        if not cycles.let_pass(book, cycle):
+        if cycles.is_closed(book, cycle) and not cycles.let_pass(book, cycle):
             _break(book, root, cycle)
-        # Those that are left may wait for each other in a shorter circle, of their tree alone.
+        # Those that are left may wait for each other in a shorter circle, or in another one that was not looked at.
         for name in dict.fromkeys(book.procs[other].root for other in cycle):
             cycles.look_for_cycles(book, book.trees[name])
 
