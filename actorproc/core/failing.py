@@ -187,6 +187,9 @@ def advance(book: Book, top_id: str) -> None:
         if not is_left_alone(book, member, top_id):
             if not locking.has_retaken(book, tree):
                 return
+            if tree.is_still(member.id) and tree.undoing != member.id:
+                _pass_on_the_turn(book, tree, top_id)
+                return
             _undo(book, member, unit)
             if member.id in tree.waiting:
                 # What it waits for may hang on another failing scope.
@@ -201,6 +204,12 @@ def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
     if member.id in tree.waiting:
         locking.withdraw(book, member)
         wake(book, member)
+
+
+def _pass_on_the_turn(book: Book, tree: Tree, top_id: str) -> None:
+    """Its next undo is paused: scopes that failed after it may go on meanwhile."""
+    scopes = list(tree.scopes)
+    book.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
 
 
 def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
@@ -232,6 +241,8 @@ def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
     if waiting.id not in tree.waiting:
         return False
     unit = next_to_undo(book, tree, top_id)
+    if unit is not None and tree.is_still(unit.procedure):
+        return False
     if unit is not None and not could_undo_now(book, book.procs[unit.procedure]):
         book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
         book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending

@@ -279,3 +279,43 @@ def test_what_a_paused_procedure_leaves_behind_when_it_ends_goes_on() -> None:
     assert stage.state("p") is ProcedureState.SUCCESS
     assert stage.inbox["c"].token.step == 2
     _agrees(stage)
+
+
+def test_a_paused_branch_that_failed_does_not_hold_up_the_undo_of_another_one() -> None:
+    stage = Stage(3, rollback_supported=True, on_child_failure="resume")
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("a", unit="u"), stage.new("b", unit="u"))))
+    stage.answer("a", Waited(state=b"", event="never"))
+    stage.answer("b", Waited(state=b"", event="never"))
+    # Given: the one that fails first is paused.
+    _pause(stage, "a")
+    stage.handle(AbortRequested("a", 2, force=True))
+    stage.handle(AbortRequested("b", 3, force=True))
+    _agrees(stage)
+
+    assert stage.undo_all() == ["b:u"]
+    _resume(stage, "a")
+
+    assert stage.undo_all() == ["a:u"]
+    assert stage.state("p") is ProcedureState.RUNNABLE
+
+
+def test_a_paused_branch_that_failed_takes_no_turn_from_an_undo_that_waits_for_a_lock() -> None:
+    stage = Stage(3, rollback_supported=True, on_child_failure="resume")
+    stage.register("Step", rollback_supported=True, lock_scope="step")
+    stage.submit(stage.new("p"))
+    children = (stage.new("a", unit="u"), stage.new("b", "Step", unit="u", locks=(KEY,)))
+    stage.answer("p", Suspended(state=b"", children=children))
+    stage.answer("a", Waited(state=b"", event="never"))
+    stage.answer("b", Waited(state=b"", event="never"))
+    stage.submit(stage.new("holder", locks=(KEY,)))
+    stage.handle(AbortRequested("b", 2, force=True))
+    _pause(stage, "a")
+    stage.handle(AbortRequested("a", 3, force=True))
+    _agrees(stage)
+
+    stage.answer("holder", DONE)
+
+    assert stage.undo_all() == ["b:u"]
+    _resume(stage, "a")
+    assert stage.undo_all() == ["a:u"]
