@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -106,18 +107,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parts: tuple[Part, ...]) -> list[int]:
-    """Run parts side by side, show what each says when it ends; their exit codes."""
-    running = [
-        subprocess.Popen([sys.executable, "-m", *part.arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603
-        for part in parts
+    """Run parts side by side and pass on what each says, line by line; their exit codes.
+
+    A night that is cut short has told what it had found by then.
+    """
+    running = []
+    for number, part in enumerate(parts, start=1):
+        sys.stdout.write(f"== {number}, {part.name}: python -m {' '.join(part.arguments)}\n")
+        command = [sys.executable, "-u", "-m", *part.arguments]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))  # noqa: S603
+    listeners = [
+        threading.Thread(target=_pass_on, args=(f"{number}| " if len(parts) > 1 else "", process))
+        for number, process in enumerate(running, start=1)
     ]
-    codes = []
-    for part, process in zip(parts, running, strict=True):
-        said, _ = process.communicate()
-        sys.stdout.write(f"== {part.name}: python -m {' '.join(part.arguments)}\n{said.decode(errors='replace')}\n")
-        sys.stdout.flush()
-        codes.append(process.returncode)
-    return codes
+    for listener in listeners:
+        listener.start()
+    for listener in listeners:
+        listener.join()
+    return [process.wait() for process in running]
+
+
+def _pass_on(prefix: str, process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    with process.stdout as said:
+        for line in said:
+            sys.stdout.write(f"{prefix}{line.decode(errors='replace')}")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

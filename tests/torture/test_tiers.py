@@ -22,6 +22,7 @@ def test_a_tier_runs_its_parts_and_says_how_each_went(monkeypatch, capfd):
     assert "nightly, seed 3:" in said
     assert "good: ok" in said
     assert "bad: FAILED" in said
+    assert "2| " in said
     assert "No module named nosuch" in said
 
 
