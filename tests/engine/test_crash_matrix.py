@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import mmap
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 
 from actorproc import Config, Limits, Procedure, RetryPolicy, Status
 from actorproc.errors import ProcedureFailed, StepTimeout, WorkerCrashed
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -176,6 +178,24 @@ class Messy(Procedure):
     def streams(self):
         sys.stdout = sys.stderr = None
 
+    def closed_streams(self):
+        sys.stdout.close()
+        sys.stderr.detach()
+
+    def closed_stand_in(self):
+        sys.stdout = sys.stderr = io.StringIO()
+        sys.stdout.close()
+
+    def input(self):
+        os.close(0)
+
+    def blocked_signals(self):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM])
+        signal.raise_signal(signal.SIGALRM)
+
+    def timer(self):
+        signal.setitimer(signal.ITIMER_VIRTUAL, 30)
+
     def flood(self):
         for _ in range(20_000):
             os.write(1, b"x" * 1023 + b"\n")
@@ -209,8 +229,11 @@ class Plain(Procedure):
         found = (str(Path.cwd()), umask, os.environ.get("LEFT_BEHIND"), "PATH" in os.environ)
         if self.hang:
             time.sleep(30)
-        print("still heard")  # noqa: T201
-        return Status.done(found)
+        for stream in (sys.stdout, sys.stderr):
+            stream.write("still heard\n")
+        os.fstat(0)
+        blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        return Status.done((*found, blocked, signal.getitimer(signal.ITIMER_VIRTUAL)[0]))
 
 
 MESSES = [
@@ -218,6 +241,11 @@ MESSES = [
     "handlers",
     "environment",
     "streams",
+    "closed_streams",
+    "closed_stand_in",
+    "input",
+    "blocked_signals",
+    "timer",
     "flood",
     "small_descriptors",
     "child_left_running",
@@ -234,6 +262,7 @@ def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tm
 
     after = manager.submit(Plain())
     assert after.result(30) == fresh
+    wait_until(lambda: [line.text for line in manager.logs(after.id)] == ["still heard"] * 2)
     with pytest.raises(ProcedureFailed) as failure:
         manager.submit(Plain(hang=True), limits=Limits(wall_time=0.5, grace=0.2)).result(30)
     assert isinstance(failure.value.cause, StepTimeout)

@@ -218,6 +218,18 @@ class Desk:
         if reason and not self._is_leaving:
             self.leave(reason)
 
+    def remember_surroundings(self) -> None:
+        """The process is ready for its first step: what is now is what `restore` goes back to."""
+        self.guard.remember_surroundings()
+        if self.streams is not None:
+            self.streams.remember()
+
+    def restore(self) -> None:
+        """Undo what steps did to the process. When none runs."""
+        self.guard.restore()
+        if self.streams is not None:
+            self.streams.restore()
+
     def step_channel(self, token: StepToken) -> StepLine:
         """How this step's context reaches the host."""
         return StepLine(self, token)

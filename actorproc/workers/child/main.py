@@ -176,7 +176,7 @@ class _Worker:
             channel.send([BootFailed(reason, traceback.format_exc())])
             return False
         guard.forbid_interrupt()
-        guard.remember_surroundings()
+        self._desk.remember_surroundings()
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
         channel.send([Prepared()])
@@ -192,7 +192,7 @@ class _Worker:
         self._desk.guard.allow_interrupt()
         self._desk.types.load_all()
         self._desk.guard.forbid_interrupt()
-        self._desk.guard.restore()
+        self._desk.restore()
         gc.collect()
         gc.freeze()
 

@@ -48,7 +48,7 @@ class Roster:
             self._run(run, self._dispatcher)
             if desk.broken is not None:
                 return
-            desk.guard.restore()
+            desk.restore()
 
     def _run_beside_others(self, run: Run) -> None:
         """On a thread of the crew."""
@@ -63,7 +63,7 @@ class Roster:
         if desk.broken is not None:
             desk.wake()
         elif not desk.running:
-            desk.guard.restore()
+            desk.restore()
 
     def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
         actor = self._actor_of(run.token.procedure, dispatcher)

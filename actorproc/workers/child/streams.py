@@ -6,11 +6,13 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, BinaryIO, TextIO
 
 from actorproc.workers.markers import mark
 
 __all__ = ["Streams"]
+
+_FDS = {"stdout": 1, "stderr": 2}
 
 
 class _Marked(io.TextIOWrapper):
@@ -39,24 +41,55 @@ class Streams:
 
     def __init__(self, owner_of: Callable[[], str]) -> None:
         """`owner_of` names the procedure whose step runs on the calling thread; "" for none."""
-        self._streams = [self._marked(name, owner_of) for name in ("stdout", "stderr")]
+        self._owner_of = owner_of
+        self._streams = {name: self._of_start(name) for name in _FDS}
+        self._shown: dict[str, Any] = {}
 
     def finished(self, procedure: str) -> None:
         """The step of this procedure was answered."""
-        for stream in self._streams:
+        for stream in self._streams.values():
             if stream is not None and stream.owner == procedure:
                 with contextlib.suppress(OSError, ValueError):  # closed by a step
                     stream.end(procedure)
 
-    @staticmethod
-    def _marked(name: str, owner_of: Callable[[], str]) -> _Marked | None:
+    def remember(self) -> None:
+        """From now on `restore` puts back what `sys` has at this moment."""
+        self._shown = {name: getattr(sys, name) for name in _FDS}
+
+    def restore(self) -> None:
+        """Put back what a step replaced or closed. When no step runs, and the descriptors are as they were."""
+        for name, shown in self._shown.items():
+            if _is_closed(shown):
+                self._open_again(name)
+            elif getattr(sys, name) is not shown:
+                setattr(sys, name, shown)
+
+    def _of_start(self, name: str) -> _Marked | None:
         stream: TextIO | None = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):
             return None
         stream.flush()
         encoding = stream.encoding
-        marked = _Marked(stream.detach(), encoding=encoding, errors="backslashreplace", line_buffering=True)
-        marked.owner_of = owner_of
+        return self._install(name, stream.detach(), encoding)
+
+    def _open_again(self, name: str) -> None:
+        before = self._streams[name]
+        encoding = "utf-8" if before is None else before.encoding
+        # The stream does not own the descriptor, and lives as long as the worker.
+        self._streams[name] = self._shown[name] = self._install(
+            name, open(_FDS[name], "wb", closefd=False), encoding  # noqa: SIM115
+        )
+
+    def _install(self, name: str, buffer: BinaryIO, encoding: str) -> _Marked:
+        marked = _Marked(buffer, encoding=encoding, errors="backslashreplace", line_buffering=True)
+        marked.owner_of = self._owner_of
         setattr(sys, name, marked)
         setattr(sys, f"__{name}__", marked)
         return marked
+
+
+def _is_closed(stream: Any) -> bool:
+    try:
+        return bool(stream is not None and stream.closed)
+    except (AttributeError, ValueError):  # not every stand-in can be closed; of a detached one nothing can be asked
+        return isinstance(stream, io.TextIOWrapper)

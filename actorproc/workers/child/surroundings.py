@@ -16,18 +16,23 @@ PRIVATE_FROM = 200
 """Private descriptors are moved up to here, where code that closes "all" small ones does not reach."""
 _SIGNALS = tuple(
     int(getattr(signal, name))
-    for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGPROF", "SIGPIPE", "SIGCHLD")
+    for name in (
+        *("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"),
+        *("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPIPE", "SIGCHLD"),
+    )
     if hasattr(signal, name)
 )
+_OURS = frozenset({signal.SIGTERM, signal.SIGUSR1})
 _F_SETSIG, _F_GETSIG = 10, 11
 """Of Linux; the `fcntl` module does not name them."""
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_PROF)
-# The wrapper in `signal` makes an enum of the answer, which takes ten times as long.
-_handler_of: Callable[[int], Any] = getattr(sys.modules.get("_signal", signal), "getsignal")  # noqa: B009
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+# The wrappers in `signal` make enums of the answers, which takes ten times as long.
+_plain_signal: Any = sys.modules.get("_signal", signal)
+_handler_of: Callable[[int], Any] = _plain_signal.getsignal
 
 
 class Surroundings:
-    """Working directory, umask, environment variables, standard streams, signal handlers and interval timers.
+    """Working directory, umask, environment variables, standard descriptors, signals and interval timers.
 
     Made on the main thread before the first step. `restore` takes a few microseconds when nothing was changed.
     """
@@ -40,9 +45,10 @@ class Surroundings:
         os.umask(self._umask)
         self._variables = dict(_variables())
         self._streams = [
-            (fd, copy, identity, _mark(fd)) for fd in (1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))
+            (fd, copy, identity, _mark(fd)) for fd in (0, 1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))
         ]
         self._handlers = tuple(map(_handler_of, _SIGNALS))
+        self._blocked = _blocked()
 
     def restore(self) -> None:
         """Undo what the steps before did. Any thread, when no step runs."""
@@ -62,6 +68,8 @@ class Surroundings:
         for timer in _TIMERS:
             if signal.getitimer(timer)[0]:
                 signal.setitimer(timer, 0)
+        if _blocked() != self._blocked:
+            self._restore_mask()
         if tuple(map(_handler_of, _SIGNALS)) == self._handlers:
             return
         for number, handler in zip(_SIGNALS, self._handlers, strict=True):
@@ -70,12 +78,25 @@ class Surroundings:
                 if number == signal.SIGUSR1:
                     self._arm_stacks()
 
+    def _restore_mask(self) -> None:
+        for number in signal.sigpending() - _OURS:  # what a step held back must not hit the next one
+            handler = _handler_of(number)
+            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
+
     def _restore_variables(self) -> None:
         for name in [name for name in os.environb if name not in self._variables]:
             del os.environb[name]
         for name, value in self._variables.items():
             if os.environb.get(name) != value:
                 os.environb[name] = value
+
+
+def _blocked() -> set[int]:
+    """The signals that the calling thread holds back."""
+    found: set[int] = _plain_signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return found
 
 
 def _variables() -> dict[bytes, bytes]:
