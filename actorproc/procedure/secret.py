@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import typing
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, final
 
@@ -64,9 +65,11 @@ class SecretField:
 
 
 def is_marked(hint: object) -> bool:
-    """Whether a resolved type hint is ``Annotated[…, Secret]``, or a name for that."""
+    """Whether a resolved type hint is ``Annotated[…, Secret]``, a name for that, or holds it, as an optional one."""
     hint = getattr(hint, "__value__", hint)
-    return any(mark is Secret or isinstance(mark, Secret) for mark in getattr(hint, "__metadata__", ()))
+    if any(mark is Secret or isinstance(mark, Secret) for mark in getattr(hint, "__metadata__", ())):
+        return True
+    return any(is_marked(part) for part in typing.get_args(hint))
 
 
 def mentions_secret(cls: type) -> bool:

@@ -98,6 +98,16 @@ class Below(Plain):
     more: int = 1
 
 
+@dataclass
+class Optional(Procedure):
+    token: Annotated[str, Secret] | None = None
+    more: list[Annotated[str, Secret]] = field(default_factory=lambda: [CANARY])
+    user: str = "alice"
+
+    def execute(self, ctx):
+        return Status.done()
+
+
 class Packed(msgspec.Struct, Procedure):
     token: Annotated[str, Secret]
 
@@ -121,7 +131,15 @@ def pay(user: str, token: Annotated[str, Secret]):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Plain(CANARY), lambda: Below(CANARY), lambda: Packed(CANARY), Loose, lambda: pay("alice", CANARY)]
+    "make",
+    [
+        lambda: Plain(CANARY),
+        lambda: Below(CANARY),
+        lambda: Optional(CANARY),
+        lambda: Packed(CANARY),
+        Loose,
+        lambda: pay("alice", CANARY),
+    ],
 )
 def test_s17_every_kind_of_procedure_hides_a_marked_field_and_keeps_it(make: Callable[[], Procedure]):
     made = make()
