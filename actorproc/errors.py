@@ -303,6 +303,8 @@ class RetryLater(Exception):
     and not negative; anything else is `InvalidStatus`, which fails the step.
     """
 
+    after: float | None = None
+
     def __init__(self, message: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(message or "asked to be retried later")
         seconds = after.total_seconds() if isinstance(after, timedelta) else after

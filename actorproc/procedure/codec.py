@@ -20,6 +20,7 @@ import msgspec
 from actorproc.errors import StateNotEncodable, StateTooLarge
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.fields import build, declared_fields
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.kinds import (
@@ -102,7 +103,7 @@ class DataCodec:
             raise
         except Exception as error:
             # Constructors of user classes and of the standard library may refuse in any way they like.
-            msg = f"the stored data cannot be decoded: {type(error).__name__}: {error}"
+            msg = f"the stored data cannot be decoded: {in_words(error)}"
             raise UndecodableData(msg) from error
 
     # ------------------------------------------------------------ packing

@@ -15,7 +15,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.procedure.codec import PLAIN, DataCodec
 from actorproc.procedure.kinds import is_text
 
-__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep"]
+__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "plain_parts"]
 
 _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
@@ -269,6 +269,14 @@ class Context:
         return (found or self._codec).decode(output)
 
 
+def plain_parts(record: logging.LogRecord, text: str) -> tuple[int, str, str]:
+    """Level, logger and text of a log record as a message holds them: a record made by hand may have anything there."""
+    name, text = (
+        part[:_LONGEST_LINE].encode("utf-8", "backslashreplace").decode() for part in (str(record.name), text)
+    )
+    return int(record.levelno), name, text
+
+
 class _ToChannel(logging.Handler):
     """Sends each record's text; its id and step travel with the channel."""
 
@@ -278,7 +286,6 @@ class _ToChannel(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            text = self.format(record)[:_LONGEST_LINE]
-            self._channel.log(record.levelno, record.name, text.encode("utf-8", "backslashreplace").decode())
+            self._channel.log(*plain_parts(record, self.format(record)))
         except Exception:  # noqa: BLE001 - as logging does: a bad format must not fail the step
             self.handleError(record)

@@ -10,7 +10,7 @@ from types import TracebackType
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.model.records import ErrorInfo, ErrorKind
 
-__all__ = ["error_info"]
+__all__ = ["error_info", "in_words"]
 
 _ENGINE = f"{Path(__file__).parent}{os.sep}"
 _LONGEST = 64 * 1024
@@ -26,6 +26,11 @@ def error_info(error: BaseException | str, *, procedure: str, step: int, kind: E
     cls = type(error)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     return ErrorInfo(kind or _kind_of(error), _encodable(name), _message(error), _traceback(error), procedure, step)
+
+
+def in_words(error: BaseException) -> str:
+    """Its class and its text, which any record can hold. Never raises, whatever the exception's own methods do."""
+    return f"{_encodable(type(error).__name__)}: {_message(error)}"
 
 
 def _kind_of(error: BaseException) -> ErrorKind:

@@ -69,7 +69,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return False, None
         if not _matches(self.retry_on, error):
             return False, None
-        return True, error.after if isinstance(error, RetryLater) else None
+        return _asked_delay(error) if isinstance(error, RetryLater) else (True, None)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -128,6 +128,14 @@ class Limits(msgspec.Struct, frozen=True):
     def of_step(self) -> StepLimits:
         """The same as the engine carries and stores it."""
         return msgspec.convert(self, StepLimits, from_attributes=True)
+
+
+def _asked_delay(error: RetryLater) -> tuple[bool, float | None]:
+    """What a `RetryLater` asks for. A class derived from it may have put anything there, which fails the step."""
+    after: Any = error.after
+    if after is None or (type(after) in {int, float} and 0 <= after < math.inf):
+        return True, after
+    return False, None
 
 
 def _matches(rule: RetryOn, error: BaseException) -> bool:

@@ -20,6 +20,7 @@ import msgspec
 
 from actorproc.errors import UnknownType, UsageError
 from actorproc.model.definitions import Definition
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.type_runtime import TypeRuntime
@@ -72,7 +73,7 @@ def resolve(definition: Definition) -> TypeRuntime:
             runtime = TypeRuntime.of_class(subject, signing_key=definition.signing_key)
     except Exception as error:
         # Importing and unpickling run user code: whatever it raises, the type is not to be had here.
-        msg = f"the worker cannot get {type_name!r}: {type(error).__name__}: {error}"
+        msg = f"the worker cannot get {type_name!r}: {in_words(error)}"
         raise UnknownType(msg) from error
     runtime.revision = definition.revision
     return runtime
@@ -174,7 +175,7 @@ def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
     except Exception as error:
         # __reduce__ of anything the subject reaches is user code.
         msg = (
-            f"{name} cannot be sent to a worker: {type(error).__name__}: {error}. It refers to something that cannot "
+            f"{name} cannot be sent to a worker: {in_words(error)}. It refers to something that cannot "
             "be pickled; make that inside the step, or in the manager's environment=, or put the class in a module"
         )
         raise UsageError(msg) from error

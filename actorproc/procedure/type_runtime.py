@@ -26,7 +26,7 @@ from actorproc.model.records import NewProcedure
 from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
-from actorproc.procedure.failures import error_info
+from actorproc.procedure.failures import error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.signing import SigningKey, content_of, signed_state, verified
@@ -159,7 +159,7 @@ class TypeRuntime:
             raise
         except Exception as error:
             # load, migrate and __setattr__ are user code: whatever they raise is a refusal with that reason.
-            msg = f"{type(error).__name__}: {error}" if not isinstance(error, UndecodableData) else str(error)
+            msg = in_words(error) if not isinstance(error, UndecodableData) else str(error)
             raise StateRefused(f"{self.type_name} refuses the stored state: {msg}") from error
 
     def encode_value(self, value: object) -> bytes:
@@ -381,5 +381,7 @@ class TypeRuntime:
     def _clean_up(self, live: Procedure, ctx: Context) -> None:
         try:
             live.on_completed(ctx)
-        except Exception:  # the work is done: a failing clean-up is told, and changes nothing
+        except StopStep:
+            raise
+        except BaseException:
             ctx.log.exception("on_completed of %s failed", self.type_name)

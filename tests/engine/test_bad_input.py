@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -107,6 +108,12 @@ def start_threads(ctx: Context):
     return Status.done("started")
 
 
+def log_by_hand(ctx: Context):
+    for logger in (logging.getLogger(), ctx.log):
+        logger.handle(logging.makeLogRecord({"msg": "no name\ud800", "levelno": 30.5}))
+    return Status.done("logged")
+
+
 def print_much(ctx: Context):
     sys.stdout.write("x" * 10_000_000)
     sys.stderr.write("\n".join(["y" * 80] * 100_000))
@@ -181,6 +188,7 @@ STEPS: dict[str, Any] = {
     "prints 10 MB": print_much,
     "changes its process": change_process,
     "logs a lone surrogate": lambda ctx: ctx.log.warning("\ud800") or Status.done("logged"),
+    "logs a record made by hand": log_by_hand,
     "beats with a long message": lambda ctx: ctx.heartbeat(0.5, "x" * (70 << 20)) or Status.done("beaten"),
 }
 
@@ -296,6 +304,7 @@ def test_a_step_that_ruins_its_process_is_charged_and_the_next_procedure_runs(wh
         ("prints 10 MB", "printed"),
         ("changes its process", "changed"),
         ("logs a lone surrogate", "logged"),
+        ("logs a record made by hand", "logged"),
         ("beats with a long message", "beaten"),
     ],
 )
@@ -513,6 +522,39 @@ def test_a_type_nobody_registers_is_parked_with_its_reason_and_goes_on_when_know
 
     again.register(Wrong)
     assert again.get("unknown").result(BOUND) == "started"
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise Mute
+
+
+@dataclass
+class Closed(Procedure):
+    """Cannot be loaded."""
+
+    what: str
+
+    @classmethod
+    def load(cls, data):
+        raise Mute if b"mute" in data else ValueError("not \udcff")
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+@pytest.mark.parametrize(("what", "says"), [("mute", "its text is not available"), ("surrogate", r"not \udcff")])
+def test_a_state_that_is_refused_without_usable_words_is_parked_and_costs_no_worker(what, says, open_manager, until):
+    manager = open_manager(workers=1)
+    manager.run(Good())
+    pids = {worker.pid for worker in manager.workers()}
+
+    manager.submit(Closed(what), id="closed")
+
+    until(lambda: manager.info("closed").phase == "parked")
+    assert says in manager.info("closed").reason
+    check_next(manager)
+    assert {worker.pid for worker in manager.workers()} == pids
 
 
 @dataclass

@@ -29,6 +29,14 @@ class Wait(Procedure):
         return Status.done("out")
 
     def wait_here(self):
+        if self.how == "odd file":  # its name is of bytes that are no UTF-8
+            code = compile("import time\ndef wait(go): go()", "/odd/\udcff.py", "exec")
+            names: dict = {}
+            exec(code, names)
+            names["wait"](self.wait_for_gate)
+        self.wait_for_gate()
+
+    def wait_for_gate(self):
         if self.how == "c":
             sum(range(10**12))
         while not Path(self.gate).exists():
@@ -50,7 +58,7 @@ class Talk(Procedure):
         return Status.done()
 
 
-@pytest.mark.parametrize("how", ["python", "c"])
+@pytest.mark.parametrize("how", ["python", "odd file", "c"])
 def test_the_stack_of_a_running_step_can_be_seen(open_manager, until, tmp_path, how):
     manager = open_manager(workers=1)
     manager.submit(Wait(str(tmp_path / "gate"), how), id="job", limits=Limits(grace=0.1))

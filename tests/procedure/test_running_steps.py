@@ -267,9 +267,10 @@ def test_recovery_hooks_run_around_a_replayed_step_only(context):
     assert calls == ["execute", "before", "execute", "after"]
 
 
-def test_clean_up_runs_at_done_and_its_failure_is_only_logged(context, channel):
+@pytest.mark.parametrize("failure", [ValueError, SystemExit, KeyboardInterrupt])
+def test_clean_up_runs_at_done_and_its_failure_is_only_logged(failure, context, channel):
     def broken(self, ctx):
-        raise ValueError("cannot clean")
+        raise failure("cannot clean")
 
     outcome, _, _ = run(lambda self, ctx: Status.done(1), context, on_completed=broken)
 

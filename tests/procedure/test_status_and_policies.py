@@ -87,6 +87,22 @@ def test_the_default_policy_retries_what_asks_for_it_and_what_the_network_does()
     assert policy.judge(SystemExit()) == (False, None)
 
 
+class Busy(RetryLater):
+    """Does not call the constructor above it."""
+
+    def __init__(self, **changed: object) -> None:
+        self.__dict__.update(changed)
+
+
+@pytest.mark.parametrize("after", ["5", float("nan"), -1, timedelta(1), True])
+def test_an_error_derived_from_retry_later_may_say_no_delay_or_a_wrong_one(after):
+    policy = RetryPolicy()
+
+    assert policy.judge(Busy()) == (True, None)
+    assert policy.judge(Busy(after=2)) == (True, 2)
+    assert policy.judge(Busy(after=after)) == (False, None)
+
+
 def test_never_on_wins_over_retry_on():
     policy = RetryPolicy(retry_on=(OSError,), never_on=FileNotFoundError)
 

@@ -12,6 +12,7 @@ from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Outcome, Refused
 from actorproc.model.records import ErrorInfo
 from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.state import StateRefused
 from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
@@ -90,7 +91,7 @@ class ProcedureActor(DispatchedActor):
         except (StateRefused, StopStep):
             raise
         except BaseException as error:  # load is user code; a sys.exit() in it is a refusal as well
-            msg = f"{run.type_name} cannot load its state: {type(error).__name__}: {error}"
+            msg = f"{run.type_name} cannot load its state: {in_words(error)}"
             raise StateRefused(msg) from error
         finally:
             guard.forbid_interrupt()
@@ -190,6 +191,6 @@ def _goes_on(outcome: Outcome, mode: Mode) -> bool:
 
 
 def _unanswerable(token: StepToken, error: Exception) -> Failed:
-    message = f"the step's result cannot be sent to the host: {error}"
+    message = f"the step's result cannot be sent to the host: {in_words(error)}"
     info = ErrorInfo("usage", type(error).__qualname__, message, procedure=token.procedure, step=token.step)
     return Failed(error=info)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from actorproc.model.ids import StepToken
+from actorproc.procedure.context import plain_parts
 from actorproc.workers.child.channel import Channel
 from actorproc.workers.frames import LogLine
 
@@ -20,7 +21,7 @@ class _ToHost(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._channel.send([LogLine(self._current(), record.levelno, record.name, self.format(record))])
+            self._channel.send([LogLine(self._current(), *plain_parts(record, self.format(record)))])
         except Exception:  # noqa: BLE001 - as logging does: a record that cannot be shown must not fail the step
             self.handleError(record)
 

@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import NoReturn
 
 from actorproc.procedure.context import StopStep
+from actorproc.procedure.failures import in_words
 from actorproc.workers.child import logs
 from actorproc.workers.child.channel import Channel
 from actorproc.workers.child.desk import Desk
@@ -172,7 +173,7 @@ class _Worker:
             raise
         except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
             guard.forbid_interrupt()
-            reason = f"{doing} failed: {type(error).__name__}: {error}"
+            reason = f"{doing} failed: {in_words(error)}"
             channel.send([BootFailed(reason, traceback.format_exc())])
             return False
         guard.forbid_interrupt()

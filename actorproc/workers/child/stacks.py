@@ -23,7 +23,8 @@ def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
     """The stack of this step, or of all that run; "" when it does not run. For another thread than the steps'."""
     wanted = [thread for step, thread in list(running.items()) if token is None or step == token]
     frames = sys._current_frames()
-    return "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
+    text = "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
+    return text.encode("utf-8", "backslashreplace").decode()  # a file's name may be of bytes that are no UTF-8
 
 
 def _of_thread(frames: Mapping[int, FrameType], thread: int) -> str:

@@ -75,10 +75,8 @@ class Streams:
     def _open_again(self, name: str) -> None:
         before = self._streams[name]
         encoding = "utf-8" if before is None else before.encoding
-        # The stream does not own the descriptor, and lives as long as the worker.
-        self._streams[name] = self._shown[name] = self._install(
-            name, open(_FDS[name], "wb", closefd=False), encoding  # noqa: SIM115
-        )
+        again = open(_FDS[name], "wb", closefd=False)  # noqa: SIM115 - for the life of the worker
+        self._streams[name] = self._shown[name] = self._install(name, again, encoding)
 
     def _install(self, name: str, buffer: BinaryIO, encoding: str) -> _Marked:
         marked = _Marked(buffer, encoding=encoding, errors="backslashreplace", line_buffering=True)

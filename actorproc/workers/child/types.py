@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable
 
 from actorproc.procedure.codec import DataCodec
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.shipping import definition_of, resolve
 from actorproc.procedure.state import StateRefused
@@ -45,7 +46,7 @@ class TypeShelf:
         except StateRefused:
             raise
         except BaseException as error:  # importing runs user code; a sys.exit() in it is a refusal as well
-            msg = f"{type_name} cannot be loaded in a worker: {type(error).__name__}: {error}"
+            msg = f"{type_name} cannot be loaded in a worker: {in_words(error)}"
             raise StateRefused(msg) from error
         self._runtimes[type_name] = (definition, runtime)
         return runtime
