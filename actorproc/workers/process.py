@@ -301,7 +301,7 @@ class WorkerProcess:
 def _process(pid: int) -> psutil.Process | None:
     try:
         return psutil.Process(pid)
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return None
 
 

@@ -11,6 +11,8 @@ import psutil
 
 __all__ = ["cpu_and_rss", "descendants", "family_usage", "is_above_rlimits", "kill_all"]
 
+_UNKNOWN = (psutil.Error, OSError)
+"""What psutil raises: errors of its own, and what reading /proc raises when this program has no descriptors left."""
 _CAP_SYS_ADMIN, _CAP_SYS_RESOURCE = 1 << 21, 1 << 24
 
 
@@ -21,7 +23,7 @@ def cpu_and_rss(pid: int) -> tuple[float | None, int | None]:
         with process.oneshot():
             times = process.cpu_times()
             return times.user + times.system, process.memory_info().rss
-    except psutil.Error:
+    except _UNKNOWN:
         return None, None
 
 
@@ -29,10 +31,10 @@ def family_usage(pid: int) -> tuple[float, int] | None:
     """CPU seconds and resident bytes of a process and all below it, children that ended included; None: it is gone."""
     try:
         cpu, rss = _cpu_and_rss(psutil.Process(pid))
-    except psutil.Error:
+    except _UNKNOWN:
         return None
     for process in _below(pid):
-        with contextlib.suppress(psutil.Error):  # it ended meanwhile
+        with contextlib.suppress(*_UNKNOWN):  # it ended meanwhile
             more_cpu, more_rss = _cpu_and_rss(process)
             cpu += more_cpu
             rss += more_rss
@@ -59,7 +61,7 @@ def _below(pid: int) -> list[psutil.Process]:
             return descendants(pid) if parent == pid else found
         for child in children:
             waiting.append(child)
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(*_UNKNOWN):
                 found.append(psutil.Process(child))
     return found
 
@@ -68,14 +70,14 @@ def descendants(pid: int) -> list[psutil.Process]:
     """All processes below this one, while it still lives: those who outlive their parent are not found any more."""
     try:
         return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
+    except _UNKNOWN:
         return []
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:
     """SIGKILL each that still lives; psutil compares start times, so a reused pid is spared."""
     for process in processes:
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(*_UNKNOWN):
             process.kill()
 
 

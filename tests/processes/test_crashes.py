@@ -147,6 +147,24 @@ def test_a_kill_also_ends_a_grandchild_that_left_the_session(host: Listener) -> 
     wait_until(lambda: is_gone(pid))
 
 
+@pytest.mark.parametrize("grace", [0.0, 0.05])
+def test_a_kill_by_a_program_that_can_open_no_file_ends_the_worker_and_no_other(host: Listener, grace: float) -> None:
+    bystander, worker = host.boot(0), host.boot(1)
+    host.start(worker, Do("swallow"))
+    host.heartbeat(worker)
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        host.pool.kill(worker, grace=grace, reason="the test says so")
+        report = host.died(worker).report
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert "the test says so" in report.message
+    assert host.finish(bystander, Count(1)) == 1
+
+
 def test_a_kill_with_grace_lets_the_step_clean_up_and_shows_where_it_was(host: Listener, tmp_path: Path) -> None:
     worker = host.boot()
     run = host.start(worker, Do("finally", str(tmp_path / "trace")))
