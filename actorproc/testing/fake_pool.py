@@ -167,6 +167,7 @@ class _FakeWorker(threading.Thread):
         self.worker = worker
         self.started = time.monotonic()
         self.terminating = False
+        self.is_copy = False
         self.desk = Desk(self, self)
         self._pool = pool
         self._warm_limit = warm_limit

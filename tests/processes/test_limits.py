@@ -99,6 +99,24 @@ def test_steps_with_threads_run_at_once_in_one_worker(host: Listener, tmp_path: 
     assert host.finish(worker, Count(1)) == 1
 
 
+def test_a_procedure_whose_step_runs_is_not_forgotten_for_another(listen, tmp_path: Path) -> None:
+    host = listen(warm_limit=0)
+    worker = host.boot()
+    limits = StepLimits(threads=2)
+    gate = tmp_path / "gate"
+    longer = host.start(worker, Do("wait_for", str(gate)), name="longer", limits=limits)
+    host.heartbeat(worker)
+
+    shorter = host.start(worker, Count(1), name="shorter", limits=limits)
+    assert host.next_message(Ended, worker).token == shorter.token
+    again = host.start(worker, Count(1), name="again", limits=limits)  # on the thread that then has dropped what it can
+    assert host.next_message(Ended, worker).token == again.token
+    gate.touch()
+
+    assert host.next_message(Ended, worker).token == longer.token
+    assert host.finish(worker, Count(1)) == 1
+
+
 def test_of_steps_that_ran_at_once_the_stack_names_the_one_that_crashed(host: Listener, tmp_path: Path) -> None:
     worker = host.boot()
     limits = StepLimits(threads=2)

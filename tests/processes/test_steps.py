@@ -301,6 +301,13 @@ def test_a_step_may_fork_without_disturbing_the_channel(host: Listener) -> None:
     assert host.finish(worker, Count(1), name="q") == 1
 
 
+def test_a_forked_copy_that_asks_the_host_is_refused_and_does_not_wait_for_ever(host: Listener) -> None:
+    worker = host.boot()
+
+    assert host.finish(worker, Do("ask_in_fork")) == 3
+    assert host.finish(worker, Count(1), name="q") == 1
+
+
 def test_closing_all_small_descriptors_does_not_hurt_the_worker(host: Listener) -> None:
     worker = host.boot()
 

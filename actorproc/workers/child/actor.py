@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ class ProcedureActor(DispatchedActor):
     def __init__(self, dispatcher: Dispatcher, desk: Desk, procedure: str) -> None:
         super().__init__(dispatcher)
         self.procedure = procedure
+        self.turn = threading.Lock()
+        """Held by the thread that has it work."""
         self._desk = desk
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None

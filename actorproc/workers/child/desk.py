@@ -62,6 +62,11 @@ class Interrupts(Protocol):
         """The worker was asked to end at once."""
         ...
 
+    @property
+    def is_copy(self) -> bool:
+        """This process is a forked copy of the worker."""
+        ...
+
     def allow_interrupt(self) -> None:
         """From here it may raise `StopStep`."""
         ...
@@ -247,6 +252,9 @@ class Desk:
         """Ask the host and wait for its answer. Raises what the host refused with."""
         if token not in self.running:
             msg = f"the step {token.step} of {token.procedure} is over; its context cannot be used any more"
+            raise NotAllowed(msg)
+        if self.guard.is_copy:
+            msg = f"{kind!r} was asked in a forked copy of the worker, which cannot ask; do it in the step itself"
             raise NotAllowed(msg)
         number = next(self._requests)
         pending = self._answers[number] = _Pending()

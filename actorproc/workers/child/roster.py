@@ -67,8 +67,10 @@ class Roster:
 
     def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
         actor = self._actor_of(run.token.procedure, dispatcher)
-        actor.actor_ref.tell(run)
-        actor.dispatcher.run()
+        # An answer may bring the next step before the thread that gave it is back from the actor: one at a time.
+        with actor.turn:
+            actor.actor_ref.tell(run)
+            actor.dispatcher.run()
         self._desk.finished(run)
         self._passivate(run.token.procedure)
 
@@ -87,10 +89,14 @@ class Roster:
         """Forget the actor that has just stopped, and the least recently used ones beyond the limit."""
         with self._lock:
             actors = self._actors
-            if actors[procedure].actor_stopped.is_set():
+            actor = actors.get(procedure)  # once its step is over, another thread may have dropped it
+            if actor is not None and actor.actor_stopped.is_set():
                 del actors[procedure]
             spare = len(actors) - self._warm_limit
-            dropped = [actors.pop(name) for name in list(actors)[:spare]] if spare > 0 else []
+            if spare <= 0:
+                return
+            busy = {token.procedure for token in list(self._desk.running)}  # on other threads: they are in use
+            dropped = [actors.pop(name) for name in [name for name in actors if name not in busy][:spare]]
         for actor in dropped:
             actor.stop()
             actor.dispatcher.run()

@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+from actorproc.errors import NotAllowed
 from actorproc.procedure.context import Context
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.status import Status
@@ -169,6 +170,18 @@ def do_fork(ctx: Context, _argument: str) -> str:
             os._exit(0)
     os.waitpid(child, 0)
     return "forked"
+
+
+def do_ask_in_fork(ctx: Context, _argument: str) -> int:
+    """A forked copy asks what only the worker can ask; its exit code says how that went."""
+    child = os.fork()
+    if child == 0:
+        try:
+            ctx.remember("key", int)
+        except NotAllowed:
+            os._exit(3)
+        os._exit(4)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def do_forked_child(ctx: Context, _argument: str) -> None:
