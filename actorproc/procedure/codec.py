@@ -21,7 +21,7 @@ from actorproc.errors import StateNotEncodable, StateTooLarge
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.failures import in_words
-from actorproc.procedure.fields import build, declared_fields
+from actorproc.procedure.fields import build, declared_fields, defaults_of
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.kinds import (
     DEQUE,
@@ -145,6 +145,8 @@ class DataCodec:
             if unknown:
                 msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
                 raise UndecodableData(msg)
+            if len(values) < len(self._fields[cls]):
+                values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
             return build(cls, values)
         msg = f"unknown extension code {code}; the data was written by a newer version or by something else"
         raise UndecodableData(msg)

@@ -287,6 +287,28 @@ def test_damaged_bytes_are_undecodable_and_nothing_else(data):
         CODEC.decode(data)
 
 
+@pytest.mark.parametrize("slots", [False, True])
+def test_a_field_that_was_added_with_a_default_has_it_in_older_values(slots):
+    @dataclass
+    class Older:
+        price: Any
+
+    @dataclass(slots=slots)
+    class Newer:
+        price: Any
+        tags: list[str] = field(default_factory=list)
+        count: int = 1
+
+    for cls in (Older, Newer):
+        cls.__module__, cls.__qualname__ = Item.__module__, Item.__qualname__
+    written = DataCodec("Order", [Older]).encode([Older(5), Older(6)])
+
+    first, second = DataCodec("Order", [Newer]).decode(written)
+
+    assert (first, second) == (Newer(5), Newer(6))
+    assert first.tags is not second.tags
+
+
 def test_a_stored_object_with_an_unknown_field_is_refused():
     @dataclass
     class Older:
