@@ -294,7 +294,8 @@ class FrameBuffer:
     """Cuts a byte stream into frame bodies; a partial frame at the end of the stream is dropped by its owner."""
 
     def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
-        self._max_frame = max_frame
+        self.max_frame = max_frame
+        """The longest frame that is taken, in bytes."""
         self._buffer = bytearray()
         self._wanted = HEADER.size
 
@@ -318,8 +319,8 @@ class FrameBuffer:
         self._wanted = HEADER.size
         while len(data) - start >= HEADER.size:
             (length,) = HEADER.unpack_from(data, start)
-            if length > self._max_frame:
-                msg = f"a frame announces {length} bytes; the maximum is {self._max_frame}"
+            if length > self.max_frame:
+                msg = f"a frame announces {length} bytes; the maximum is {self.max_frame}"
                 raise FrameError(msg)
             end = start + HEADER.size + length
             if len(data) < end:

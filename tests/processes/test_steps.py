@@ -20,6 +20,7 @@ from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.status import Status
 from actorproc.workers.base import WorkerBooted
 from actorproc.workers.frames import (
+    DEFAULT_MAX_FRAME,
     AbortAsked,
     Answer,
     Ask,
@@ -255,6 +256,16 @@ def test_a_message_that_is_too_long_is_refused_at_the_sender(listen) -> None:
 
     with pytest.raises(FrameError, match="exceeds the maximum"):
         host.start(worker, Do("nothing", "x" * 100_000))
+
+
+def test_a_frame_longer_than_the_default_reaches_a_worker_that_may_have_it(listen) -> None:
+    host = listen(max_frame=DEFAULT_MAX_FRAME + 2**20)
+    worker = host.boot()
+
+    host.start(worker, Count(1), event=bytes(DEFAULT_MAX_FRAME))
+
+    ended = host.next_message(Ended, worker)  # no frame ends it, though these bytes are no event
+    assert isinstance(ended.outcome, Failed)
 
 
 def test_megabytes_reach_a_busy_worker_without_blocking_the_sender(host: Listener, tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ class Channel:
         self.limiter = Limiter()
         """A step's memory limit is not for what the reader thread needs."""
 
+    def allow(self, max_frame: int) -> None:
+        """Frames may have so many bytes, both ways. For the reader thread."""
+        self.max_frame = self._frames.max_frame = max_frame
+
     def receive(self) -> list[ToWorker] | None:
         """The next messages, waiting for them; None when the host is gone. Raises `FrameError`."""
         messages: list[ToWorker] = []

@@ -144,6 +144,8 @@ class _Worker:
 
     def _take_in(self, message: ToWorker) -> None:
         if isinstance(message, Prepare | Hello | WarmUp):
+            if isinstance(message, Prepare):
+                self._channel.allow(message.max_frame)
             self._boot.put(message)
         else:
             self._desk.take_in(message)
@@ -153,7 +155,6 @@ class _Worker:
         guard, channel = self._desk.guard, self._channel
         prepare = self._next_boot_message()
         assert isinstance(prepare, Prepare), prepare
-        channel.max_frame = prepare.max_frame
         self._warm_limit = prepare.warm_limit
         channel.limiter.ceiling.room = prepare.process_room
         self._desk.log_level = prepare.log_level
