@@ -15,7 +15,7 @@ from actorproc.core.staff import InHand
 from actorproc.core.staffing import join, was_lost
 from actorproc.core.stepping import on_step_error
 from actorproc.core.undoing import on_rollback_error
-from actorproc.core.verbs import end_forced
+from actorproc.core.verbs import ask_again, end_forced
 from actorproc.core.workforce import joined, left
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.events import WorkerLost, WorkerReady
@@ -78,7 +78,7 @@ def _guilty(book: Book, items: list[InHand], event: WorkerLost) -> InHand | None
 
 def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
     if item.token.mode is Mode.ASK_ABORT:
-        book.asking[record.id] = None
+        ask_again(book, record)
     elif item.forced is not None:
         end_forced(book, record, item)
     else:

@@ -9,11 +9,19 @@ from actorproc.core.ending import end, end_when_children_have, forget_listening,
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import poison, update_poisons
-from actorproc.core.queueing import park, wake
+from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.turns import on_suspended
-from actorproc.core.verbs import begin_abort, deadline_error, end_forced, stop_next, take_buffered
+from actorproc.core.verbs import (
+    ask_again,
+    begin_abort,
+    deadline_error,
+    end_forced,
+    on_refused,
+    stop_next,
+    take_buffered,
+)
 from actorproc.model.events import StepEnded, StepReturned
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import (
@@ -69,9 +77,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if kind is not Refused and kind is not Answered:
         record.epoch = book.epoch
     if kind is Refused:
-        record.parked = outcome.reason  # type: ignore[union-attr]
-        book.touch(record)
-        park(book, record)
+        on_refused(book, record, outcome.reason)  # type: ignore[union-attr]
     elif token.mode is _ROLLBACK:
         undoing.after_rollback(book, record, item, outcome)
     elif token.mode is _ASK_ABORT:
@@ -109,7 +115,7 @@ def on_returned(book: Book, event: StepReturned) -> None:
         settle_bypass(book, record)
         return
     if event.token.mode is Mode.ASK_ABORT:
-        book.asking[record.id] = None
+        ask_again(book, record)
     else:
         # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
         book.warm.pop(record.id, None)
@@ -355,7 +361,7 @@ def on_step_error(
     locking.end_of_step(book, record)
     is_spent = retries.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
     has_way_back = not book.has_no_return(record)
-    if record.aborting and has_way_back and not book.types[record.type_name].asks_abort:
+    if record.aborting and has_way_back and (record.forced or not book.types[record.type_name].asks_abort):
         fail(book, record, aborted_error(record))
     elif retryable and not is_spent:
         _retry(book, record, policy, after)
@@ -381,7 +387,7 @@ def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None
     if record.rolling or record.state in TERMINAL:
         return
     is_refused = isinstance(outcome, Answered) and not outcome.allowed
-    if is_refused or book.has_no_return(record):
+    if (is_refused and not record.forced) or book.has_no_return(record):
         wake(book, record)
     else:
         fail(book, record, aborted_error(record))

@@ -9,7 +9,7 @@ from actorproc.core.damage import error_of
 from actorproc.core.ending import forget_listening
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
-from actorproc.core.queueing import wake
+from actorproc.core.queueing import park, wake
 from actorproc.core.signals import is_repeated, next_number, remember
 from actorproc.core.staff import InHand, Worker
 from actorproc.errors import NotAllowed, UnknownProcedure
@@ -22,11 +22,13 @@ from actorproc.model.writes import DeletePoison, PutEvent, PutNote
 
 __all__ = [
     "MAX_BUFFERED",
+    "ask_again",
     "begin_abort",
     "clear_poison",
     "first_listener",
     "note",
     "on_due",
+    "on_refused",
     "request_abort",
     "signal",
     "take_back",
@@ -80,6 +82,30 @@ def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> 
     was_executed = record.step > 1 or record.attempt > 0
     may_refuse = book.unattended if meta is None else meta.asks_abort
     if force or record.forced or not was_executed or not may_refuse:
+        fail(book, record, aborted_error(record))
+    else:
+        book.asking[record.id] = None
+
+
+def _is_to_be_stopped(book: Book, record: ProcedureRecord) -> bool:
+    """Whether it goes forward though it was aborted by force: its answer came before the kill did."""
+    if not record.forced or record.rolling or record.bypassing or record.state in TERMINAL:
+        return False
+    return not book.has_no_return(record)
+
+
+def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
+    """No worker can run its step as it is: it is set aside, unless it must not go on anyway."""
+    record.parked = reason
+    book.touch(record)
+    park(book, record)
+    if _is_to_be_stopped(book, record):
+        fail(book, record, aborted_error(record))
+
+
+def ask_again(book: Book, record: ProcedureRecord) -> None:
+    """The question about its abort came back unanswered; force asks nobody."""
+    if _is_to_be_stopped(book, record):
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None

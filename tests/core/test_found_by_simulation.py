@@ -31,7 +31,7 @@ from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom
+from tests.core.stage import Stage, boom, later
 
 DONE = Finished(state=b"")
 SUCCESS = ProcedureState.SUCCESS
@@ -663,3 +663,35 @@ def test_a_step_that_a_retry_takes_up_again_has_its_keys_poisoned(has_begun: boo
     for name in ("failed", "risky", "root"):
         stage.answer(name, DONE)
     assert stage.submit(stage.new("later", locks=(LockKey.write("k"),))).error is None
+
+
+@pytest.mark.parametrize("outcome", [later(), Refused(reason="another version"), Advanced(state=b"")])
+def test_an_answer_that_comes_before_the_kill_does_not_save_one_that_is_aborted_by_force(outcome: Outcome) -> None:
+    stage = Stage(1, asks_abort=True)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Advanced(state=b""))
+    stage.handle(AbortRequested("p", 2, force=True))
+
+    stage.answer("p", outcome)
+
+    assert stage.resolved()["p"] is ProcedureState.FAILED
+    assert not stage.inbox
+
+
+@pytest.mark.parametrize("way", ["refused", "lost", "returned"])
+def test_who_is_aborted_by_force_while_it_is_asked_cannot_refuse(way: str) -> None:
+    stage = Stage(1, asks_abort=True)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Waited(state=b"", event="never"))
+    stage.handle(AbortRequested("p", 2))
+    question = stage.inbox.pop("p").token
+    stage.handle(AbortRequested("p", 3, force=True))
+
+    if way == "refused":
+        stage.handle(StepEnded(question, Answered(allowed=False)))
+    elif way == "returned":
+        stage.handle(StepReturned(question))
+    else:
+        stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="host", message="its host is gone"), crashed=False))
+
+    assert stage.resolved()["p"] is ProcedureState.FAILED
