@@ -7,6 +7,8 @@ together; those of a procedure go when it ends, for then every signal to it is r
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from actorproc.core.book import Book
 from actorproc.model.records import EventRecord
 from actorproc.model.writes import DeleteEvent, PutEvent
@@ -60,6 +62,9 @@ def recall(book: Book, rows: list[EventRecord]) -> None:
     for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
         if row.dedup is not None:
             _note(book, row.target, row.dedup, row.seq)
+    # The clock may have been set back in between: of one target the numbers tell the order.
+    for target, known in book.taken.items():
+        book.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
 
 
 def _note(book: Book, target: str, dedup: str, seq: int) -> None:

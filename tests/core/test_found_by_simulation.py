@@ -54,19 +54,21 @@ def _stage(count: int, handed_out: Iterable[WorkerReady] = (), *, dedicated: int
     return stage
 
 
-def _difference(stage: Stage) -> str | None:
-    """How memory differs from what a restart would give."""
+def _image(stage: Stage) -> Image:
     image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
-    return compare_with_restored(stage.core, image)
+    return image
+
+
+def _difference(stage: Stage) -> str | None:
+    """How memory differs from what a restart would give."""
+    return compare_with_restored(stage.core, _image(stage))
 
 
 def _restarted(stage: Stage) -> Stage:
     """A host that knows no class yet, with what is durable of this one and no workers."""
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
     again = Stage(0)
-    again.core, _ = Coordinator.restore(image.snapshot(), 1.0)
+    again.core, _ = Coordinator.restore(_image(stage).snapshot(), 1.0)
     again.now = 1.0
     return again
 
@@ -695,3 +697,18 @@ def test_who_is_aborted_by_force_while_it_is_asked_cannot_refuse(way: str) -> No
         stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="host", message="its host is gone"), crashed=False))
 
     assert stage.resolved()["p"] is ProcedureState.FAILED
+
+
+def test_a_signal_takes_nobodys_number_when_the_clock_was_set_back_before_a_restart() -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("p"))
+    for number, at in enumerate((100.0, 50.0)):
+        stage.now = at
+        stage.answer("p", Waited(state=b"", event="go"))
+        stage.handle(Signalled("go", b"", 2, dedup=f"id-{number}"))
+
+    again = _restarted(stage)
+    again.handle(Signalled("go", b"", 3, dedup="id-2"))
+
+    stage.writes += again.writes
+    assert _image(stage).events.keys() == {("go", 1), ("go", 2), ("go", 3)}
