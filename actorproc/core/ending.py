@@ -41,7 +41,9 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     record.failing = False
     record.undoing = 0
     if record.state is ProcedureState.SUCCESS or not (record.ended_in or record.state is ProcedureState.FAILED):
-        record.payload = None  # else a retry of the root goes on with the signal that was taken
+        # Else a retry of the root goes on with the signal that was taken, and hears no other of the same id.
+        record.payload = None
+        signals.forget(book, record.id)
     record.pending = 0
     record.ending = False
     record.bypassing = False
@@ -50,7 +52,6 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     was_still = record.id in tree.still
     tree.note_still(record)
     forget_listening(book, record)
-    signals.forget(book, record.id)
     book.ready.discard(record.id)
     book.warm.pop(record.id, None)
     book.asking.pop(record.id, None)
@@ -218,6 +219,9 @@ def _close_tree(book: Book, tree: Tree) -> None:
         book.touch(root)
     if root.state is ProcedureState.FAILED:
         return
+    if book.taken:
+        for name in tree.members:
+            signals.forget(book, name)
     for seq in tree.units:
         book.write(DeleteUndo(tree.root, seq))
     tree.units.clear()

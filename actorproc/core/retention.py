@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 
+from actorproc.core import signals
 from actorproc.core.book import Book
 from actorproc.core.damage import error_of
 from actorproc.errors import ActorprocError, NotAllowed
@@ -158,6 +159,7 @@ def _delete(book: Book, member: ProcedureRecord) -> None:
         book.write(DeleteLock(path, member.id))
     book.inherited.pop(member.id, None)
     book.buffered.pop(member.id, None)
+    signals.drop(book, member.id)
     book.acknowledged.pop(member.id, None)
     book.removed[member.id] = book.batch
     book.write(DeleteProcedure(member))

@@ -2,7 +2,8 @@
 
 A signal with an id leaves its row in the events table when it is taken, marked and without its payload. The memory
 is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets
-together; those of a procedure go when it ends, for then every signal to it is refused.
+together; those of a procedure go when it ends, for then every signal to it is refused, or with its tree when an
+operator may have it tried again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from actorproc.core.book import Book
 from actorproc.model.records import EventRecord
 from actorproc.model.writes import DeleteEvent, PutEvent
 
-__all__ = ["MAX_REMEMBERED", "MAX_REMEMBERED_IN_ALL", "forget", "is_repeated", "next_number", "recall", "remember"]
+__all__ = [
+    "MAX_REMEMBERED",
+    "MAX_REMEMBERED_IN_ALL",
+    "drop",
+    "forget",
+    "is_repeated",
+    "next_number",
+    "recall",
+    "remember",
+]
 
 MAX_REMEMBERED = 1000
 """Ids of taken signals that are remembered for one target."""
@@ -52,9 +62,15 @@ def remember(book: Book, row: EventRecord) -> None:
 
 
 def forget(book: Book, target: str) -> None:
-    """The procedure ended: nobody asks for the ids of its signals any more. Idempotent."""
+    """Nobody asks for the ids of the signals to this procedure any more. Idempotent."""
     for dedup in list(book.taken.get(target, ())):
         _drop(book, target, dedup)
+
+
+def drop(book: Book, target: str) -> None:
+    """The same for a procedure that is removed: its rows go with it. Idempotent."""
+    for dedup in book.taken.pop(target, ()):
+        book.taken_order.pop((target, dedup), None)
 
 
 def recall(book: Book, rows: list[EventRecord]) -> None:

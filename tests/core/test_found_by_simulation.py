@@ -13,6 +13,7 @@ from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
     CrashReport,
+    DeleteRequested,
     PauseRequested,
     ResumeRequested,
     RetryRequested,
@@ -712,3 +713,38 @@ def test_a_signal_takes_nobodys_number_when_the_clock_was_set_back_before_a_rest
 
     stage.writes += again.writes
     assert _image(stage).events.keys() == {("go", 1), ("go", 2), ("go", 3)}
+
+
+def test_a_signal_that_was_taken_before_a_failure_counts_once_after_a_retry_too() -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("root"))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("child"),)))
+    stage.answer("child", Waited(state=b"", event="go"))
+    stage.handle(Signalled("child", b"1", 2, dedup="id"))
+    stage.answer("child", boom())
+    assert stage.state("root") is ProcedureState.FAILED
+    stage.handle(RetryRequested("root", 3))
+
+    stage.handle(Signalled("child", b"1", 4, dedup="id"))
+    stage.answer("child", Waited(state=b"", event="go"))
+    assert "child" not in stage.inbox
+
+    # What cannot be tried again needs no ids, nor does what is removed.
+    stage.handle(BypassRequested("root", 5, children=True))
+    assert not _image(stage).events
+    assert _difference(stage) is None
+
+
+@pytest.mark.parametrize("verb", ["delete", "bypass"])
+def test_ids_of_signals_to_what_failed_go_with_its_tree(verb: str) -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Waited(state=b"", event="go"))
+    stage.handle(Signalled("p", b"1", 2, dedup="id"))
+    stage.answer("p", boom())
+    assert stage.core.fingerprint()["taken"]
+
+    stage.handle(DeleteRequested("p", 3) if verb == "delete" else BypassRequested("p", 3))
+
+    assert not stage.core.fingerprint()["taken"]
+    assert not _image(stage).events
