@@ -58,14 +58,16 @@ class Timers:
     def due(self, now: float) -> list[str]:
         """The procedures that `pop_due` would give now, without removing them."""
         found: list[str] = []
+        last = None
         heap = self._heap
         frontier = [(heap[0], 0)] if heap else []
         while frontier and len(found) < SLICE:
             key, place = heapq.heappop(frontier)
             if time_of(key) > now:
                 break
-            if key in self._known:
+            if key in self._known and key != last:  # one discarded and noted again is in the heap twice
                 found.append(named_by(key))
+            last = key
             for child in (2 * place + 1, 2 * place + 2):
                 if child < len(heap):
                     heapq.heappush(frontier, (heap[child], child))

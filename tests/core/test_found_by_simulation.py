@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from actorproc.core.coordinator import Coordinator
+from actorproc.core.timers import SLICE, Timers
 from actorproc.errors import KeyPoisoned, NotAllowed
 from actorproc.model.commands import Decision, Reply, RetireWorker, StartWorker, StopWorker
 from actorproc.model.events import (
@@ -748,3 +749,15 @@ def test_ids_of_signals_to_what_failed_go_with_its_tree(verb: str) -> None:
 
     assert not stage.core.fingerprint()["taken"]
     assert not _image(stage).events
+
+
+def test_what_is_due_next_is_what_goes_off_next_also_when_a_time_was_noted_again() -> None:
+    timers = Timers()
+    for at, name in ((1.0, "first"), (2.0, "again")):
+        timers.add(at, name)
+    timers.discard(2.0, "again")
+    timers.add(2.0, "again")
+    for number in range(SLICE):
+        timers.add(3.0, f"other-{number}")
+
+    assert timers.due(4.0) == timers.pop_due(4.0)
