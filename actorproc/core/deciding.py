@@ -88,7 +88,10 @@ def _staffs(book: Book) -> bool:
 
 
 def _register(book: Book, event: TypeRegistered) -> None:
+    known = book.types.get(event.meta.type_name)
     book.types[event.meta.type_name] = event.meta
+    if known is not None and known.work_class != event.meta.work_class:
+        queueing.queue_again(book, event.meta.type_name)
     for name in book.parked.pop(event.meta.type_name, ()):
         record = book.procs.get(name)
         if record is None:

@@ -29,7 +29,7 @@ from actorproc.model.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutUndo
 
-__all__ = ["fill", "go_on", "let_in", "park", "push_unit", "steal", "wake"]
+__all__ = ["fill", "go_on", "let_in", "park", "push_unit", "queue_again", "steal", "wake"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
@@ -78,6 +78,14 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
         now=book.now,
         work_class=DEFAULT_CLASS if book.shares is None else work_class_of(book, record),
     )
+
+
+def queue_again(book: Book, type_name: str) -> None:
+    """A class is of another class of work now: what waits for a worker waits with that."""
+    waiting = (*book.ready.names(), *book.slots.names())
+    for record in [book.procs[name] for name in waiting if book.procs[name].type_name == type_name]:
+        book.ready.discard(record.id)
+        wake(book, record)
 
 
 def _is_let_in(book: Book, record: ProcedureRecord) -> bool:

@@ -217,6 +217,10 @@ class ReadyQueue:
         """All queued procedures."""
         return set(self._live)
 
+    def names(self) -> list[str]:
+        """The same in the order they came."""
+        return list(self._live)
+
     def _list(self, key: tuple[str, int, bool], now: float) -> _Lane:
         """The lane of this key, put into the heap of its class."""
         lane = self._lanes.get(key)

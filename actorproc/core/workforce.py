@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from actorproc.core.book import Book
 from actorproc.core.staff import Worker
+from actorproc.core.turns import next_up
 from actorproc.model.commands import AddWorker, Reply, RetireWorker
 from actorproc.model.events import Resized, WorkerReady
 
@@ -118,7 +119,10 @@ def _may_add(book: Book) -> bool:
 
 
 def _work_waits(book: Book) -> bool:
-    return book.hands_out and (len(book.ready) > 0 or len(book.staff.in_hand) > len(book.staff.workers))
+    if not book.hands_out:
+        return False
+    # Who waits for slots that are free waits for a worker only.
+    return len(book.staff.in_hand) > len(book.staff.workers) or next_up(book, set()) is not None
 
 
 def _add(book: Book) -> None:

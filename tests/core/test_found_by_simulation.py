@@ -9,7 +9,7 @@ import pytest
 from actorproc.core.coordinator import Coordinator
 from actorproc.core.timers import SLICE, Timers
 from actorproc.errors import KeyPoisoned, NotAllowed
-from actorproc.model.commands import Decision, Reply, RetireWorker, StartWorker, StopWorker
+from actorproc.model.commands import AddWorker, Decision, Reply, RetireWorker, StartWorker, StopWorker
 from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
@@ -761,3 +761,29 @@ def test_what_is_due_next_is_what_goes_off_next_also_when_a_time_was_noted_again
         timers.add(3.0, f"other-{number}")
 
     assert timers.due(4.0) == timers.pop_due(4.0)
+
+
+def test_a_worker_is_added_when_all_are_stuck_and_one_that_needs_a_free_slot_waits() -> None:
+    stage = _stage(1, workers=1, max_workers=2, stuck_after=10.0, concurrency={"slot": 1})
+    stage.submit(stage.new("stuck"))
+    stage.submit(stage.new("waits", limit_keys=("slot",)))
+
+    stage.now = stage.core.next_deadline() or 0.0
+    stage.handle(Tick())
+
+    assert stage.now == 10.0
+    assert AddWorker() in stage.commands
+
+
+def test_what_waits_is_handed_out_when_its_class_is_of_another_class_of_work_now() -> None:
+    stage = _stage(1, shares={"before": 0.5, "now": 0.5}, concurrency={"slot": 1})
+    stage.register("X", work_class="before")
+    stage.submit(stage.new("runs", "T"))
+    stage.submit(stage.new("plain", "X"), stage.new("limited", "X", limit_keys=("slot",)))
+
+    stage.register("X", work_class="now")
+
+    assert list(stage.inbox) == ["runs"]
+    while stage.inbox:
+        stage.answer(next(iter(stage.inbox)), DONE)
+    assert stage.resolved() == dict.fromkeys(("runs", "plain", "limited"), SUCCESS)
