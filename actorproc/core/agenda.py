@@ -25,6 +25,8 @@ class Agenda:
         """Procedures that asked for a poisoned key, with that key."""
         self.orphaned: dict[str, None] = {}
         """Procedures that end and whose outstanding children are to be aborted."""
+        self.outlived: dict[str, None] = {}
+        """Procedures that go on without their root, and were asked to abort when there was no way back for it."""
         self.overdue: dict[str, None] = {}
         """Procedures that were to be handed out after their deadline."""
         self.stalled: dict[str, frozenset[str]] = {}

@@ -64,7 +64,7 @@ def settle(book: Book) -> Decision:
         elif book.retaken:
             retried = book.trees[book.retaken.popitem()[0]]
             queueing.go_on(book, retried, retried.root)
-        elif book.refused or book.orphaned or book.victims:
+        elif book.refused or book.orphaned or book.outlived or book.victims:
             victims.fail_next(book)
         elif (top := failing.next_scope(book)) is not None:
             failing.advance(book, top)

@@ -94,13 +94,17 @@ def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
 
 
 def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
-    """A root may leave others behind. Past its point of no return no deadline ended them: those passed count again."""
+    """A root may leave others behind. Past its point of no return no deadline and no abort ended them: both do now."""
     record.left_open = record.parent is None and tree.open > 0
     if not record.left_open or not record.no_return:
         return
     for member in tree.members.values():
-        if member.deadline is not None and member.state not in TERMINAL:
+        if member.state in TERMINAL:
+            continue
+        if member.deadline is not None:
             book.timers.add(member.deadline, member.id)
+        if member.aborting:
+            book.outlived[member.id] = None
 
 
 def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "note",
     "on_due",
     "on_refused",
+    "press_abort",
     "request_abort",
     "signal",
     "take_back",
@@ -59,19 +60,27 @@ def request_abort(book: Book, event: AbortRequested) -> None:
     record.aborting = True
     record.forced = record.forced or event.force
     book.audit(record, "abort", event.reason, "by force" if event.force else "")
-    worker = book.staff.in_hand.get(record.id)
-    # Past the point of no return it is recorded and has no effect, as during a rollback.
-    if not record.rolling and not book.has_no_return(record):
-        if worker is None:
-            begin_abort(book, record, force=event.force)
-        else:
-            item = worker.queue[record.id]
-            if event.force:
-                item.forced = "aborted"
-                stop_forced(book, worker, item)
-            else:
-                book.command(AskAbort(item.token))
+    press_abort(book, record)
     book.command(Reply(event.reply, value=True))
+
+
+def press_abort(book: Book, record: ProcedureRecord) -> None:
+    """Have a procedure answer for the abort it was asked for; by force its step is stopped.
+
+    Past the point of no return the wish is recorded and has no effect, as during a rollback.
+    """
+    if record.rolling or record.bypassing or record.state in TERMINAL or book.has_no_return(record):
+        return
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        begin_abort(book, record)
+        return
+    item = worker.queue[record.id]
+    if record.forced:
+        item.forced = "aborted"
+        stop_forced(book, worker, item)
+    else:
+        book.command(AskAbort(item.token))
 
 
 def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actorproc.core import cycles
 from actorproc.core.book import Book
 from actorproc.core.failing import aborted_error, fail, give_up
+from actorproc.core.verbs import press_abort
 from actorproc.model.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 
@@ -17,6 +18,8 @@ def fail_next(book: Book) -> None:
         _fail_refused(book)
     elif book.orphaned:
         _abort_orphans(book)
+    elif book.outlived:
+        press_abort(book, book.procs[book.outlived.popitem()[0]])
     else:
         _fail_victims(book)
 

@@ -787,3 +787,28 @@ def test_what_waits_is_handed_out_when_its_class_is_of_another_class_of_work_now
     while stage.inbox:
         stage.answer(next(iter(stage.inbox)), DONE)
     assert stage.resolved() == dict.fromkeys(("runs", "plain", "limited"), SUCCESS)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("force", [False, True])
+def test_an_abort_that_was_asked_for_beyond_the_point_of_no_return_is_asked_of_a_child_that_outlives_its_root(
+    force: bool, runs: bool
+) -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("root", unit="point", no_return=True))
+    children = (stage.new("child"), stage.new("ends"))
+    stage.answer("root", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    if not runs:
+        stage.answer("child", Waited(state=b"", event="never"))
+    stage.answer("ends", DONE)
+    stage.handle(AbortRequested("child", 2, force=force))
+    assert not stage.resolved().get("child")
+
+    stage.answer("root", DONE)
+
+    if not runs:
+        assert stage.resolved()["child"] is ProcedureState.FAILED
+    else:
+        assert bool(stage.kills()) is force
+        stage.answer("child", Advanced(state=b""))
+        assert stage.resolved()["child"] is ProcedureState.FAILED
