@@ -11,6 +11,7 @@ from actorproc.core.damage import exclude, exclude_damaged
 from actorproc.core.queueing import park, wake
 from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
+from actorproc.core.staffing import say_goodbye
 from actorproc.core.tree import Tree
 from actorproc.core.verbs import begin_abort, stop_forced
 from actorproc.model.cold import COLD_STATES
@@ -197,7 +198,9 @@ def _goes_before_others(book: Book, record: ProcedureRecord) -> bool:
 
 
 def take_up(book: Book) -> None:
-    """Go on with what was under way: failing scopes, and abort requests that were not answered."""
+    """Go on with what was under way: failing scopes, abort requests that were not answered, workers that leave."""
+    for worker in list(book.staff.workers.values()):
+        say_goodbye(book, worker.id)
     for tree in book.trees.values():
         concerned = [record for record in tree.members.values() if record.failing or record.aborting]
         for record in concerned:

@@ -84,11 +84,18 @@ def on_ended(book: Book, event: StepEnded) -> None:
         _after_asking(book, record, outcome)
     else:
         _after_execution(book, record, item, outcome)
-    if record.deadline is not None and book.is_late(record):
-        # Its answer came before the kill: the step counts, and no timer is left to end the procedure.
-        fail(book, record, deadline_error(record))
+    if record.deadline is not None:
+        _look_at_deadline(book, record, item)
     if record.rolling or token.mode is _ROLLBACK or token.mode is _ASK_ABORT:  # it may have ended while it was asked
         look_again(book, record)
+
+
+def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """Its answer came before the kill: the step counts, and no timer is left to end the procedure."""
+    if book.is_late(record):
+        fail(book, record, deadline_error(record))
+    elif item.forced == "deadline" and record.deadline is not None:
+        book.timers.add(record.deadline, record.id)  # the clock was set back since
 
 
 def _look_after(book: Book, worker: Worker) -> None:

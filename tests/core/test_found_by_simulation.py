@@ -12,6 +12,7 @@ from actorproc.errors import KeyPoisoned, NotAllowed
 from actorproc.model.commands import AddWorker, Decision, Reply, RetireWorker, StartWorker, StopWorker
 from actorproc.model.events import (
     AbortRequested,
+    Acknowledged,
     BypassRequested,
     CrashReport,
     DeleteRequested,
@@ -812,3 +813,42 @@ def test_an_abort_that_was_asked_for_beyond_the_point_of_no_return_is_asked_of_a
         assert bool(stage.kills()) is force
         stage.answer("child", Advanced(state=b""))
         assert stage.resolved()["child"] is ProcedureState.FAILED
+
+
+def test_a_deadline_that_passed_before_the_clock_was_set_back_is_not_forgotten() -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("p", deadline=10.0))
+    stage.now = 11.0
+    stage.handle(Tick())
+    assert stage.kills()
+
+    # When its answer comes before the kill, and it waits now.
+    stage.now = 5.0
+    stage.answer("p", Waited(state=b"", event="never"))
+
+    assert stage.core.next_deadline() == 10.0
+    stage.now = 10.0
+    stage.handle(Tick())
+    assert stage.resolved()["p"] is ProcedureState.FAILED
+
+
+def test_a_failure_that_was_taken_is_no_longer_acknowledged_when_its_procedure_is_bypassed() -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("p"))
+    stage.answer("p", boom())
+    stage.handle(Acknowledged("p", 2))
+    assert list(stage.core.acknowledged(stage.now)) == ["p"]
+
+    stage.handle(BypassRequested("p", 3))
+
+    assert not list(stage.core.acknowledged(stage.now))
+    assert not _image(stage).acknowledgements
+
+
+def test_a_worker_that_leaves_with_nothing_in_hand_is_stopped_after_a_failed_commit_too() -> None:
+    ready = WorkerReady(WorkerId(0, 1), leaving=True)
+    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+
+    _, decision = Coordinator.restore(snapshot, 0.0, workers=((ready, ()),))
+
+    assert decision.commands == [StopWorker(ready.worker)]
