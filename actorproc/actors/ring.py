@@ -101,8 +101,8 @@ class Ring:
         core = self.core
         now = self._clock.wall()
         missing = core.missing(event, now)
-        if missing:
-            self._load(missing)
+        while missing and self._load(missing):
+            missing = core.missing(event, now)  # who waited for a signal cannot be read: the next one is to be there
         batch = self._open
         batch.events.append(event)
         decision = core.handle(event, now)
@@ -130,16 +130,23 @@ class Ring:
         if self._in_flight is None:
             self._mark()
 
-    def _load(self, ids: tuple[str, ...]) -> None:
+    def _load(self, ids: tuple[str, ...]) -> bool:
+        """Bring these procedures into memory; whether some turned out to be damaged."""
+        damaged = 0
         for id in ids:  # noqa: A001 - a procedure id
             try:
                 head = self._store.procedure(id, removed=bool(self.core.removals))
                 if head is not None and head.root in self.core.removals:
                     self._finish_removal(head.root)
-                elif head is not None and self.core.view(id) is None:
-                    self.core.load(*self._store.tree(head.root))
+                elif head is None or self.core.view(id) is not None:
+                    continue
+                elif not self.core.load(*self._store.tree(head.root)):
+                    self.core.exclude(id, "its tree is incomplete")
+                    damaged += 1
             except StoreDamaged as error:
                 self.core.exclude(id, str(error))
+                damaged += 1
+        return damaged > 0
 
     def _finish_removal(self, root: str) -> None:
         """Somebody uses the id of a tree that is half removed: the rest of it goes now."""

@@ -128,16 +128,20 @@ class Coordinator:
             name for name in names if name not in book.procs and name not in book.damaged and name not in book.removed
         )
 
-    def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> None:
-        """A stored tree, as `missing` asked for. Loading a resident tree changes nothing.
+    def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> bool:
+        """A stored tree, as `missing` asked for; False when it turned out to be damaged: ask `missing` again.
 
-        Nor does one that was removed by a decision which is not stored yet.
+        Loading a resident tree changes nothing. Nor does one that was removed by a decision which is not stored yet.
         """
         restoring.load_tree(self._book, members, units)
+        return not members or members[0].id not in self._book.damaged
 
     def exclude(self, id: str, reason: str) -> None:  # noqa: A002
-        """A procedure that `missing` named cannot be read: nothing is done with it, and nobody gets its id."""
-        self._book.damaged[id] = reason
+        """A procedure that `missing` named cannot be read: nothing is done with it, and nobody gets its id.
+
+        Then `missing` may name another one.
+        """
+        self._book.damaged.setdefault(id, reason)
 
     # ------------------------------------------------------------------ deciding
     def handle(self, event: Event, now: float) -> Decision:
