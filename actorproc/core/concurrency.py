@@ -102,6 +102,8 @@ class Slots:
         """Per class of work those who may have got what they wait for; looked at again by `peek`."""
         self._opening: list[tuple[float, str]] = []
         """When the window of a key has room again."""
+        self._told = 0.0
+        """The time that the last of these was told of at."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -237,8 +239,10 @@ class Slots:
         return self._opening[0][0] if self._opening else None
 
     def pass_time(self, now: float) -> None:
-        """Look again at those whose window has opened."""
-        while self._opening and self._opening[0][0] <= now:
+        """Look again at those whose window has opened; at all when the clock was set back."""
+        is_set_back = now < self._told
+        self._told = min(self._told, now)
+        while self._opening and (is_set_back or self._opening[0][0] <= now):
             key = self._keys.get(heapq.heappop(self._opening)[1])
             if key is not None:
                 key.announced = 0.0  # should the clock be set back now, it opens at this time once more
@@ -273,6 +277,7 @@ class Slots:
             if waiter.is_new and (opens := key.open_at(now)) > now:
                 if opens != key.announced:
                     key.announced = opens
+                    self._told = now
                     heapq.heappush(self._opening, (opens, key.name))
                 return False
         return True

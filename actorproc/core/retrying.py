@@ -155,7 +155,7 @@ def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, ro
     member.aborting = member.forced = False
     member.locked = member.lock_scope == "procedure" or not member.locks
     parent = tree.members[member.parent] if member.parent is not None else None
-    if parent is not None and parent.state is not ProcedureState.SUCCESS:
+    if parent is not None and parent.state not in TERMINAL:  # else it had left this one behind
         parent.pending += 1
         parent.failed -= 1
         book.touch(parent)
@@ -197,11 +197,11 @@ def _take_up_forward(book: Book, tree: Tree, members: list[ProcedureRecord]) -> 
     for member in members:
         if member.pending and member.started < member.width:
             hold_back(tree, member)
-        if member.state is ProcedureState.WAITING and member.event is None:
-            if is_due(member):
-                member.seen = finished(member)
-                move(member, Trigger.CHILDREN_DONE)
-            release(book, member)
+        if member.state is ProcedureState.WAITING and member.event is None and is_due(member):
+            member.seen = finished(member)
+            move(member, Trigger.CHILDREN_DONE)
+        # Whatever it does itself: a child that was bypassed meanwhile has left room.
+        release(book, member)
 
 
 def _take_up(book: Book, member: ProcedureRecord, stopped: Interrupted) -> None:

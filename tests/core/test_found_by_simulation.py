@@ -852,3 +852,61 @@ def test_a_worker_that_leaves_with_nothing_in_hand_is_stopped_after_a_failed_com
     _, decision = Coordinator.restore(snapshot, 0.0, workers=((ready, ()),))
 
     assert decision.commands == [StopWorker(ready.worker)]
+
+
+def test_who_waits_for_a_rate_waits_no_longer_when_the_clock_is_set_back() -> None:
+    stage = _stage(2, rate={"key": (1, 10.0)})
+    stage.now = 100.0
+    stage.submit(stage.new("first", limit_keys=("key",)), stage.new("second", limit_keys=("key",)))
+    assert stage.core.next_deadline() == 110.0
+
+    stage.now = 50.0
+    stage.handle(Tick())
+
+    assert stage.core.next_deadline() == 60.0
+    stage.now = 60.0
+    stage.handle(Tick())
+    assert "second" in stage.inbox
+
+
+def test_a_child_that_was_bypassed_in_a_failing_tree_leaves_room_for_the_next_after_a_retry() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("root"))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("fails"), stage.new("parent"))))
+    children = tuple(stage.new(name) for name in ("first", "second", "third"))
+    stage.answer("parent", Suspended(state=b"", children=children, wait="any", max_parallel=1))
+    stage.answer("first", DONE)
+    stage.answer("parent", Waited(state=b"", event="third was here"))
+    stage.answer("fails", boom())
+    stage.handle(BypassRequested("second", 2, force=True))
+    stage.answer("second", DONE)
+    assert stage.state("root") is ProcedureState.FAILED
+
+    stage.handle(RetryRequested("root", 3))
+
+    assert stage.state("parent") is ProcedureState.WAITING
+    assert "third" in stage.inbox
+    assert _difference(stage) is None
+
+
+def test_a_retry_counts_nothing_off_at_a_parent_that_had_ended_and_left_its_child_behind() -> None:
+    stage = Stage(3, rollback_supported=True)
+    stage.submit(stage.new("root", unit="first"))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("parent", unit="unit"),)))
+    children = (stage.new("left", unit="unit"), stage.new("ends"))
+    stage.answer("parent", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    stage.answer("ends", DONE)
+    stage.answer("parent", DONE)
+    stage.answer("root", boom())
+    stage.answer("left", boom())
+    # Given: all of them are undone but the root, whose own undo gives up.
+    for name in ("left", "parent", "root"):
+        assert stage.inbox[name].token.mode is Mode.ROLLBACK
+        stage.answer(name, boom() if name == "root" else DONE)
+    assert stage.state("parent") is ProcedureState.ROLLEDBACK
+
+    stage.handle(RetryRequested("root", 2))
+
+    parent = stage.core.view("parent")
+    assert parent is not None
+    assert (parent.pending, parent.succeeded, parent.failed) == (0, 1, 0)
