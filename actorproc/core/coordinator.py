@@ -147,6 +147,9 @@ class Coordinator:
     def handle(self, event: Event, now: float) -> Decision:
         """Decide what `event` leads to at `now`."""
         book = self._book
+        if now < book.now:
+            book.staff.set_back(now)
+            book.roster.look_at = None
         book.now = now
         if type(event) is StepEnded and type(event.outcome) is Advanced:
             decision = go_straight_on(book, event, event.outcome)

@@ -122,6 +122,11 @@ class Staff:
         self.workers[worker.slot] = added
         return added
 
+    def set_back(self, now: float) -> None:
+        """The clock was set back: nobody has been heard of later than that."""
+        for worker in self.workers.values():
+            worker.active_at = min(worker.active_at, now)
+
     def pid_of(self, worker: WorkerId) -> int:
         """Its process; 0 when it has none or is gone."""
         found = self.find(worker)

@@ -9,7 +9,7 @@ import pytest
 from actorproc.core.coordinator import Coordinator
 from actorproc.core.timers import SLICE, Timers
 from actorproc.errors import KeyPoisoned, NotAllowed
-from actorproc.model.commands import AddWorker, Decision, Reply, RetireWorker, StartWorker, StopWorker
+from actorproc.model.commands import AddWorker, Decision, Reply, RetireWorker, StartWorker, StopWorker, TakeBack
 from actorproc.model.events import (
     AbortRequested,
     Acknowledged,
@@ -910,3 +910,22 @@ def test_a_retry_counts_nothing_off_at_a_parent_that_had_ended_and_left_its_chil
     parent = stage.core.view("parent")
     assert parent is not None
     assert (parent.pending, parent.succeeded, parent.failed) == (0, 1, 0)
+
+
+def test_what_waits_behind_a_silent_worker_is_asked_back_in_time_when_the_clock_was_set_back() -> None:
+    stage = _stage(1, workers=1, max_workers=2, stuck_after=10.0)
+    stage.now = 100.0
+    stage.submit(stage.new("runs"))
+    for _ in range(10):  # its steps are known to be short
+        stage.answer("runs", Advanced(state=b""))
+    stage.submit(stage.new("behind"))
+    assert "behind" in stage.inbox
+    assert stage.core.next_deadline() == 110.0  # is one more needed?
+
+    stage.now = 50.0
+    stage.handle(WorkerReady(WorkerId(1, 1)))
+
+    stage.now = stage.core.next_deadline() or 0.0
+    assert 50.0 < stage.now < 50.1
+    stage.handle(Tick())
+    assert [command for command in stage.commands if isinstance(command, TakeBack)]
