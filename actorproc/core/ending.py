@@ -94,7 +94,7 @@ def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
 
 
 def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
-    """A root may leave others behind. Past its point of no return no deadline and no abort ended them: both do now."""
+    """A root may leave others behind. Past its point of no return nothing ended them: what was to does now."""
     record.left_open = record.parent is None and tree.open > 0
     if not record.left_open or not record.no_return:
         return
@@ -105,6 +105,11 @@ def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
             book.timers.add(member.deadline, member.id)
         if member.aborting:
             book.outlived[member.id] = None
+        if member.state is ProcedureState.WAITING_TIMEOUT and member.due_at is None and member.event is not None:
+            # Its wait was over in vain while there was no way back: it is over now.
+            member.due_at = book.now
+            book.timers.add(book.now, member.id)
+            book.touch(member)
 
 
 def close_unsuccessfully(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:

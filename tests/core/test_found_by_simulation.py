@@ -929,3 +929,22 @@ def test_what_waits_behind_a_silent_worker_is_asked_back_in_time_when_the_clock_
     assert 50.0 < stage.now < 50.1
     stage.handle(Tick())
     assert [command for command in stage.commands if isinstance(command, TakeBack)]
+
+
+def test_a_wait_that_was_over_in_vain_beyond_the_point_of_no_return_ends_a_child_that_outlives_its_root() -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("root", unit="point", no_return=True))
+    children = (stage.new("child"), stage.new("ends"))
+    stage.answer("root", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    stage.answer("child", Waited(state=b"", event="never", timeout=5.0))
+    stage.now = 5.0
+    stage.handle(Tick())
+    assert stage.state("child") is ProcedureState.WAITING_TIMEOUT
+    stage.answer("ends", DONE)
+
+    stage.answer("root", DONE)
+    stage.now = stage.core.next_deadline() or 0.0
+    stage.handle(Tick())
+
+    assert stage.now == 5.0
+    assert stage.resolved()["child"] is ProcedureState.FAILED
