@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.messages import Ending
 from actorproc.errors import ManagerStopped, ProcedureFailed
 from actorproc.failures import failure_of
@@ -135,7 +135,7 @@ class ProcedureHandle:
 
     def _end(self, timeout: float | None) -> Ending:
         try:
-            return self._watch().result(_waiting_time(timeout))
+            return self._watch().result(waiting_seconds(timeout))
         except TimeoutError:
             msg = f"procedure {self._id} has not ended within {timeout:g} s"
             raise TimeoutError(msg) from None
@@ -144,13 +144,3 @@ class ProcedureHandle:
         if ending.record.state == ProcedureState.SUCCESS:
             return self._source.output_of(ending)
         raise failure_of(ending.record)
-
-
-def _waiting_time(timeout: float | None) -> float | None:
-    """Seconds to wait; a time too long for the platform's clock is no limit."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        msg = f"a timeout is a number of seconds or None, not {timeout!r:.60}"
-        raise TypeError(msg)
-    return None if timeout > threading.TIMEOUT_MAX else timeout

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from actorproc.actors.clock import Clock, SystemClock
+from actorproc.actors.clock import Clock, SystemClock, waiting_seconds
 from actorproc.actors.tree import EngineTree
 from actorproc.arguments import (
     check_workers,
@@ -181,11 +181,13 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
 
         With `drain` the running steps are waited for, not the procedures: these go on at the next start. What still
         runs when the time is up is killed; its step runs again then. Whoever waits for a handle gets
-        `ManagerStopped`. Stopping a stopped manager does nothing.
+        `ManagerStopped`. Stopping a stopped manager does nothing. Who stops one that is being stopped waits for that,
+        and cuts short its waiting for steps when this call's patience is over first. May be called by a signal handler.
+        While the store refuses writes it is waited for `Config.stop_timeout` seconds at most.
         """
         tree = self._tree
         if tree is not None and os.getpid() == self._pid:
-            tree.stop(drain=drain, timeout=timeout)
+            tree.stop(drain=drain, timeout=waiting_seconds(timeout))
 
     def __enter__(self) -> Self:
         return self.start()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
 
@@ -36,7 +37,7 @@ class Watch:
         Raises the builtin `TimeoutError` when none came within `timeout` seconds (None: waits as long as it takes).
         """
         try:
-            return self._subscription.take(timeout)
+            return self._subscription.take(waiting_seconds(timeout))
         except TimeoutError:
             raise TimeoutError(f"nothing has changed within {timeout:g} s") from None
 

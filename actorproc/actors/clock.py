@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Alarm", "Clock", "SystemClock"]
+__all__ = ["Alarm", "Clock", "SystemClock", "waiting_seconds"]
 
 
 class Clock(Protocol):
@@ -27,6 +28,16 @@ class SystemClock:
 
     wall = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
+
+
+def waiting_seconds(timeout: Any) -> float | None:
+    """A caller's `timeout` in seconds, at least 0; None for no limit, and for one too long for the platform's clock."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        msg = f"a timeout is a number of seconds or None, not {timeout!r:.60}"
+        raise TypeError(msg)
+    return None if timeout > threading.TIMEOUT_MAX / 2 else max(0.0, timeout)  # there is room to add to it
 
 
 class Alarm:

@@ -371,7 +371,8 @@ class ManagerActor(QuickActor):
         self._ring.close()
 
     def _check_end(self) -> None:
-        if self._draining is not None and self._ring.idle and not self._ledger.busy():
+        is_over = self._ring.idle or self._outage.is_longer_than(self._parts.config.stop_timeout)
+        if self._draining is not None and is_over and not self._ledger.busy():
             settle_future(self._draining, None)
             self._draining = None
         if self._halting is None or not (self._ring.idle or self._outage.lasts):

@@ -41,6 +41,10 @@ class Outage:
         self.lasts = True
         self.error = message.error
 
+    def is_longer_than(self, seconds: float) -> bool:
+        """It lasts, and has lasted for so long."""
+        return self.lasts and self._clock.monotonic() - self.since >= seconds
+
     def end(self) -> list[Watch | WorkerMessages | WorkerLost]:
         """The store works again; what waited for that, in order."""
         logger.warning("the store works again after %.1f s", self._clock.monotonic() - self.since)

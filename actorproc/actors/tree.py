@@ -26,7 +26,7 @@ from actorproc.actors.manager import ManagerActor
 from actorproc.actors.messages import Booted, CloseBatch, Drain, Halt, LaunchAll, RegisterType, StandDown
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
-from actorproc.actors.replies import pass_on
+from actorproc.actors.replies import fail_future, pass_on
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.actors.switchboard import Switchboard
 from actorproc.actors.thread_room import check_room_for_threads
@@ -44,6 +44,8 @@ logger = logging.getLogger("actorproc")
 
 _THREADS = 8
 """Threads of an engine: manager, supervisor, store, pool, alarm, courier, control socket, and one to spare."""
+_FOR_STEPS = 0.8
+"""The part of a stop's time limit that running steps get."""
 _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
 
@@ -83,7 +85,11 @@ class EngineTree(Switchboard):
         self._courier = Courier()
         self._alarm = Alarm(clock)
         self._persister = Persister(store, config, self._to_manager)
-        self._stopping = threading.Lock()
+        # A signal handler may call `stop` in the middle of one of its own thread.
+        self._stopping = threading.RLock()
+        self._drained: Future[None] | None = None
+        self._hurried = False
+        """Somebody with less patience wants it to stop too."""
         self._closed = threading.Event()
         self.at_close: list[Callable[[], object]] = []
         """Called when the engine closes, whoever closes it; for what stands before it."""
@@ -159,34 +165,55 @@ class EngineTree(Switchboard):
         """Stop everything in reverse order within `timeout` seconds in all. Idempotent; a second caller waits.
 
         With `drain` running steps are waited for (without limit when `timeout` is None); else, and when the time
-        is up, they are killed and run again at the next start.
+        is up, they are killed and run again at the next start. A second caller with less patience ends that waiting.
         """
-        with self._stopping:
-            if self._closed.is_set():
-                return
-            patience = self._config.stop_timeout if timeout is None else timeout
+        patience = 0.0 if not drain else -1.0 if timeout is None else timeout * _FOR_STEPS
+        if not self._stopping.acquire(timeout=patience):
+            self._hurry()
+            self._stopping.acquire()
+        try:
+            if not self._closed.is_set():
+                self._stop(drain=drain, timeout=timeout)
+        finally:
+            self._stopping.release()
+
+    def _stop(self, *, drain: bool, timeout: float | None) -> None:
+        patience = self._config.stop_timeout if timeout is None else timeout
+        deadline = self._clock.monotonic() + patience
+        idle = False
+        if drain and self.failure is None:
+            idle = self._ask_end(Drain, None if timeout is None else timeout * _FOR_STEPS)
+            if not idle and not self.closed:
+                logger.warning("running steps did not end in time; they are killed and run again at the next start")
+        if drain and timeout is None:
             deadline = self._clock.monotonic() + patience
-            idle = False
-            if drain and self.failure is None:
-                idle = self._ask_end(Drain, None if timeout is None else max(0.0, timeout * 0.8))
-                if not idle:
-                    logger.warning("running steps did not end in time; they are killed and run again at the next start")
-            if drain and timeout is None:
-                deadline = self._clock.monotonic() + patience
-            self._to_supervisor(StandDown())
-            self._ask_end(Halt, self._left(deadline))
-            self._close(ManagerStopped("the manager was stopped"), self._left(deadline) if idle else _NOW)
-            for actor in (self._supervisor, self._manager):
-                if actor is not None:
-                    with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
-                        actor.stop(timeout=self._left(deadline, 1.0))
+        self._to_supervisor(StandDown())
+        self._ask_end(Halt, self._left(deadline))
+        if self.closed:  # by a signal handler, in the middle of the above
+            return
+        self._close(ManagerStopped("the manager was stopped"), self._left(deadline) if idle else _NOW)
+        for actor in (self._supervisor, self._manager):
+            if actor is not None:
+                with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
+                    actor.stop(timeout=self._left(deadline, 1.0))
+
+    def _hurry(self) -> None:
+        """Wait for running steps no longer."""
+        self._hurried = True
+        if self._drained is not None:
+            fail_future(self._drained, ManagerStopped("somebody else would not wait for the running steps"))
 
     def _ask_end(self, message: type[Drain | Halt], timeout: float | None) -> bool:
         """Tell the manager to drain or to halt, and wait for it; one that is not there needs neither."""
         if self._manager is None or not self._manager.is_alive():
             return True
         try:
-            self._asked(self._to_manager, message).result(timeout)
+            future: Future[None] = self._asked(self._to_manager, message)
+            if message is Drain:
+                self._drained = future
+                if self._hurried:
+                    return False
+            future.result(timeout)
         except (TimeoutError, ActorprocError):
             return False
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -24,6 +25,8 @@ from actorproc.store.memory import MemoryStore
 from tests.kit.procedures import Nap
 
 pytestmark = pytest.mark.processes
+
+ROOT = Path(actorproc.__file__).parents[1]
 
 
 @dataclass
@@ -96,6 +99,76 @@ def test_a_stop_with_a_time_limit_keeps_it(open_manager, tmp_path, until):
     manager.stop(timeout=1.0)
 
     assert time.monotonic() - before < 10
+
+
+def test_a_second_stop_that_does_not_drain_cuts_short_the_waiting_of_the_first(open_manager, tmp_path, until):
+    manager = open_manager()
+    handle = manager.submit(Nap(600, str(tmp_path / "began")))
+    until(lambda: began(tmp_path / "began"))
+    patient = threading.Thread(target=manager.stop)
+    patient.start()
+    until(lambda: manager._tree._drained is not None)
+
+    hasty = threading.Thread(target=lambda: manager.stop(drain=False, timeout=10), daemon=True)
+    hasty.start()
+    hasty.join(60)
+    patient.join(60)
+
+    assert not hasty.is_alive()
+    assert not patient.is_alive()
+    with pytest.raises(ManagerStopped):
+        handle.result(30)
+
+
+def test_a_signal_handler_may_stop_what_its_thread_is_stopping(tmp_path):
+    script = f"""
+import os, signal, threading
+import actorproc
+from tests.kit.procedures import Nap
+
+manager = actorproc.ProcedureManager({str(tmp_path / "state")!r}, workers=1).start()
+manager.submit(Nap(600, {str(tmp_path / "began")!r}))
+signal.signal(signal.SIGTERM, lambda *_: manager.stop(drain=False))
+
+def terminate():
+    while manager._tree._drained is None:
+        threading.Event().wait(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=terminate).start()
+manager.stop()
+print("stopped", [thread.name for thread in threading.enumerate()])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+
+    assert ended.stdout.split()[0] == "stopped"
+    assert "actorproc-store" not in ended.stdout
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12, threading.TIMEOUT_MAX])
+def test_a_time_limit_that_is_longer_than_the_clock_is_none(open_manager, timeout):
+    manager = open_manager()
+    changes = manager.watch()
+    manager.submit(Nap()).result(timeout)
+    assert changes.next(timeout) is not None
+
+    manager.stop(timeout=timeout)
+
+    assert manager.health().status == "stopped"
+
+
+@pytest.mark.parametrize("timeout", ["1", math.nan, True])
+def test_a_time_limit_that_is_no_number_is_refused_before_anything_is_stopped(open_manager, timeout):
+    manager = open_manager()
+
+    with pytest.raises(TypeError, match="a number of seconds"):
+        manager.stop(timeout=timeout)
+    with pytest.raises(TypeError, match="a number of seconds"):
+        manager.watch().next(timeout)
+
+    assert manager.submit(Nap()).result(60) == "rested"
 
 
 def test_stopping_twice_and_starting_again_is_allowed(open_manager):

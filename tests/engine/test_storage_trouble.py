@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from dataclasses import dataclass, field
 
@@ -122,6 +123,30 @@ def test_a_submit_in_a_failed_commit_ends_as_unknown_when_the_manager_stops(open
     manager.stop(timeout=1)
     waiting.join(30)
 
+    assert len(errors) == 1
+
+
+def test_a_stop_without_a_time_limit_does_not_wait_for_a_store_that_stays_in_trouble(open_manager, store, until):
+    config = dataclasses.replace(FAST, stop_timeout=0.2)
+    manager = open_manager(store=store, config=config)
+    store.full = True
+    errors = []
+
+    def submit():
+        try:
+            manager.submit(Count(upto=1))
+        except OutcomeUnknown as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=submit)
+    waiting.start()
+    until(lambda: manager.health().status == "storage-trouble")
+    stopping = threading.Thread(target=manager.stop, daemon=True)
+    stopping.start()
+    stopping.join(60)
+    waiting.join(60)
+
+    assert not stopping.is_alive()
     assert len(errors) == 1
 
 
