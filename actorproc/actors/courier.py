@@ -43,5 +43,5 @@ class Courier:
         while (errand := self._errands.get()) is not None:
             try:
                 errand()
-            except Exception:
+            except BaseException:  # sys.exit() ends no program from here, and must not end the callbacks of others
                 logger.exception("a callback of the host raised")

@@ -101,7 +101,12 @@ class Channel:
             self._pending[self._number] = pending
             sock = self._sock
             if sock is None:
-                self._connect_soon()
+                try:
+                    self._connect_soon()
+                except RuntimeError as error:
+                    del self._pending[self._number]
+                    msg = f"no thread for the connection to the manager: {error}; raise this program's limit of threads"
+                    raise EngineError(msg) from error
         if sock is not None:
             with self._sending:
                 self._send(sock, pending)
@@ -156,8 +161,9 @@ class Channel:
     def _connect_soon(self) -> None:
         """Called with the lock held."""
         if not self._connecting and not self._closed:
+            thread = threading.Thread(target=self._live, name="actorproc-client", daemon=True)
+            thread.start()
             self._connecting = True
-            threading.Thread(target=self._live, name="actorproc-client", daemon=True).start()
 
     def _live(self) -> None:
         """Connect, read to the end of the connection, and again while somebody waits."""

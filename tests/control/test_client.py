@@ -273,6 +273,28 @@ def test_a_client_may_be_there_before_the_first_manager(serve, tmp_path):
         assert asked.result(BOUND) == 3
 
 
+def test_a_client_that_got_no_thread_for_its_connection_gets_one_later(serve, monkeypatch):
+    service = serve()
+    begin = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "actorproc-client":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    with actorproc.ProcedureClient(service.path) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(EngineError, match="limit of threads"):
+                client.metrics()
+        answers = []
+        asks = threading.Thread(target=lambda: answers.append(client.metrics()), daemon=True)
+        asks.start()
+        asks.join(BOUND)
+
+    assert answers
+
+
 def test_a_closed_client_says_so(serve):
     client = actorproc.ProcedureClient(serve().path)
     handle = client.submit(Order("a"))

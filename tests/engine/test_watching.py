@@ -31,6 +31,7 @@ from actorproc.model.writes import PutProcedure
 from actorproc.store.memory import MemoryStore
 from actorproc.watch import Watch
 from tests.catalogue.kit import on_threads
+from tests.kit.procedures import Nap
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -223,6 +224,21 @@ def test_a_stop_ends_a_watch_of_everything_and_fails_a_watch_of_one(open_manager
     assert one.next().kind == "present"
     with pytest.raises(ManagerStopped):
         one.next()
+
+
+@pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_a_callback_that_wants_to_end_the_program_ends_no_other_callback(open_manager, until, caplog, end):
+    manager = open_manager()
+    told = []
+
+    def raises(_handle):
+        raise end
+
+    manager.submit(Nap()).add_done_callback(raises)
+    until(lambda: "a callback of the host raised" in caplog.text)
+    manager.submit(Nap()).add_done_callback(told.append)
+
+    until(lambda: told)
 
 
 def test_a_closed_watch_ends_also_for_a_thread_that_waits_in_it(open_manager):
