@@ -206,6 +206,8 @@ def translated(error: lmdb.Error, doing: str) -> ActorprocError:
         return StoreDamaged(f"{text}; restore the store from a backup", reason=str(error))
     if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.IncompatibleError):
         return StoreFormat(f"{text}; this is no store of actorproc, or one of another engine")
+    if isinstance(error, lmdb.ReadersFullError):
+        return EngineError(f"{text}; {_MAX_READERS} threads and processes read it at once, let some of them end")
     if "already open in this process" in str(error):
         return EngineError(f"{text}; ask the manager that has it open instead of opening it a second time")
     return StorageUnavailable(f"{text}; free some space or check the disk, nothing acknowledged is lost")

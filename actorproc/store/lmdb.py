@@ -6,7 +6,9 @@ to.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
@@ -53,6 +55,9 @@ __all__ = ["Durability", "LmdbReader", "LmdbStore"]
 
 Durability = Literal["power", "process"]
 
+_LOOK_EVERY = 10.0
+"""Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
+
 _T = TypeVar("_T")
 
 
@@ -89,6 +94,8 @@ class LmdbStore(OpenStore):
         self._id = ""
         self._examined = False
         self._findings = Findings()
+        self._look_at = 0.0
+        """Monotonic time when readers that died are looked for."""
         self._sound = False
         """It was opened, and nothing has failed since."""
 
@@ -264,6 +271,7 @@ class LmdbStore(OpenStore):
         refuse_fork(self.path, self._pid)
         while True:
             env = self._opened()
+            self._forget_the_dead(env)
             try:
                 txn = env.begin(write=True)
                 try:
@@ -280,6 +288,14 @@ class LmdbStore(OpenStore):
             except lmdb.Error as error:
                 self._sound = False
                 raise translated(error, f"writing the store {self.path}") from error
+
+    def _forget_the_dead(self, env: lmdb.Environment) -> None:
+        """A process that was killed while it read would keep what it saw from being overwritten, and its place."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY
+            with contextlib.suppress(lmdb.Error):  # nothing hangs on it
+                env.reader_check()
 
     def _grow(self, env: lmdb.Environment) -> None:
         self._map_size = 2 * env.info()["map_size"]

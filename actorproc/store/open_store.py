@@ -46,6 +46,10 @@ class OpenStore(RecordReader):
                 self._gate.leave()
                 with self._gate.alone():
                     env.set_mapsize(0)  # adopt the size to which the owner has grown it
+            except lmdb.ReadersFullError as error:
+                self._gate.leave()
+                if not env.reader_check():
+                    raise translated(error, f"reading the store {self.path}") from error
             except lmdb.Error as error:
                 self._gate.leave()
                 raise translated(error, f"reading the store {self.path}") from error

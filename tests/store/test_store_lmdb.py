@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -661,3 +662,67 @@ def test_dropped_stores_leave_no_fork_hooks_behind(lmdb_path):
         opened(lmdb_path).close()
 
     assert len(owner._held) == before
+
+
+HOLDS = """
+import os, signal, sys
+from actorproc.errors import EngineError
+from actorproc.store.lmdb import LmdbStore
+
+reader = LmdbStore.reader(sys.argv[1])
+views = []
+try:
+    while len(views) < int(sys.argv[2]):
+        views.append(reader._view())
+except EngineError:
+    pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_while_it_reads(path, views):
+    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(path), str(views)], cwd=ROOT)
+    assert process.wait(60) == -signal.SIGKILL
+    return process.pid
+
+
+def test_what_a_killed_reader_saw_is_not_kept_for_ever(lmdb_path, make, monkeypatch):
+    monkeypatch.setattr(store_lmdb, "_LOOK_EVERY", 0.0)
+    store = LmdbStore(lmdb_path)
+    store.own()
+    try:
+        pid = killed_while_it_reads(lmdb_path, 1)
+        assert str(pid) in store._env.readers()
+
+        store.commit([make.new("p1", 1)], 1)
+
+        assert str(pid) not in store._env.readers()
+    finally:
+        store.close()
+
+
+def test_killed_readers_take_no_places_from_those_that_live(lmdb_path):
+    store = LmdbStore(lmdb_path)
+    store.own()
+    try:
+        killed_while_it_reads(lmdb_path, 10_000)
+
+        with contextlib.ExitStack() as stack:
+            views = [stack.enter_context(store._view()) for _ in range(8)]
+            assert len({view.count(Table.META) for view in views}) == 1
+    finally:
+        store.close()
+
+
+def test_more_readers_than_there_are_places_are_told_so(lmdb_path):
+    store = LmdbStore(lmdb_path)
+    store.own()
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(512):
+                stack.enter_context(store._view())
+            with pytest.raises(EngineError, match="512 threads and processes"):
+                store._view()
+        assert store.procedure("p1") is None
+    finally:
+        store.close()
