@@ -1,12 +1,21 @@
-"""Many readers or one change of the map: LMDB's map must not move under an open transaction."""
+"""Many readers or one change of the map: LMDB's map must not move under an open transaction.
+
+Readers are threads of the host, and in its main thread Ctrl-C may raise `KeyboardInterrupt` between any two calls, also
+in the middle of `enter` or just before a ``with`` begins. So those inside are known by weak references: one that was
+lost that way is gone with its pass, and keeps nobody waiting.
+"""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "Pass"]
+
+_LOOK_AGAIN = 0.05
+"""Seconds after which who wants to be alone looks for passes that were lost: nobody tells of them."""
 
 
 class Gate:
@@ -16,36 +25,51 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside = 0
+        # Readers take the lock itself: a condition is entered in Python, and could be interrupted while it is held.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._inside: set[weakref.ref[Pass]] = set()
         self._closed = False
 
-    def enter(self) -> None:
-        """Go in as a reader."""
-        with self._changed:
-            while self._closed:
-                self._changed.wait()
-            self._inside += 1
-
-    def leave(self) -> None:
-        """Leave as a reader."""
-        with self._changed:
-            self._inside -= 1
-            if self._closed and not self._inside:
-                self._changed.notify_all()
+    def enter(self) -> Pass:
+        """Go in as a reader, until the pass is given back."""
+        return Pass(self)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Nobody else is inside during this block."""
-        with self._changed:
+        with self._lock:
             while self._closed:
                 self._changed.wait()
             self._closed = True
             while self._inside:
-                self._changed.wait()
+                self._changed.wait(_LOOK_AGAIN)
+                self._inside = {one for one in self._inside if one() is not None}
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._closed = False
                 self._changed.notify_all()
+
+
+class Pass:
+    """A reader that is inside."""
+
+    __slots__ = ("__weakref__", "_gate", "_self")
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._self = weakref.ref(self)
+        with gate._lock:
+            while gate._closed:
+                gate._changed.wait()
+            gate._inside.add(self._self)
+
+    def leave(self) -> None:
+        """Leave as a reader. Idempotent."""
+        gate = self._gate
+        with gate._lock:
+            gate._inside.discard(self._self)
+            if gate._closed and not gate._inside:
+                gate._changed.notify_all()

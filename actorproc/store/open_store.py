@@ -38,23 +38,23 @@ class OpenStore(RecordReader):
     def _view(self) -> Snapshot:
         refuse_fork(self.path, self._pid)
         while True:
-            self._gate.enter()
+            inside = self._gate.enter()
             try:
                 env = self._opened()
-                return Snapshot(env.begin(), self._databases, self._gate.leave, self.path)
+                return Snapshot(env.begin(), self._databases, inside.leave, self.path)
             except lmdb.MapResizedError:
-                self._gate.leave()
+                inside.leave()
                 with self._gate.alone():
                     env.set_mapsize(0)  # adopt the size to which the owner has grown it
             except lmdb.ReadersFullError as error:
-                self._gate.leave()
+                inside.leave()
                 if not env.reader_check():
                     raise translated(error, f"reading the store {self.path}") from error
             except lmdb.Error as error:
-                self._gate.leave()
+                inside.leave()
                 raise translated(error, f"reading the store {self.path}") from error
             except BaseException:
-                self._gate.leave()
+                inside.leave()
                 raise
 
     def size(self) -> StoreSize:
@@ -87,11 +87,11 @@ class OpenStore(RecordReader):
         """
         refuse_fork(self.path, self._pid)
         with self._copying:
-            self._gate.enter()
+            inside = self._gate.enter()
             try:
                 return back_up(self._opened(), self.path, Path(path).absolute(), source_id=self._source_id)
             finally:
-                self._gate.leave()
+                inside.leave()
 
     def _source_id(self, databases: Databases, txn: Txn) -> str:
         return str(read_meta(txn, databases, STORE_ID))
