@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 import lmdb
 
-from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
+from actorproc.errors import ActorprocError, EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
 from actorproc.model.ids import new_id
 from actorproc.model.reports import CompactionReport
 from actorproc.model.snapshot import Snapshot as RecoverySnapshot
@@ -197,7 +197,10 @@ class LmdbStore(OpenStore):
             self._copying.release()
 
     def _swap(self, env: lmdb.Environment) -> None:
-        """Go over to the compact copy. Should that fail half-way, the next commit fails and `reopen` finishes it."""
+        """Go over to the compact copy. Should that fail half-way, the store is opened again as it is.
+
+        Should that fail too, the next commit fails and `reopen` finishes it.
+        """
         try:
             with self._gate.alone():
                 env.close()
@@ -209,10 +212,18 @@ class LmdbStore(OpenStore):
             self._transact(self._reclaim)
             unmark(self.path)
         except lmdb.Error as error:
+            self._open_as_it_is()
             raise translated(error, f"opening the compacted store {self.path}") from error
         except OSError as error:
+            self._open_as_it_is()
             msg = f"compacting the store {self.path}: {error.strerror}; it is opened again"
             raise StorageUnavailable(msg) from error
+
+    def _open_as_it_is(self) -> None:
+        """Nobody who reads is to suffer from a compaction that failed."""
+        if self._env is None:
+            with contextlib.suppress(ActorprocError):
+                self.reopen()
 
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child it leaves the environment alone."""

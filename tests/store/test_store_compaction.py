@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import actorproc.store.lmdb as store_lmdb
-from actorproc.errors import NotAllowed
+from actorproc.errors import NotAllowed, StorageUnavailable
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import DeleteProcedure
 from actorproc.store.compaction import FRESH_FILE
@@ -300,6 +301,25 @@ def test_without_room_for_a_copy_nothing_changes_and_commits_go_on(loose, tmp_pa
 
 def content_ids(store):
     return [head.id for head in store.scan()]
+
+
+def test_a_compaction_that_fails_when_the_file_is_closed_leaves_the_store_open(loose, make, monkeypatch):
+    def refuse(_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = LmdbStore(loose)
+    epoch = store.own()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(store_lmdb, "put_in_place", refuse)
+            with pytest.raises(StorageUnavailable, match="No space left"):
+                store.compact()
+
+        assert content(store) == WANTED
+        store.commit([make.new("late", 1000)], epoch)
+        assert store.procedure("late") is not None
+    finally:
+        store.close()
 
 
 def test_space_of_what_was_removed_is_used_again_so_the_file_does_not_grow(lmdb_path, make):
