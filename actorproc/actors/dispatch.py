@@ -175,6 +175,9 @@ class Dispatcher:
 
     def _retire_worker(self, command: RetireWorker, _batch: Batch) -> None:
         self._flush()
+        line = self._ledger.lines.get(command.worker)
+        if line is not None:
+            line.retired = True
         self._staff(RetireSlot(command.worker))
 
     # ------------------------------------------------------------ parts of a step's frame

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from actorproc.actors.messages import WorkerStatus
 from actorproc.model.commands import RunStep
 from actorproc.model.events import Event, StepEnded, StepReturned, WorkerLost, WorkerReady
@@ -29,6 +31,7 @@ class Line:
         "known",
         "queue",
         "ready",
+        "retired",
         "said",
         "since",
         "types",
@@ -43,6 +46,8 @@ class Line:
         """Revision of each class definition this worker has."""
         self.since = 0.0
         """Monotonic time when the first of `queue` became the first."""
+        self.retired = False
+        """It was told to leave with its slot."""
         self.known = False
         """Its `WorkerReady` has been committed."""
         self.dead = False
@@ -154,7 +159,11 @@ class Ledger:
 
     def handed_out(self) -> list[tuple[WorkerReady, tuple[StepToken, ...]]]:
         """Every worker of the durable view with the steps it holds, for `Coordinator.restore`."""
-        return [(line.ready, tuple(line.held)) for line in self.lines.values() if line.known]
+        return [
+            (replace(line.ready, leaving=True) if line.retired else line.ready, tuple(line.held))
+            for line in self.lines.values()
+            if line.known
+        ]
 
     def busy(self) -> bool:
         """Some live worker has an unanswered step."""

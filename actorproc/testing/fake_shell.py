@@ -104,7 +104,7 @@ class FakeShell:
             StartWorker: lambda command: self.workers.hire(command.procedure),
             StopWorker: lambda command: self.workers.stop(command.worker),
             AddWorker: lambda _: self.workers.add(),
-            RetireWorker: lambda command: self.workers.stop(command.worker, retire=True),
+            RetireWorker: self._retire_worker,
         }
         world.inbox.clear()
         self._restore(world.store.load(), ())
@@ -321,6 +321,12 @@ class FakeShell:
         if worker.id in self.known:
             self.known[worker.id][1][command.token] = None
         self.workers.hand_out(worker, command, state)
+
+    def _retire_worker(self, command: RetireWorker) -> None:
+        self.workers.stop(command.worker, retire=True)
+        if command.worker in self.known:
+            ready, tokens = self.known[command.worker]
+            self.known[command.worker] = (replace(ready, leaving=True), tokens)
 
     def _kill_worker(self, command: KillWorker) -> None:
         self.world.journal.append(("kill", command.token, command.reason))

@@ -59,3 +59,13 @@ def test_only_the_first_of_steps_that_wait_for_each_other_is_sampled():
     assert [command.token.procedure for _, command in ledger.sampled()] == ["b"]
     ledger.die(WORKER)
     assert ledger.sampled() == []
+
+
+def test_after_a_failed_commit_a_worker_that_was_told_to_retire_counts_as_one_that_leaves():
+    ledger = a_ledger()
+    ledger.committed([WorkerReady(WORKER)])
+    ledger.lines[WORKER].retired = True
+
+    [(ready, tokens)] = ledger.handed_out()
+
+    assert (ready.worker, ready.leaving, tokens) == (WORKER, True, ())

@@ -55,6 +55,7 @@ _FULL = [
     3352068285,
     3390023919,
     3390024440,
+    4151006633,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
