@@ -88,8 +88,8 @@ class Image:
     def _put_head(self, write: PutProcedure) -> None:
         record = write.record
         known = self.heads.get(record.id)
-        was_over = known is not None and known.state in TERMINAL and record.state not in TERMINAL
-        if known is None or was_over or known.ticket != record.ticket:  # else it may be of an older life
+        # A ticket that a head had before may be of an older life; one that was opened again has drawn it anew.
+        if known is None or known.ticket != record.ticket or _was_opened_again(known, record):
             self.next_ticket = max(self.next_ticket, record.ticket + 1)
         self.heads[record.id] = record
         self.next_seq = max(self.next_seq, record.seq + 1)
@@ -201,6 +201,13 @@ _APPLY: dict[type[Write], Callable[[Image, Any], None]] = {
     DeleteRemoval: Image._delete_removal,
 }
 """What changes the memory of a core; steps, links, notes and audit rows do not."""
+
+
+def _was_opened_again(known: ProcedureRecord, record: ProcedureRecord) -> bool:
+    """Whether it had ended and goes on, or was retried and ended at once; a bypass alone opens nothing."""
+    if known.state not in TERMINAL:
+        return False
+    return record.state not in TERMINAL or (known.run != record.run and not record.bypassed)
 
 
 def compare_with_restored(core: Coordinator, image: Image) -> str | None:

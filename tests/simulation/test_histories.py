@@ -56,6 +56,7 @@ _FULL = [
     3390023919,
     3390024440,
     4151006633,
+    4250105496,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
