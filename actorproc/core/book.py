@@ -90,14 +90,18 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
             number, target = record.audits, record.id
         self.write(PutAudit(AuditRecord(target, number, self.now, verb, reason, detail)))
 
+    def forget_acknowledgement(self, root: str) -> None:
+        """What was taken was the outcome of an earlier run."""
+        if self.acknowledged.pop(root, None) is not None:
+            self.write(DeleteAcknowledgement(root))
+
     def close(self) -> Decision:
         """The decision made since the last call."""
         writes, now = self.writes, self.now
         for procedure, record in self._touched.items():
             record.updated_at = now
             if self.acknowledged and procedure in self.acknowledged and record.finished_at is None:  # it runs again
-                del self.acknowledged[procedure]
-                writes.append(DeleteAcknowledgement(procedure))
+                self.forget_acknowledgement(procedure)
             was = self._stored.get(procedure)
             if record.finished_at is not None or (was is not None and was.due_at is not None):
                 self._forget_times(record, was)

@@ -21,7 +21,6 @@ from actorproc.model.commands import Reply
 from actorproc.model.events import BypassRequested
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteAcknowledgement
 
 __all__ = ["request_bypass", "take_up_bypasses"]
 
@@ -132,8 +131,7 @@ def _bypass_failed_root(book: Book, root: ProcedureRecord, event: BypassRequeste
     """Who vouches for a failed root vouches for all its tree left half done: its keys are nobody's any more."""
     root.run += 1
     root.ended_in = 0
-    if book.acknowledged.pop(root.id, None) is not None:
-        book.write(DeleteAcknowledgement(root.id))  # what was taken was the failure
+    book.forget_acknowledgement(root.id)
     book.audit(root, "bypass", event.reason, "it had failed")
     close_bypassed(book, root)
     free_tree(book, book.tree_of(root))

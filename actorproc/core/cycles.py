@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from actorproc.core.book import Book
 from actorproc.core.deadlock import WaitGraph
 from actorproc.core.lock_requests import put_off
-from actorproc.core.lock_waiters import Request
 from actorproc.core.tree import Tree
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -84,12 +82,8 @@ def keeper_in(book: Book, cycle: list[str]) -> ProcedureRecord | None:
 def _graph(book: Book) -> WaitGraph:
     return WaitGraph(
         book.locks,
-        put_off=partial(_put_off, book) if book.stalled else None,
+        put_off=partial(put_off, book) if book.stalled else None,
         # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
         tree_of=lambda name: book.procs[name].root if name in book.procs else "",
         lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
     )
-
-
-def _put_off(book: Book, root: str) -> Mapping[str, Request]:
-    return put_off(book, book.trees[root]) if root in book.trees else {}

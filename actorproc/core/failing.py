@@ -241,12 +241,13 @@ def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
     if waiting.id not in tree.waiting:
         return False
     unit = next_to_undo(book, tree, top_id)
-    if unit is not None and tree.is_still(unit.procedure):
-        return False
-    if unit is not None and not could_undo_now(book, book.procs[unit.procedure]):
-        book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
-        book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
-        return False
+    if unit is not None:
+        if tree.is_still(unit.procedure):
+            return False
+        if not could_undo_now(book, book.procs[unit.procedure]):
+            book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
+            book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
+            return False
     locking.withdraw(book, waiting)
     waiting.undoing = 0
     tree.undoing = None

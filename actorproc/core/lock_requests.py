@@ -25,19 +25,17 @@ def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request
 
 def could_undo_now(book: Book, record: ProcedureRecord) -> bool:
     """Whether the locks for the undo of a step are there already, or would be granted at once."""
-    if record.lock_scope != "step" or not record.locks:
-        return True
     tree = book.tree_of(record)
-    line = tree.lineage(record.id)
-    return book.locks.is_free(_request(tree, record, {*line, *_holders_that_stand_still(tree)}, is_undo=True))
+    return _ungranted(book, tree, record, _holders_that_stand_still(tree)) is None
 
 
-def put_off(book: Book, tree: Tree) -> dict[str, Request]:
-    """Undos that let another go first because they cannot have their locks, with what they would ask for.
+def put_off(book: Book, root: str) -> dict[str, Request]:
+    """Undos of a tree that let another go first because they cannot have their locks, with what they would ask for.
 
     Of siblings that hold nothing and need the same there is one: they wait for the same.
     """
-    if tree.undoing not in tree.waiting:
+    tree = book.trees.get(root)
+    if tree is None or tree.undoing not in tree.waiting:
         return {}
     still = _holders_that_stand_still(tree)
     found, seen = {}, set()
@@ -46,14 +44,23 @@ def put_off(book: Book, tree: Tree) -> dict[str, Request]:
         if unit is None:
             continue
         record = tree.members[unit.procedure]
-        likeness = (record.id if top in tree.children or record.id in tree.holders else record.parent, record.locks)
-        if likeness in seen or record.lock_scope != "step":
+        kin = record.id if top in tree.children or record.id in tree.holders else record.parent
+        likeness = (kin, record.lock_scope, record.locks)
+        if likeness in seen:
             continue
         seen.add(likeness)
-        request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
-        if not book.locks.is_free(request):
+        request = _ungranted(book, tree, record, still)
+        if request is not None:
             found[record.id] = request
     return found
+
+
+def _ungranted(book: Book, tree: Tree, record: ProcedureRecord, still: set[str]) -> Request | None:
+    """What an undo would ask for now, where it would have to wait for it."""
+    if record.lock_scope != "step" or not record.locks:
+        return None
+    request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
+    return None if book.locks.is_free(request) else request
 
 
 def _holders_that_stand_still(tree: Tree) -> set[str]:

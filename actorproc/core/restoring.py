@@ -13,7 +13,7 @@ from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.tree import Tree
-from actorproc.core.verbs import begin_abort, stop_forced
+from actorproc.core.verbs import may_abort, press_abort
 from actorproc.model.cold import COLD_STATES
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
@@ -207,18 +207,7 @@ def take_up(book: Book) -> None:
             if record.failing and record.id in tree.scopes:
                 book.scopes_to_advance[record.id] = None
         for record in concerned:
-            if record.aborting and not record.bypassing and not record.rolling and record.state not in TERMINAL:
-                if record.forced:
-                    _abort_by_force(book, record)
-                elif not book.has_no_return(record):
-                    book.asking[record.id] = None
-
-
-def _abort_by_force(book: Book, record: ProcedureRecord) -> None:
-    worker = book.staff.in_hand.get(record.id)
-    if worker is None:
-        begin_abort(book, record)
-    else:
-        item = worker.queue[record.id]
-        item.forced = "aborted"
-        stop_forced(book, worker, item)
+            if record.aborting and record.forced:
+                press_abort(book, record)
+            elif record.aborting and may_abort(book, record):
+                book.asking[record.id] = None

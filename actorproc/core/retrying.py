@@ -29,7 +29,6 @@ from actorproc.model.events import RetryRequested, RollbackRequested
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteAcknowledgement
 
 __all__ = ["request_retry", "request_rollback"]
 
@@ -54,8 +53,7 @@ def request_retry(book: Book, event: RetryRequested) -> None:
     if stopped_at is None and (error := _no_way_forward(book, root, members, keys)) is not None:
         book.command(Reply(event.reply, error=error))
         return
-    if book.acknowledged.pop(root.id, None) is not None:
-        book.write(DeleteAcknowledgement(root.id))  # what was taken was the outcome of the last run
+    book.forget_acknowledgement(root.id)
     run = root.run + 1
     # First of all: nothing of the tree may ask for locks before it.
     root.retaking = keys

@@ -141,7 +141,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
     if type(outcome) is Advanced and not record.rolling:  # most steps
         commit_step(book, record, item, outcome, "executing", None)
         _go_on(book, record, outcome)
-        _after_step(book, record, item)
+        _after_step(book, record)
     elif isinstance(outcome, Failed):
         on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
@@ -161,7 +161,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
             _note_interrupted(book, record, outcome)
         else:
             _go_on(book, record, outcome)
-            _after_step(book, record, item)
+            _after_step(book, record)
 
 
 def commit_step(
@@ -344,10 +344,10 @@ def _stop_late(book: Book, record: ProcedureRecord) -> None:
     book.touch(record)
 
 
-def _after_step(book: Book, record: ProcedureRecord, item: InHand) -> None:
+def _after_step(book: Book, record: ProcedureRecord) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
     if record.aborting and not record.rolling and record.finished_at is None:
-        begin_abort(book, record, force=item.forced == "aborted")
+        begin_abort(book, record)
 
 
 # ---------------------------------------------------------------------- errors

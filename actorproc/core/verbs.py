@@ -26,6 +26,7 @@ __all__ = [
     "begin_abort",
     "clear_poison",
     "first_listener",
+    "may_abort",
     "note",
     "on_due",
     "on_refused",
@@ -69,7 +70,7 @@ def press_abort(book: Book, record: ProcedureRecord) -> None:
 
     Past the point of no return the wish is recorded and has no effect, as during a rollback.
     """
-    if record.rolling or record.bypassing or record.state in TERMINAL or book.has_no_return(record):
+    if not may_abort(book, record):
         return
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
@@ -83,24 +84,24 @@ def press_abort(book: Book, record: ProcedureRecord) -> None:
         book.command(AskAbort(item.token))
 
 
-def begin_abort(book: Book, record: ProcedureRecord, *, force: bool = False) -> None:
+def may_abort(book: Book, record: ProcedureRecord) -> bool:
+    """Whether an abort it was asked for could have an effect now: it goes forward, and may turn back."""
+    if record.rolling or record.bypassing or record.state in TERMINAL:
+        return False
+    return not book.has_no_return(record)
+
+
+def begin_abort(book: Book, record: ProcedureRecord) -> None:
     """Ask a procedure that is in no worker's hands; a class without `abort` is not asked, nor one nobody knows."""
     if book.has_no_return(record):
         return
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
     may_refuse = book.unattended if meta is None else meta.asks_abort
-    if force or record.forced or not was_executed or not may_refuse:
+    if record.forced or not was_executed or not may_refuse:
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None
-
-
-def _is_to_be_stopped(book: Book, record: ProcedureRecord) -> bool:
-    """Whether it goes forward though it was aborted by force: its answer came before the kill did."""
-    if not record.forced or record.rolling or record.bypassing or record.state in TERMINAL:
-        return False
-    return not book.has_no_return(record)
 
 
 def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
@@ -108,13 +109,13 @@ def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
     record.parked = reason
     book.touch(record)
     park(book, record)
-    if _is_to_be_stopped(book, record):
+    if record.forced and may_abort(book, record):  # its answer came before the kill did
         fail(book, record, aborted_error(record))
 
 
 def ask_again(book: Book, record: ProcedureRecord) -> None:
     """The question about its abort came back unanswered; force asks nobody."""
-    if _is_to_be_stopped(book, record):
+    if record.forced and may_abort(book, record):
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None

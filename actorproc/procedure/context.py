@@ -13,6 +13,7 @@ from actorproc.model.definitions import OutcomeRow
 from actorproc.model.ids import Mode, check_id
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.codec import PLAIN, DataCodec
+from actorproc.procedure.failures import encodable
 from actorproc.procedure.kinds import is_text
 
 __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "plain_parts"]
@@ -271,10 +272,7 @@ class Context:
 
 def plain_parts(record: logging.LogRecord, text: str) -> tuple[int, str, str]:
     """Level, logger and text of a log record as a message holds them: a record made by hand may have anything there."""
-    name, text = (
-        part[:_LONGEST_LINE].encode("utf-8", "backslashreplace").decode() for part in (str(record.name), text)
-    )
-    return int(record.levelno), name, text
+    return int(record.levelno), encodable(str(record.name)[:_LONGEST_LINE]), encodable(text[:_LONGEST_LINE])
 
 
 class _ToChannel(logging.Handler):

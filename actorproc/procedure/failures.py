@@ -10,7 +10,7 @@ from types import TracebackType
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.model.records import ErrorInfo, ErrorKind
 
-__all__ = ["error_info", "in_words"]
+__all__ = ["encodable", "error_info", "in_words"]
 
 _ENGINE = f"{Path(__file__).parent}{os.sep}"
 _LONGEST = 64 * 1024
@@ -22,15 +22,15 @@ _LONGEST_MESSAGE = 8 * 1024
 def error_info(error: BaseException | str, *, procedure: str, step: int, kind: ErrorKind | None = None) -> ErrorInfo:
     """This failure as text. Never raises, whatever the exception's own methods do."""
     if isinstance(error, str):
-        return ErrorInfo(kind or "error", "", _shortened(_encodable(error), _LONGEST_MESSAGE), "", procedure, step)
+        return ErrorInfo(kind or "error", "", _shortened(encodable(error), _LONGEST_MESSAGE), "", procedure, step)
     cls = type(error)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    return ErrorInfo(kind or _kind_of(error), _encodable(name), _message(error), _traceback(error), procedure, step)
+    return ErrorInfo(kind or _kind_of(error), encodable(name), _message(error), _traceback(error), procedure, step)
 
 
 def in_words(error: BaseException) -> str:
     """Its class and its text, which any record can hold. Never raises, whatever the exception's own methods do."""
-    return f"{_encodable(type(error).__name__)}: {_message(error)}"
+    return f"{encodable(type(error).__name__)}: {_message(error)}"
 
 
 def _kind_of(error: BaseException) -> ErrorKind:
@@ -41,7 +41,7 @@ def _kind_of(error: BaseException) -> ErrorKind:
 
 def _message(error: BaseException) -> str:
     try:
-        return _shortened(_encodable(str(error)), _LONGEST_MESSAGE)
+        return _shortened(encodable(str(error)), _LONGEST_MESSAGE)
     except Exception as failure:  # noqa: BLE001 - __str__ is user code
         return f"<its text is not available: {type(failure).__name__}>"
 
@@ -51,7 +51,7 @@ def _traceback(error: BaseException) -> str:
         lines = traceback.TracebackException(
             type(error), error, _users_part(error.__traceback__), compact=True
         ).format()
-        text = _encodable("".join(lines))
+        text = encodable("".join(lines))
     except Exception as failure:  # noqa: BLE001 - formatting runs __str__ and __repr__ of user code
         text = f"<the traceback is not available: {type(failure).__name__}>"
     return _shortened(text, _LONGEST)
@@ -72,5 +72,6 @@ def _users_part(frames: TracebackType | None) -> TracebackType | None:
     return trimmed
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
+    """Text as a message can hold it: names of files and of users' own making may have half a surrogate pair in them."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -11,6 +11,7 @@ from types import FrameType
 import pykka
 
 from actorproc.model.ids import StepToken
+from actorproc.procedure.failures import encodable
 
 __all__ = ["text_of"]
 
@@ -24,7 +25,7 @@ def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
     wanted = [thread for step, thread in list(running.items()) if token is None or step == token]
     frames = sys._current_frames()
     text = "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
-    return text.encode("utf-8", "backslashreplace").decode()  # a file's name may be of bytes that are no UTF-8
+    return encodable(text)
 
 
 def _of_thread(frames: Mapping[int, FrameType], thread: int) -> str:
