@@ -61,7 +61,10 @@ class FamilyRules(Judge):
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         if record.state in TERMINAL and (before is None or before.state not in TERMINAL or before.run != record.run):
             self.ended_now.add(record.id)
-        if before is None or record.rolling or record.state is not ProcedureState.RUNNABLE or not record.awaiting:
+        if before is None or record.state is not ProcedureState.RUNNABLE or not record.awaiting:
+            return
+        # One that fails runs no step any more, save what it was given in the very commit that failed it.
+        if record.rolling and (before.rolling or not record.attempt):
             return
         key = (record.id, record.step, record.run)
         waited = before if before.interrupted is None else before.interrupted

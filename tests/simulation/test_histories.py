@@ -57,6 +57,7 @@ _FULL = [
     3390024440,
     4151006633,
     4250105496,
+    4300022006,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
