@@ -18,7 +18,7 @@ from actorproc.core.workplace import Workplace
 from actorproc.model.commands import Decision
 from actorproc.model.policies import Scheduling
 from actorproc.model.records import AuditRecord, ProcedureRecord
-from actorproc.model.states import TERMINAL
+from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
 
 __all__ = ["DEFAULT_SCHEDULING", "Book"]
@@ -50,12 +50,14 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         tree = self.trees.get(record.root)
         if tree is None:
             tree = self.trees[record.root] = Tree(record.root)
+        if stored and record.state is not ProcedureState.RUNNABLE:
+            # Else it stays until it is changed, which is noted then.
             self.unsettled[record.root] = None
         self.procs[record.id] = record
         tree.add(record)
         if record.undoing:
             tree.undoing = record.id
-        if self.locks.keys_of(record.id):
+        if record.id in self.locks.holders():
             tree.hold(record.id)
         if record.paused is not None or record.retaking or tree.still:
             tree.note_still(record)

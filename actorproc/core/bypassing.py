@@ -9,12 +9,15 @@ a bypassed root gives everything back: its locks, and the keys its tree poisoned
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from actorproc.core import locking
 from actorproc.core.book import Book
 from actorproc.core.damage import error_of
 from actorproc.core.ending import close_bypassed, forget_listening, is_open, settle_bypass
 from actorproc.core.poisoning import free_tree
 from actorproc.core.staff import InHand
+from actorproc.core.tree import Tree
 from actorproc.core.verbs import stop_forced
 from actorproc.errors import ActorprocError, NotAllowed, UnknownProcedure
 from actorproc.model.commands import Reply
@@ -48,9 +51,9 @@ def request_bypass(book: Book, event: BypassRequested) -> None:
         book.command(Reply(event.reply, value=True))
 
 
-def take_up_bypasses(book: Book) -> None:
+def take_up_bypasses(book: Book, busy: Sequence[Tree]) -> None:
     """Go on with what was to be bypassed, after a start or a failed commit."""
-    for tree in list(book.trees.values()):
+    for tree in busy:
         wanted = [record for record in tree.members.values() if record.bypassing]
         for record in reversed(wanted):
             if record.id in book.staff.in_hand and not _open_below(book, record):

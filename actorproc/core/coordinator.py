@@ -79,14 +79,15 @@ class Coordinator:
         empty at a start, the living after a failed commit. `unattended`: it only writes down what operators want, for
         the next one to do.
         """
-        self = cls.rebuilt(snapshot, now, workers=workers, scheduling=scheduling)
-        self._book.quotas = quotas
-        self._book.retention = retention
-        self._book.gated = gated
-        self._book.unattended = unattended
-        restoring.take_up(self._book)
-        bypassing.take_up_bypasses(self._book)
-        return self, settle(self._book)
+        book, busy = restoring.rebuild(snapshot, now, workers, scheduling)
+        restoring.resume(book, busy)
+        book.quotas = quotas
+        book.retention = retention
+        book.gated = gated
+        book.unattended = unattended
+        restoring.take_up(book, busy)
+        bypassing.take_up_bypasses(book, busy)
+        return cls(book), settle(book)
 
     @classmethod
     def rebuilt(
@@ -98,8 +99,8 @@ class Coordinator:
         scheduling: Scheduling = DEFAULT_SCHEDULING,
     ) -> Coordinator:
         """The same memory that wrote the snapshot, with nothing new decided (`fingerprint` is equal)."""
-        book = restoring.rebuild(snapshot, now, workers, scheduling)
-        restoring.resume(book)
+        book, busy = restoring.rebuild(snapshot, now, workers, scheduling)
+        restoring.resume(book, busy)
         return cls(book)
 
     # ------------------------------------------------------------------ the read set

@@ -10,6 +10,8 @@ too little by nobody.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from actorproc.core.book import Book
 from actorproc.core.tree import Tree
 from actorproc.errors import StoreDamaged
@@ -25,8 +27,8 @@ _HELD_BY = " held by "
 """Between path and holder in the shown key of a lock; a holder's id has no spaces."""
 
 
-def exclude_damaged(book: Book, damage: list[Damage]) -> None:
-    """Exclude every resident tree in which a record is missing."""
+def exclude_damaged(book: Book, damage: list[Damage], families: Iterable[str]) -> None:
+    """Exclude every resident tree in which a record is missing; one that is not of `families` has a single record."""
     flaws: dict[str, str] = {}
     for found in damage:
         if found.table == "procedures":
@@ -39,8 +41,10 @@ def exclude_damaged(book: Book, damage: list[Damage]) -> None:
             _keep_poison(book, found)
         else:
             book.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
-    for tree in list(book.trees.values()):
-        exclude(book, tree, flaws.get(tree.root))
+    for root in dict.fromkeys((*families, *flaws)):
+        tree = book.trees.get(root)
+        if tree is not None:
+            exclude(book, tree, flaws.get(root))
 
 
 def _keep_lock(book: Book, found: Damage, flaws: dict[str, str]) -> None:

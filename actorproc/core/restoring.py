@@ -30,8 +30,12 @@ def rebuild(
     now: float,
     workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]],
     scheduling: Scheduling = DEFAULT_SCHEDULING,
-) -> Book:
-    """A book equal to the one that wrote this snapshot, before anything new is decided."""
+) -> tuple[Book, list[Tree]]:
+    """A book equal to the one that wrote this snapshot, before anything new is decided.
+
+    Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`:
+    of the others there may be a hundred thousand, and whoever waits for the first step waits for each look at them.
+    """
     book = Book(snapshot.epoch, scheduling)
     book.now = now
     book.next_seq = snapshot.next_seq
@@ -46,21 +50,36 @@ def rebuild(
         book.removals[removal.root] = removal
     if snapshot.events:
         _take_signals(book, snapshot.events)
+    busy: dict[str, None] = {}
     for record in snapshot.procedures:
         book.admit(record, stored=True)
+        if not _is_plain(record):
+            busy[record.root] = None
     for unit in snapshot.units:
         if unit.root in book.trees:
             book.trees[unit.root].push(unit)
-    exclude_damaged(book, snapshot.damage)
+    exclude_damaged(book, snapshot.damage, busy)
     for lock in snapshot.locks:
         _take_lock(book, lock)
     if workers:
         _rehire_all(book, workers, now)
     _note_waiting(book, snapshot)
-    for tree in book.trees.values():
+    trees = [book.trees[root] for root in busy if root in book.trees]
+    for tree in trees:
         _rebuild_tree(book, tree)
     _count(book, snapshot)
-    return book
+    return book, trees
+
+
+def _is_plain(record: ProcedureRecord) -> bool:
+    """A tree by itself that pushed no unit yet, and of which nothing is wanted but its next step."""
+    if record.parent is not None or record.children or record.undo_next != 1:
+        return False
+    if record.state is not ProcedureState.RUNNABLE or record.due_at is not None or record.deadline is not None:
+        return False
+    if record.failing or record.rolling or record.aborting or record.bypassing:
+        return False
+    return record.parked is None and not record.pending and not record.retaking
 
 
 def _take_signals(book: Book, events: Sequence[EventRecord]) -> None:
@@ -168,7 +187,7 @@ def hold_back(tree: Tree, parent: ProcedureRecord) -> None:
         tree.held[parent.id] = OrderedDict.fromkeys(held)
 
 
-def resume(book: Book) -> None:
+def resume(book: Book, busy: Sequence[Tree]) -> None:
     """Queue what was queued: lock waiters in their old order, then everything runnable.
 
     What is due at a time waits for the next tick, even when that time has passed.
@@ -181,7 +200,7 @@ def resume(book: Book) -> None:
         and (record.undoing or (record.state is ProcedureState.RUNNABLE and not record.rolling))
     ]
     waiters = [record for record in runnable if not record.locked]
-    waiters += [record for tree in book.trees.values() if (record := book.procs[tree.root]).retaking]
+    waiters += [record for tree in busy if (record := book.procs[tree.root]).retaking]
     # Trees that hold locks, and undos, ask first, as they stood before the others in the queue.
     for record in sorted(waiters, key=lambda record: (not _goes_before_others(book, record), record.ticket)):
         if record.retaking:
@@ -197,11 +216,11 @@ def _goes_before_others(book: Book, record: ProcedureRecord) -> bool:
     return record.undoing > 0 or bool(book.tree_of(record).holders)
 
 
-def take_up(book: Book) -> None:
+def take_up(book: Book, busy: Sequence[Tree]) -> None:
     """Go on with what was under way: failing scopes, abort requests that were not answered, workers that leave."""
     for worker in list(book.staff.workers.values()):
         say_goodbye(book, worker.id)
-    for tree in book.trees.values():
+    for tree in busy:
         concerned = [record for record in tree.members.values() if record.failing or record.aborting]
         for record in concerned:
             if record.failing and record.id in tree.scopes:

@@ -213,9 +213,9 @@ def _was_opened_again(known: ProcedureRecord, record: ProcedureRecord) -> bool:
 def compare_with_restored(core: Coordinator, image: Image) -> str | None:
     """None when memory equals `restore(store + pending writes)`, else both fingerprints."""
     # Classes are registered again right after a restart; a core without them would park everything.
-    book = restoring.rebuild(image.snapshot(), core._book.now, (), core._book.scheduling)
+    book, busy = restoring.rebuild(image.snapshot(), core._book.now, (), core._book.scheduling)
     book.types = core._book.types
-    restoring.resume(book)
+    restoring.resume(book, busy)
     restored = Coordinator(book)
     live, again = _comparable(core), _comparable(restored)
     if live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_its_locks(core):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -188,12 +188,12 @@ def _an_abort_is_acknowledged_and_not_stored(patch: pytest.MonkeyPatch) -> None:
 def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
     honest = restoring.take_up
 
-    def take_up(book: Book) -> None:
+    def take_up(book: Book, busy: Sequence[Tree]) -> None:
         for record in book.procs.values():
             if record.state not in TERMINAL:
                 record.attempt += 1
                 book.touch(record)
-        honest(book)
+        honest(book, busy)
 
     patch.setattr(restoring, "take_up", take_up)
 
