@@ -118,6 +118,8 @@ def _take_out(book: Book, member: ProcedureRecord) -> None:
     book.asking.pop(member.id, None)
     if not member.retaking:  # else those below it that go on need what their root takes again
         locking.withdraw(book, member)
+    if not member.locked and member.lock_scope == "procedure":
+        locking.keep_granted(book, member)
     forget_listening(book, member)
     member.due_at = None
     book.touch(member)

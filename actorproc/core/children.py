@@ -11,7 +11,8 @@ from actorproc.core.submitting import admit, refusal
 from actorproc.core.tree import Tree
 from actorproc.core.turns import on_suspended
 from actorproc.model.outcomes import Answered, Outcome, Suspended
-from actorproc.model.records import ChildRecord, ProcedureRecord
+from actorproc.model.records import ChildRecord, Interrupted, ProcedureRecord
+from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutChild
 
 __all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "problem_with", "release", "suspend"]
@@ -123,13 +124,22 @@ def leave_held(tree: Tree, record: ProcedureRecord) -> None:
         del tree.held[record.parent or ""]
 
 
+def _never_start(child: ProcedureRecord) -> None:
+    """Its parent's tree fails already. The keys it was to have it never asked for: only a retry needs them."""
+    child.rolling = True
+    if child.locks and child.lock_scope == "procedure":
+        child.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=child.locks)
+        child.locks, child.locked = (), True
+
+
 def make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
     """Create the children of the step just recorded. Those of a failing parent are recorded and never start."""
     children = []
     for index, new in enumerate(outcome.children):
         child = admit(book, new, record)
         book.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
-        child.rolling = record.rolling
+        if record.rolling:
+            _never_start(child)
         children.append(child)
     record.children += len(children)
     return children

@@ -214,6 +214,7 @@ def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
     keeps = parent is not None and record.state is ProcedureState.SUCCESS and parent.undo_children
     while parent is not None and parent.state in TERMINAL:  # it left this one behind when it ended
         parent = book.procs[parent.parent] if parent.parent is not None else None
+        keeps = keeps and parent is not None and parent.undo_children
     if keeps and parent is not None:
         locking.inherit(book, record, parent)
     else:

@@ -20,7 +20,7 @@ from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
 from actorproc.core.spared import is_left_alone, is_poisoned, next_to_undo
 from actorproc.core.tree import Tree
-from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.policies import LockMode
 from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteUndo
@@ -41,10 +41,10 @@ _UNDONE = "It was to be undone because of this:\n"
 def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
     """A procedure failed for good: stop its scope and begin to undo it.
 
-    Within a scope that is failing already only the member's own error is noted.
+    Within a scope that is failing already only the member's own error is noted, and that it is not to be undone.
     """
     tree = book.tree_of(record)
-    if record.error is None or not record.rolling:
+    if record.error is None or not record.rolling or error.kind == "poisoned":
         record.error = error
     book.touch(record)
     top = _top_of(book, tree, record)
@@ -141,9 +141,7 @@ def _set_aside(book: Book, member: ProcedureRecord) -> None:
         # It undoes with the keys it holds; those it was still waiting for are needed by a retry at most.
         kept = member.interrupted or Interrupted(ProcedureState.RUNNABLE)
         member.interrupted = replace(kept, keys=member.locks)
-        held = book.locks.keys_of(member.id)
-        member.locks = tuple(LockKey(path, mode) for path, mode in held.items())
-        member.locked = True
+        locking.keep_granted(book, member)
     book.touch(member)
 
 
@@ -347,7 +345,7 @@ def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
 def _count_as_failed(book: Book, child: ProcedureRecord) -> None:
     """A finished child turns out a failure."""
     parent = book.procs[child.parent] if child.parent is not None else None
-    if parent is not None and parent.succeeded:
+    if parent is not None and child.ended_as:  # else it outlived its parent, which has not counted it
         parent.succeeded -= 1
         parent.failed += 1
         book.touch(parent)

@@ -17,6 +17,7 @@ __all__ = [
     "end_of_step",
     "has_retaken",
     "inherit",
+    "keep_granted",
     "note_grants",
     "poisoned_key",
     "release",
@@ -139,6 +140,15 @@ def _write_lock(book: Book, holder: ProcedureRecord, path: str) -> None:
     mode = LockMode(book.locks.keys_of(holder.id)[path])
     kept = book.inherited.get(holder.id, {}).get(path, 0)
     book.write(PutLock(LockRecord(path, mode, holder.id, holder.root, book.now, int(kept))))
+
+
+def keep_granted(book: Book, record: ProcedureRecord) -> None:
+    """It asks for no more keys: its keys are those it holds, or held when its tree failed and is to have again."""
+    held = book.locks.keys_of(record.id)
+    again = {key.path: key.mode for key in book.procs[record.root].retaking}
+    to_have = (key for key in record.locks if key.path not in held and again.get(key.path, 0) >= key.mode)
+    record.locks = (*(LockKey(path, mode) for path, mode in held.items()), *to_have)
+    record.locked = True
 
 
 def withdraw(book: Book, record: ProcedureRecord) -> None:

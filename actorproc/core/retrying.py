@@ -138,7 +138,7 @@ def _left_locks(book: Book, tree: Tree, member: ProcedureRecord) -> bool:
     parent: ProcedureRecord | None = tree.members[member.parent]
     while parent is not None and parent.state is ProcedureState.SUCCESS and parent.undo_children:
         parent = book.procs[parent.parent] if parent.parent is not None else None
-    return parent is not None and parent.undo_children and parent.state is ProcedureState.FAILED
+    return parent is not None and parent.undo_children and parent.ended_in == tree.members[tree.root].run
 
 
 # ---------------------------------------------------------------------- opening again
@@ -148,15 +148,16 @@ def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, ro
     member.run = run
     member.rolling = rolling
     # The attempts go on counting: the step, or its undo, may have half run.
-    member.errors = member.crashes = member.stuck = member.ended_in = member.ended_as = member.ticket = 0
+    member.errors = member.crashes = member.stuck = member.ended_in = member.ticket = 0
     member.first_error_at = member.finished_at = None
     member.aborting = member.forced = False
     member.locked = member.lock_scope == "procedure" or not member.locks
     parent = tree.members[member.parent] if member.parent is not None else None
     if parent is not None and parent.state not in TERMINAL:  # else it had left this one behind
         parent.pending += 1
-        parent.failed -= 1
+        parent.failed -= member.ended_as > 0  # else its parent had ended before it, and has not counted it
         book.touch(parent)
+    member.ended_as = 0
     if member.deadline is not None and member.deadline <= book.now:
         member.deadline = None  # it failed over it, or would at once
     if member.deadline is not None:

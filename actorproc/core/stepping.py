@@ -314,6 +314,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
     locking.end_of_step(book, record)
     if record.pending and record.on_parent_end == "abort":
         end_when_children_have(book, record)
+        _after_step(book, record)
     else:
         end(book, record, Trigger.FINISHED)
 

@@ -1,0 +1,202 @@
+"""What careful reading found in combinations that random histories seldom meet, each as the shortest story of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from actorproc.model.events import AbortRequested, BypassRequested, RetryRequested
+from actorproc.model.ids import Mode
+from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
+from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.records import ErrorInfo
+from actorproc.model.snapshot import Snapshot
+from actorproc.model.states import ProcedureState
+from actorproc.testing.image import Image, compare_with_restored
+from tests.core.stage import Stage, boom
+
+DONE = Finished(state=b"")
+FAILED = ProcedureState.FAILED
+SUCCESS = ProcedureState.SUCCESS
+ROLLEDBACK = ProcedureState.ROLLEDBACK
+KEY = (LockKey.write("k"),)
+
+
+def _held(stage: Stage) -> dict[str, Mapping[str, LockMode]]:
+    return dict(stage.core.lock_holders())
+
+
+def _difference(stage: Stage) -> str | None:
+    """How memory differs from what a restart would give."""
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    return compare_with_restored(stage.core, image)
+
+
+def _asked(stage: Stage, name: str) -> bool:
+    return name in stage.inbox and stage.inbox[name].token.mode is Mode.ASK_ABORT
+
+
+def _fail_with_a_child_that_held_the_key(stage: Stage) -> None:
+    """Root ``r`` of ``a``, which ran under the key and failed, while ``b`` ran; nothing of them can be undone."""
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a", locks=KEY), stage.new("b"))))
+    stage.answer("a", Advanced(state=b""))
+    stage.answer("a", boom())
+
+
+def test_who_says_poisoned_when_its_tree_fails_already_is_not_undone() -> None:
+    stage = Stage(3, rollback_supported=True)
+    stage.submit(stage.new("r", unit=""))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a", unit=""), stage.new("b", unit=""))))
+
+    stage.answer("a", boom())
+    half_done = ErrorInfo("poisoned", "Poisoned", "half done")
+    stage.answer("b", Poisoned(state=b"", keys=("k",), error=half_done))
+
+    assert stage.undo_all() == ["a:", "r:"]
+    assert stage.resolved() == {"r": ROLLEDBACK, "a": ROLLEDBACK, "b": FAILED}
+    b = stage.core.view("b")
+    assert b is not None
+    assert b.error == half_done
+
+
+def test_an_abort_that_came_in_the_last_step_is_asked_of_a_parent_that_waits_for_its_children_to_end() -> None:
+    stage = Stage(3, rollback_supported=True, asks_abort=True)
+    stage.register("C", rollback_supported=True)
+    stage.submit(stage.new("r", unit=""))
+    children = (stage.new("quick", "C", unit=""), stage.new("slow", "C", unit=""))
+    stage.answer("r", Suspended(state=b"", children=children, wait="any"))
+    stage.answer("quick", DONE)
+
+    stage.handle(AbortRequested("r", 2))
+    stage.answer("r", DONE)
+
+    assert _asked(stage, "r")
+    stage.answer("r", Answered(allowed=True))
+    stage.answer("slow", DONE)
+    assert stage.undo_all() == ["slow:", "quick:", "r:"]
+    assert stage.resolved() == dict.fromkeys(("r", "quick", "slow"), ROLLEDBACK)
+
+
+def test_a_retry_takes_again_what_a_finished_child_left_to_a_parent_without_anything_to_undo() -> None:
+    stage = Stage(3)
+    stage.register("Undoable", rollback_supported=True)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("m", "Undoable"),)))
+    stage.answer("m", Suspended(state=b"", children=(stage.new("c", locks=KEY),)))
+    stage.answer("c", DONE)
+    assert _held(stage) == {"m": {"k": LockMode.WRITE}}
+    stage.answer("m", boom())
+    assert (stage.state("r"), stage.state("m")) == (FAILED, ROLLEDBACK)
+
+    stage.handle(RetryRequested("r", 2))
+
+    assert _held(stage) == {"r": {"k": LockMode.WRITE}}
+    assert stage.inbox["m"].token.step == 2
+
+
+def test_a_retry_does_not_take_what_a_failed_child_had_given_up_before_the_tree_failed() -> None:
+    stage = Stage(3)
+    stage.register("R", on_child_failure="resume")
+    stage.submit(stage.new("r", "R"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("m"),)))
+    stage.answer("m", Suspended(state=b"", children=(stage.new("c", locks=KEY),)))
+    stage.answer("c", DONE)
+    stage.answer("m", boom())
+    assert _held(stage) == {}
+    stage.submit(stage.new("stranger", locks=KEY))
+    stage.answer("r", boom())
+
+    stage.handle(RetryRequested("r", 2))
+
+    assert stage.inbox["r"].token.step == 2
+    assert set(_held(stage)) == {"stranger"}
+
+
+def test_what_outlives_a_parent_leaves_no_lock_to_a_grandparent_that_undoes_no_children() -> None:
+    stage = Stage(4)
+    stage.register("G", undo_children=False)
+    stage.submit(stage.new("g", "G"))
+    stage.answer("g", Suspended(state=b"", children=(stage.new("p"), stage.new("other"))))
+    children = (stage.new("quick"), stage.new("slow", locks=KEY))
+    stage.answer("p", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    stage.answer("quick", DONE)
+    stage.answer("p", DONE)
+    stage.submit(stage.new("stranger", locks=KEY))
+    assert "stranger" not in stage.inbox
+
+    stage.answer("slow", DONE)
+
+    assert "stranger" in stage.inbox
+
+
+def test_a_retry_waits_for_no_keys_of_children_that_were_made_when_the_tree_failed_already() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("stranger", locks=KEY))
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a"), stage.new("b"))))
+    stage.answer("a", boom())
+    stage.answer("b", Suspended(state=b"", children=(stage.new("late", locks=KEY),)))
+    assert stage.state("r") is FAILED
+
+    stage.handle(RetryRequested("r", 2))
+
+    assert "a" in stage.inbox
+    assert "late" not in stage.inbox
+    stage.answer("stranger", DONE)
+    assert set(_held(stage)) == {"late"}
+    assert _difference(stage) is None
+
+
+def test_a_root_that_fails_while_it_takes_its_keys_again_takes_them_at_the_next_retry_too() -> None:
+    stage = Stage(4)
+    _fail_with_a_child_that_held_the_key(stage)
+    stage.answer("b", DONE)
+    assert stage.state("r") is FAILED
+    stage.submit(stage.new("stranger", locks=KEY))
+    stage.handle(RetryRequested("r", 2))
+    assert not {"a", "b"} & stage.inbox.keys()
+    stage.handle(AbortRequested("r", 3, force=True))
+    assert stage.state("r") is FAILED
+
+    stage.handle(RetryRequested("r", 4))
+
+    assert not {"a", "b"} & stage.inbox.keys()
+    stage.answer("stranger", DONE)
+    assert {"a", "b"} <= stage.inbox.keys()
+    assert _difference(stage) is None
+
+
+def test_a_retried_parent_has_not_lost_a_child_that_it_never_counted() -> None:
+    stage = Stage(4, rollback_supported=True)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("p", unit=""), stage.new("other"))))
+    children = (stage.new("left"), stage.new("quick"))
+    stage.answer("p", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    stage.answer("quick", DONE)
+    stage.answer("p", DONE)
+    stage.answer("other", boom())
+    stage.answer("left", Advanced(state=b""))
+    stage.answer("p", boom("cannot be undone"))
+    assert (stage.state("p"), stage.state("left")) == (FAILED, FAILED)
+
+    stage.handle(RetryRequested("r", 2))
+
+    p = stage.core.view("p")
+    assert p is not None
+    assert (p.pending, p.succeeded, p.failed) == (1, 1, 0)
+
+
+def test_a_retry_waits_for_no_keys_that_a_bypassed_child_was_still_waiting_for() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("stranger", locks=KEY))
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a"), stage.new("waiter", locks=KEY))))
+    stage.handle(BypassRequested("waiter", 2))
+    assert stage.state("waiter") is SUCCESS
+    stage.answer("a", boom())
+    assert stage.state("r") is FAILED
+
+    stage.handle(RetryRequested("r", 3))
+
+    assert "a" in stage.inbox
