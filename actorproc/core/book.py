@@ -55,6 +55,8 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
             self.unsettled[record.root] = None
         self.procs[record.id] = record
         tree.add(record)
+        if record.limits is not None and record.limits.dedicated:
+            self.knows_dedicated = True
         if record.undoing:
             tree.undoing = record.id
         if record.id in self.locks.holders():

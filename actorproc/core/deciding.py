@@ -90,7 +90,8 @@ def _staffs(book: Book) -> bool:
 def _register(book: Book, event: TypeRegistered) -> None:
     known = book.types.get(event.meta.type_name)
     book.types[event.meta.type_name] = event.meta
-    if known is not None and known.work_class != event.meta.work_class:
+    book.knows_dedicated = book.knows_dedicated or event.meta.dedicated
+    if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
         queueing.queue_again(book, event.meta.type_name)
     for name in book.parked.pop(event.meta.type_name, ()):
         record = book.procs.get(name)

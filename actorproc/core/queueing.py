@@ -76,13 +76,13 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
         priority=record.priority,
         is_new_root=is_new_root,
         now=book.now,
-        work_class=DEFAULT_CLASS if book.shares is None else work_class_of(book, record),
+        work_class=DEFAULT_CLASS if book.shares is None and not book.knows_dedicated else work_class_of(book, record),
     )
 
 
 def queue_again(book: Book, type_name: str) -> None:
-    """A class is of another class of work now: what waits for a worker waits with that."""
-    waiting = (*book.ready.names(), *book.slots.names())
+    """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
+    waiting = (*book.ready.names(), *book.slots.names(), *book.aside.names())
     for record in [book.procs[name] for name in waiting if book.procs[name].type_name == type_name]:
         book.ready.discard(record.id)
         wake(book, record)
@@ -162,12 +162,13 @@ def fill(book: Book) -> None:
             _hand_out(book, worker, record)
             if barred:
                 barred.clear()
-        elif procedure in book.aside:
+        elif known_limits_of(book, record).limits.dedicated:
+            book.aside.put(procedure)
             leave_queue(book, record)
             if procedure not in book.hired:
                 # Others have all the workers there may be of that kind, and keep them while they wait for slots.
                 keep_nothing(book, record)
-        elif book.shares is None:
+        elif book.shares is None and not book.knows_dedicated:
             return
         else:
             barred.add(work_class_of(book, record))
@@ -190,16 +191,13 @@ def _ask_abort(book: Book, procedure: str) -> None:
 
 
 def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
-    """Who gets the next step; a procedure that wants a worker of its own is set aside until that is there."""
+    """Who gets the next step; None when nobody can, and the procedure waits."""
     known = known_limits_of(book, record)
     if known.is_plain and book.shares is None:
         return book.staff.choose(record.type_name, book.warm.get(record.id))
     limits = known.limits
     if limits.dedicated:
-        worker = own_worker(book, record)
-        if worker is None and record.id not in book.asking:
-            book.aside.put(record.id)
-        return worker
+        return own_worker(book, record)
     threads = 1 if record.id in book.suspects else limits.threads
     among = None if book.shares is None else open_workers(book, book.shares, record)
     return book.staff.choose(record.type_name, book.warm.get(record.id), threads, among)

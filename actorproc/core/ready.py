@@ -17,12 +17,14 @@ import math
 from collections import OrderedDict
 from typing import Any, Protocol
 
-__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "ReadyQueue"]
+__all__ = ["DEFAULT_AGEING", "DEFAULT_CLASS", "OWN_CLASS", "ReadyQueue"]
 
 DEFAULT_AGEING = 60.0
 """Seconds of waiting that outweigh one level of priority."""
 DEFAULT_CLASS = "default"
 """The class of work of procedures that name none."""
+OWN_CLASS = "\0own"
+"""Where those wait that run in workers of their own: whose turn it is among the others is nothing to them."""
 _NEW_ROOT = 0.5
 """Levels of priority by which new roots stand back."""
 _FEW_LANES = 4

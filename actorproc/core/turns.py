@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from actorproc.core.book import Book
-from actorproc.core.ready import DEFAULT_CLASS
+from actorproc.core.limits import known_limits_of
+from actorproc.core.ready import DEFAULT_CLASS, OWN_CLASS
 from actorproc.core.shares import Shares
 from actorproc.core.staff import STEAL_AFTER, InHand, Worker
 from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
@@ -29,13 +30,15 @@ __all__ = [
 
 
 def work_class_of(book: Book, record: ProcedureRecord) -> str:
-    """The class of work of a procedure's steps; without shares all are one."""
+    """The class of work of a procedure's steps; without shares all are one, but for workers of one's own."""
+    if book.knows_dedicated and known_limits_of(book, record).limits.dedicated:
+        return OWN_CLASS
     return DEFAULT_CLASS if book.shares is None else book.types[record.type_name].work_class
 
 
 def next_up(book: Book, barred: set[str]) -> str | None:
     """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
-    if book.shares is None:
+    if book.shares is None and not book.knows_dedicated:
         if barred:
             return None
         best = book.ready.peek()
@@ -43,7 +46,7 @@ def next_up(book: Book, barred: set[str]) -> str | None:
             best = _earlier(best, book.slots.peek(DEFAULT_CLASS, book.now))
     else:
         best = None
-        for work_class in _wanting(book) - barred:
+        for work_class in {*_wanting(book), OWN_CLASS} - barred:
             best = _earlier(best, book.ready.peek(work_class))
             best = _earlier(best, book.slots.peek(work_class, book.now))
     return None if best is None else best[1]
@@ -56,7 +59,8 @@ def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> 
 
 
 def _wanting(book: Book) -> set[str]:
-    return {*book.ready.classes(), *book.slots.classes()}
+    """Classes of work that may want a worker of those that are for all."""
+    return {*book.ready.classes(), *book.slots.classes()} - {OWN_CLASS}
 
 
 def open_workers(book: Book, shares: Shares, record: ProcedureRecord) -> list[Worker]:

@@ -21,6 +21,8 @@ class Workplace:
         self.ready = ReadyQueue(scheduling.priority_ageing)
         self.lobby = Lobby(scheduling.max_running)
         self.slots = Slots(scheduling.concurrency, scheduling.rate)
+        self.knows_dedicated = False
+        """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
         self.aside = WaitingRoom()
         """Runnable procedures whose worker of their own is not there yet."""
         self.ready.rooms += [self.lobby, self.slots, self.aside]

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from actorproc.model.events import AbortRequested, BypassRequested, RetryRequested
-from actorproc.model.ids import Mode
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.commands import StartWorker
+from actorproc.model.events import (
+    AbortRequested,
+    BypassRequested,
+    CrashReport,
+    RetryRequested,
+    Tick,
+    TypeRegistered,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
-from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.policies import LockKey, LockMode, Quotas, StepLimits, TypeMeta
 from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom
+from tests.core.stage import Stage, boom, later
 
 DONE = Finished(state=b"")
 FAILED = ProcedureState.FAILED
@@ -200,3 +211,64 @@ def test_a_retry_waits_for_no_keys_that_a_bypassed_child_was_still_waiting_for()
     stage.handle(RetryRequested("r", 3))
 
     assert "a" in stage.inbox
+
+
+def _hire(stage: Stage, name: str, slot: int) -> None:
+    """The worker that was asked for comes."""
+    assert StartWorker(name) in stage.commands
+    stage.handle(WorkerReady(WorkerId(slot, 1), reserved=name))
+
+
+def test_who_has_a_worker_of_its_own_does_not_wait_for_those_of_all() -> None:
+    stage = Stage(1)
+    own = StepLimits(dedicated=True)
+    stage.submit(stage.new("d", limits=own))
+    _hire(stage, "d", 100)
+    stage.submit(stage.new("long"), stage.new("next"))
+    stage.now = 100.0  # by now "next" goes before whoever begins to wait
+    stage.answer("d", Advanced(state=b""))
+    assert "d" in stage.inbox
+    assert "next" not in stage.inbox
+
+    stage.submit(stage.new("e", limits=own))
+    _hire(stage, "e", 101)
+
+    assert "e" in stage.inbox
+
+
+def test_who_waits_for_a_worker_waits_for_one_of_its_own_when_its_class_has_those_now() -> None:
+    stage = Stage(1)
+    stage.register("Other")
+    stage.submit(stage.new("long", "Other"), stage.new("before", "Other"), stage.new("next"))
+
+    stage.handle(TypeRegistered(TypeMeta(type_name="T", dedicated=True)))
+    _hire(stage, "next", 100)
+
+    assert "next" in stage.inbox
+
+
+def test_who_is_asked_about_its_abort_and_has_no_place_for_a_worker_of_its_own_holds_up_nobody() -> None:
+    stage = Stage(0)
+    stage.core, _ = Coordinator.restore(Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, quotas=Quotas(dedicated=1))
+    stage.register("T")
+    stage.register("D", dedicated=True, asks_abort=True)
+    stage.handle(WorkerReady(WorkerId(0, 1)))
+    stage.submit(stage.new("d", "D"))
+    _hire(stage, "d", 100)
+    # It is to try again when it has lost its worker and another one has its place.
+    stage.submit(stage.new("e", "D"))
+    stage.answer("d", later(after=5.0))
+    stage.handle(WorkerLost(WorkerId(100, 1), CrashReport(kind="stopped", message="stopped"), crashed=False))
+    _hire(stage, "e", 101)
+
+    stage.handle(AbortRequested("d", 2))
+    stage.now = 10.0
+    stage.handle(Tick())
+    stage.submit(stage.new("x"))
+    stage.now = 1000.0
+    stage.handle(Tick())
+
+    assert "x" in stage.inbox
+    stage.answer("e", DONE)
+    _hire(stage, "d", 102)
+    assert _asked(stage, "d")
