@@ -46,8 +46,8 @@ def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str |
 def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
     """Create the children and wait: for all outstanding ones, or for the next one that finishes.
 
-    Children that an earlier step left outstanding (``wait="any"`` or ``"each"``) belong to the same group. Nothing
-    outstanding, or an end that the parent has not seen yet, resumes it at once.
+    Children that an earlier step left outstanding (``wait="any"`` or ``"each"``) belong to the same group, also when
+    they have ended meanwhile. Nothing outstanding, or an end that the parent has not seen yet, resumes it at once.
     """
     children = join_group(book, record, outcome)
     if children:
@@ -64,8 +64,8 @@ def suspend(book: Book, record: ProcedureRecord, outcome: Suspended) -> None:
 
 
 def join_group(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[ProcedureRecord]:
-    """Create the children; outstanding ones of earlier steps and they are one group."""
-    if not record.pending:
+    """Create the children; those of earlier steps that are outstanding, or whose end was not seen, join their group."""
+    if not record.pending and finished(record) == record.seen:
         record.group = record.step - 1
         record.width = record.started = 0
     children = make_children(book, record, outcome)

@@ -185,7 +185,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     width: int = 0
     """Children of the group, finished ones included."""
     group: int = 0
-    """First step of the present group of children: those started since the parent last had none outstanding."""
+    """First step of the present group of children: those started since the parent last had seen the end of all."""
     seen: int = 0
     """How many of its children had finished when they last woke it: those are the ones the step sees."""
     ended_as: int = 0

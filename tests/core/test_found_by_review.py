@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.commands import StartWorker
 from actorproc.model.events import (
@@ -19,7 +21,7 @@ from actorproc.model.events import (
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
 from actorproc.model.policies import LockKey, LockMode, Quotas, StepLimits, TypeMeta
-from actorproc.model.records import ErrorInfo
+from actorproc.model.records import ErrorInfo, Wait
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.image import Image, compare_with_restored
@@ -211,6 +213,26 @@ def test_a_retry_waits_for_no_keys_that_a_bypassed_child_was_still_waiting_for()
     stage.handle(RetryRequested("r", 3))
 
     assert "a" in stage.inbox
+
+
+@pytest.mark.parametrize("wait", ["all", "any", "each"])
+def test_a_parent_sees_the_end_of_a_child_that_came_while_it_ran_also_when_it_was_the_last(wait: Wait) -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("a"), stage.new("b")), wait="any"))
+    stage.answer("a", DONE)
+    stage.answer("b", DONE)
+
+    stage.answer("p", Suspended(state=b"", children=(), wait=wait))
+
+    p = stage.core.view("p")
+    assert p is not None
+    assert (stage.inbox["p"].children_step, p.seen) == (1, 2)
+    # What comes after that is another group.
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c"),), wait=wait))
+    assert "p" not in stage.inbox
+    stage.answer("c", DONE)
+    assert (stage.inbox["p"].children_step, p.seen) == (3, 3)
 
 
 def _hire(stage: Stage, name: str, slot: int) -> None:
