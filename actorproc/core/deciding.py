@@ -73,10 +73,17 @@ def settle(book: Book) -> Decision:
         elif book.lobby.capacity is not None and book.lobby.has_news:
             queueing.let_in(book)
         elif book.overdue:
-            verbs.miss_deadline(book, book.procs[book.overdue.popitem()[0]])
+            _end_overdue(book)
         elif _staffs(book):
             break
     return book.close()
+
+
+def _end_overdue(book: Book) -> None:
+    """Somebody's turn came after its deadline; by now it may have ended with its tree, for that of a relative."""
+    record = book.procs[book.overdue.popitem()[0]]
+    if book.is_late(record):
+        verbs.miss_deadline(book, record)
 
 
 def _staffs(book: Book) -> bool:

@@ -294,3 +294,25 @@ def test_who_is_asked_about_its_abort_and_has_no_place_for_a_worker_of_its_own_h
     stage.answer("e", DONE)
     _hire(stage, "d", 102)
     assert _asked(stage, "d")
+
+
+def test_who_ended_with_its_tree_when_two_of_it_were_late_does_not_fail_once_more() -> None:
+    stage = Stage(0)
+    stage.submit(stage.new("p"))
+    stage.handle(WorkerReady(WorkerId(0, 1)))
+    children = (stage.new("a", deadline=10.0), stage.new("b", deadline=10.0))
+    stage.answer("p", Suspended(state=b"", children=children))
+    stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="stopped", message="stopped"), crashed=False))
+    stage.inbox.clear()
+
+    # A worker comes before the clock tells of the deadline.
+    stage.now = 11.0
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    assert set(stage.resolved()) == {"p", "a", "b"}
+    stage.handle(RetryRequested("p", 2))
+    assert _difference(stage) is None
+    stage.answer("a", DONE)
+    stage.answer("b", DONE)
+    stage.answer("p", DONE)
+    assert stage.resolved() == dict.fromkeys(("p", "a", "b"), SUCCESS)
