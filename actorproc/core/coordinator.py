@@ -125,9 +125,14 @@ class Coordinator:
                 names = book.timers.due(now)
             case _:
                 return ()
-        return tuple(
-            name for name in names if name not in book.procs and name not in book.damaged and name not in book.removed
-        )
+        return tuple(name for name in names if self._is_missing(name))
+
+    def _is_missing(self, id: str) -> bool:  # noqa: A002
+        """The store may know it and memory does not: a stored procedure, or the root of a tree that is half removed."""
+        book = self._book
+        if id in book.procs or id in book.damaged:
+            return False
+        return id not in book.removed or id in book.removals
 
     def load(self, members: Sequence[ProcedureRecord], units: Sequence[UndoRecord]) -> bool:
         """A stored tree, as `missing` asked for; False when it turned out to be damaged: ask `missing` again.

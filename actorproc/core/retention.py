@@ -170,7 +170,9 @@ def continue_removal(book: Book, event: RemovalContinued) -> None:
     if event.root not in book.removals:
         return
     for member in event.members:
-        _delete(book, member)
+        # One that was removed a moment ago may be read once more, and its id may be somebody else's already.
+        if member.id not in book.removed or member.id == event.root:
+            _delete(book, member)
     if not event.more:
         del book.removals[event.root]
         book.write(DeleteRemoval(event.root))

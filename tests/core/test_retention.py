@@ -342,6 +342,47 @@ def test_a_tree_whose_removal_is_not_stored_yet_is_not_brought_back_for_its_othe
     assert [stage.core.view(name) for name in names] == [None] * len(names)
 
 
+def submit_again(stage: Kept, id: str) -> None:  # noqa: A002
+    """As the ring does: who uses an id of a half removed tree has the rest of it removed first."""
+    again = Submitted((msgspec.structs.replace(stage.new(id), fresh=False),), 8)
+    for name in stage.core.missing(again, stage.now):
+        root = stage.store.procedure(name, removed=True).root
+        assert root in stage.core.removals
+        members, _ = stage.store.removed_members(root, None)
+        stage.handle(RemovalContinued(root, tuple(members), more=False))
+    stage.handle(again)
+
+
+def test_ids_of_a_large_tree_can_be_used_again_one_by_one_while_it_is_removed():
+    stage = Kept(retention=Retention(seconds=10.0))
+    *_, last = family(stage, "r", CHUNK + 1)
+    assert stage.delete("r").value is True
+    stage.commit()
+    members, more = stage.store.removed_members("r", 10)
+    stage.handle(RemovalContinued("r", tuple(members), more))
+
+    submit_again(stage, last)
+    submit_again(stage, "r")
+    stage.commit()
+
+    assert {head.id for head in stage.store.scan()} == {"r", last}
+    assert stage.store.load().damage == []
+
+
+def test_the_id_of_a_large_tree_whose_removal_is_not_stored_yet_can_be_used_again():
+    stage = Kept(retention=Retention(seconds=10.0))
+    family(stage, "r", CHUNK + 1)
+    assert stage.delete("r").value is True
+
+    submit_again(stage, "r")
+    stage.commit()
+    remove_in_parts(stage, "r", 100)
+
+    assert stage.store.procedure("r").state is ProcedureState.RUNNABLE
+    assert [head.id for head in stage.store.scan()] == ["r"]
+    assert stage.store.load().damage == []
+
+
 def test_half_removed_trees_are_judged_no_second_time_and_cannot_be_deleted_again():
     stage = Kept(retention=Retention(seconds=10.0))
     family(stage, "r", CHUNK + 1)
