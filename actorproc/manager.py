@@ -130,8 +130,12 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             )
             self._pid = os.getpid()
             tree.start(self._types.definitions)
-            self._types.attach(tree)
-            self._open_control(tree)
+            try:
+                self._types.attach(tree)
+                self._open_control(tree)
+            except BaseException:
+                tree.stop(drain=False, timeout=self._config.stop_timeout)
+                raise
             self._tree = tree
         return self
 
@@ -140,11 +144,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         if self._given_store is not None or not self._config.control:
             return
         server = ControlServer(tree, self._path, self._config)
-        try:
-            server.start()
-        except BaseException:
-            tree.stop(drain=False, timeout=self._config.stop_timeout)
-            raise
+        server.start()
         tree.at_close.append(server.close)
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
@@ -199,7 +199,16 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self.stop(drain=kind is None or issubclass(kind, Exception), timeout=self._config.stop_timeout)
 
     async def __aenter__(self) -> Self:
-        return await _in_thread(self.start)
+        import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
+
+        starting = asyncio.ensure_future(_in_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled, and nobody else would stop what it starts.
+            await asyncio.wait([starting])
+            await _in_thread(lambda: self.__exit__(asyncio.CancelledError, None, None))
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

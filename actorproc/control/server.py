@@ -56,7 +56,6 @@ class ControlServer:
         self.questions = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-call")
         self.errands = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-slow")
         self._directory = Path(directory)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -65,13 +64,8 @@ class ControlServer:
     def start(self) -> None:
         """Open the door. Raises `EngineError` when the socket cannot be made."""
         try:
-            self._make_room()
-            os.fchmod(self._listener.fileno(), 0o600)  # before it has a name, so it never has another mode
-            with SocketAddress(self._directory) as address:
-                self._listener.bind(address)
-            self._listener.listen(64)
+            self._listener = self._listen()
         except (OSError, EngineError) as error:
-            self._listener.close()
             self.questions.shutdown(wait=False)
             self.errands.shutdown(wait=False)
             if isinstance(error, EngineError):
@@ -84,6 +78,17 @@ class ControlServer:
             self.close()
             msg = f"no thread for the control socket: {error}; raise the limit of processes and threads of this program"
             raise EngineError(msg) from error
+
+    def _listen(self) -> socket.socket:
+        with contextlib.ExitStack() as undo:
+            listener = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            self._make_room()
+            os.fchmod(listener.fileno(), 0o600)  # before it has a name, so it never has another mode
+            with SocketAddress(self._directory) as address:
+                listener.bind(address)
+            listener.listen(64)
+            undo.pop_all()
+        return listener
 
     def _make_room(self) -> None:
         """The owner of the store is alone here, so a socket that an earlier owner left may go."""

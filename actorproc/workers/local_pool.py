@@ -109,8 +109,9 @@ class LocalPool:
                 use_pidfd=self._use_pidfd,
             )
             self._pid = os.getpid()
-            self._thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
-            self._thread.start()
+            thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
+            thread.start()
+            self._thread = thread
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""

@@ -108,7 +108,12 @@ class PoolThread:
         self.thread = threading.Thread(target=self._run, name="actorproc-pool", daemon=True)
 
     def start(self) -> None:
-        self.thread.start()
+        """Begin. Raises `RuntimeError` when the system has no thread; then nothing is left open."""
+        try:
+            self.thread.start()
+        except RuntimeError:
+            self._abandon()
+            raise
 
     def post(self, command: Callable[[], None]) -> None:
         """Have the thread do this soon. After the thread's end it is dropped."""

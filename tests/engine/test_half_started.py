@@ -1,0 +1,82 @@
+"""A start that fails or is given up near its end leaves nothing behind: the directory is free, nothing runs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+
+import pytest
+
+from actorproc import ProcedureManager
+from actorproc.control import server
+from actorproc.errors import EngineError
+from tests.kit.managers import LIGHT
+
+pytestmark = pytest.mark.processes
+
+
+def test_a_start_without_a_descriptor_for_the_control_socket_leaves_nothing_behind(tmp_path, monkeypatch):
+    manager = ProcedureManager(tmp_path / "state", workers=1)
+
+    class NoSocket:
+        AF_UNIX = SOCK_STREAM = 0
+
+        def socket(self, *_):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "socket", NoSocket())
+        with pytest.raises(EngineError, match="control socket"):
+            manager.start()
+
+    with manager:
+        assert manager.health().ok
+
+
+def test_a_start_without_a_thread_for_the_workers_leaves_nothing_behind(tmp_path, monkeypatch):
+    manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "actorproc-pool":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            manager.start()
+
+    with manager:
+        assert manager.health().ok
+
+
+def test_a_cancelled_async_start_stops_what_it_started(tmp_path, monkeypatch):
+    manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
+    is_starting, go_on = threading.Event(), threading.Event()
+    start = manager.start
+
+    def start_late():
+        is_starting.set()
+        go_on.wait()
+        return start()
+
+    monkeypatch.setattr(manager, "start", start_late)
+
+    async def use():
+        async with manager:
+            pytest.fail("it was cancelled before")
+
+    async def cancel():
+        task = asyncio.ensure_future(use())
+        await asyncio.to_thread(is_starting.wait)
+        task.cancel()
+        await asyncio.sleep(0)  # the cancellation is delivered before the start goes on
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert manager.health().status == "stopped"
