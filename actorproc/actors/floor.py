@@ -69,12 +69,21 @@ class Floor:
         self._post = post
         self._on_gone = on_gone
 
-    def heard_in_trouble(self, message: FromWorker) -> None:
-        """An answer that must wait for the store counts as answered: no time limit kills its step meanwhile."""
-        if type(message) is Ended:
-            self.answered(message)
-        elif type(message) is Returned:
+    def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:
+        """Take from a message what needs no store; whether the rest of it must wait for that.
+
+        An answer counts as answered, so that no time limit kills its step meanwhile. What is said of running steps is
+        heard at once: it would be wrong after their answers, and a step may say much while a disk is full.
+        """
+        kind = type(message)
+        if kind is Began or kind is Heartbeat or kind is LogLine:
+            self.hear(worker, message)
+            return False
+        if kind is Ended:
+            self.answered(message)  # type: ignore[arg-type]
+        elif isinstance(message, Returned):
             self._ledger.answered(message.token, self._clock.monotonic())
+        return True
 
     def hear(self, worker: WorkerId, message: FromWorker) -> None:
         """Take one message of a worker."""
@@ -90,7 +99,7 @@ class Floor:
             self._need_state(message)
         elif isinstance(message, Began):
             line = self._ledger.lines.get(worker)
-            if line is not None:
+            if line is not None and message.token in line.queue:
                 line.begun[message.token] = (message.thread, self._clock.monotonic())
         elif isinstance(message, Leaving):
             self._leaving(worker, message.reason)

@@ -318,9 +318,9 @@ class ManagerActor(QuickActor):
             for one in message.messages:
                 self._floor.hear(message.worker, one)
             return
-        for one in message.messages:
-            self._floor.heard_in_trouble(one)
-        self._outage.defer(message)
+        late = [one for one in message.messages if self._floor.heard_in_trouble(message.worker, one)]
+        if late:
+            self._outage.defer(WorkerMessages(message.worker, late))
 
     def _worker_died(self, message: WorkerDied) -> None:
         lost = self._floor.died(message)

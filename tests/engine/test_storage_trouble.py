@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import os
+import signal
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 import actorproc
-from actorproc import Procedure, Status
+from actorproc import Limits, Procedure, Status
 from actorproc.config import Config
-from actorproc.errors import InternalError, OutcomeUnknown, StorageUnavailable
+from actorproc.errors import InternalError, OutcomeUnknown, ProcedureFailed, StorageUnavailable
 from actorproc.store.memory import MemoryStore
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -57,6 +62,22 @@ class Count(Procedure):
     def execute(self, ctx):
         self.seen.append(ctx.step)
         return Status.done(self.seen) if len(self.seen) >= self.upto else Status.executing()
+
+
+@dataclass
+class Threaded(Procedure):
+    """Runs beside others until its file is there; then it ends, or its thread crashes."""
+
+    file: str
+    crashes: bool = False
+    limits = Limits(threads=2, crashes=1)
+
+    def execute(self, ctx):
+        Path(self.file + ".begun").touch()
+        wait_until(Path(self.file).exists)
+        if self.crashes:
+            ctypes.string_at(0)
+        return Status.done()
 
 
 @pytest.fixture
@@ -163,3 +184,34 @@ def test_a_bug_breaks_the_engine_loudly_and_nobody_waits_for_ever(until):
             manager.submit(Count(upto=1))
     finally:
         manager.stop()
+
+
+def test_a_crash_after_a_step_that_began_and_ended_in_the_trouble_is_charged_to_the_right_one(
+    open_manager, store, until, tmp_path
+):
+    manager = open_manager(store=store, config=FAST, workers=1)
+    pid = manager.workers()[0].pid
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        handle = manager.submit(Threaded(first))
+        until(lambda: manager.health().busy == 1)
+        store.full = True
+        submitted = []
+        submit = threading.Thread(target=lambda: submitted.append(manager.submit(Threaded(second, crashes=True))))
+        submit.start()
+        until(lambda: manager.health().status == "storage-trouble")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(Path(first + ".begun").exists)
+    Path(first).touch()
+    until(lambda: manager.health().busy == 0)  # its answer was heard, and waits for the store
+
+    store.full = False
+    handle.result(30)
+    submit.join(30)
+    until(Path(second + ".begun").exists)
+    Path(second).touch()
+    with pytest.raises(ProcedureFailed, match="SIGSEGV"):
+        submitted[0].result(30)
+    assert manager.health().status != "broken"
