@@ -250,7 +250,7 @@ class PoolThread:
         elif chunk is not None:
             link.eof = True
             self._selector.unregister(process.channel)
-            self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link))
+            self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link, process))
 
     def _booted(self, link: Link) -> None:
         """It can be given steps: it said `Ready`, or has only to read its name before them."""
@@ -301,8 +301,9 @@ class PoolThread:
         if link is not None:
             self._killer.kill(link, grace, kind, reason)
 
-    def _kill_mute(self, link: Link) -> None:
-        self._killer.kill_at_once(link, "protocol", "it closed its channel to the host")
+    def _kill_mute(self, link: Link, process: WorkerProcess) -> None:
+        if link.process is process:  # else it is dead, and another one was started for this link
+            self._killer.kill_at_once(link, "protocol", "it closed its channel to the host")
 
     def _on_death_of(self, process: WorkerProcess) -> None:
         for link in (*self._links.values(), *self._spares):

@@ -18,6 +18,7 @@ from steps_under_test import Count, Do
 from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Failed
+from actorproc.workers import pool_thread
 from actorproc.workers.base import WorkerBooted
 from actorproc.workers.frames import Ended
 from tests.kit.waiting import wait_until
@@ -366,6 +367,28 @@ def test_a_spare_that_is_dead_is_not_noticed_by_the_worker_that_needs_one(listen
 
     assert host.pid(booted) != spare
     assert host.finish(booted, Count(1)) == 1
+
+
+def test_the_process_after_a_spare_that_died_as_it_booted_is_left_alone(
+    listen: Callable[..., Listener], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECOND_STOPS", str(tmp_path / "pids"))
+    host = listen(spares=1, preload=["second_stops"])
+    host.boot()
+    wait_until(lambda: len((tmp_path / "pids").read_text().split()) == 2)
+    spare = int((tmp_path / "pids").read_text().split()[1])
+    host.pool.launch(WorkerId(1, 1))
+    wait_until(lambda: WorkerId(1, 1) in host.pool.facts())
+    assert host.pid(WorkerId(1, 1)) == spare
+
+    os.kill(spare, signal.SIGKILL)
+    assert host.next_event(WorkerBooted, WorkerId(1, 1)).pid != spare
+    is_over = threading.Event()
+    thread = host.pool._opened()
+    thread.post(lambda: thread._timers.after(pool_thread._EOF_PATIENCE, is_over.set))
+    is_over.wait()  # the patience with the channel of the dead one is over, too
+
+    assert host.finish(WorkerId(1, 1), Count(1)) == 1
 
 
 def children_of_this_program() -> list[int]:
