@@ -73,7 +73,7 @@ from actorproc.model.events import (
     WorkerLost,
 )
 from actorproc.model.policies import Quotas
-from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.frames import TakeBackSteps
 
 __all__ = ["ManagerActor"]
@@ -211,6 +211,7 @@ class ManagerActor(QuickActor):
             LearnType: self._learn_type,
             WorkerBooted: self._floor.booted,
             WorkerDied: self._worker_died,
+            PoolFailed: self._pool_failed,
             CommitFailed: self._commit_failed,
             Reopened: self._reopened,
             ReopenFailed: self._reopen_failed,
@@ -326,6 +327,12 @@ class ManagerActor(QuickActor):
         lost = self._floor.died(message)
         if lost is not None:
             self._worker_lost(lost)
+
+    @staticmethod
+    def _pool_failed(message: PoolFailed) -> None:
+        """No worker is told of any more, and none can be started: whoever waits must hear of it."""
+        msg = f"the worker pool failed: {type(message.error).__name__}: {message.error}"
+        raise InternalError(msg) from message.error
 
     def _worker_lost(self, event: WorkerLost) -> None:
         """Handle a death after everything its worker answered, also when those answers had to be deferred."""

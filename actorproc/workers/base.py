@@ -16,7 +16,7 @@ from actorproc.model.plain import plain_dict
 from actorproc.workers.frames import FromWorker, ToWorker
 from actorproc.workers.logbook import LogEntry
 
-__all__ = ["PoolEvent", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
+__all__ = ["PoolEvent", "PoolFailed", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
 
 
 class WorkerBooted(msgspec.Struct, frozen=True, gc=False):
@@ -46,7 +46,13 @@ class WorkerDied(msgspec.Struct, frozen=True, gc=False):
     """A spare that took the place at once (`launch(…, replace=True)`); its `WorkerBooted` follows."""
 
 
-PoolEvent = WorkerBooted | WorkerMessages | WorkerDied
+class PoolFailed(msgspec.Struct, frozen=True):
+    """The pool itself is no more, by a bug: its workers are dead, none of them is told of, and none can be started."""
+
+    error: BaseException
+
+
+PoolEvent = WorkerBooted | WorkerMessages | WorkerDied | PoolFailed
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -27,7 +27,7 @@ import msgspec
 from actorproc.errors import WorkerBootFailed
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied
+from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.cgroups import Rooms
 from actorproc.workers.frames import Definition, Hello, StackWanted, Stop, encode_frame
 from actorproc.workers.killing import Killer
@@ -123,6 +123,7 @@ class PoolThread:
 
     # ------------------------------------------------------------------ the loop
     def _run(self) -> None:
+        failure: BaseException | None = None
         try:
             while not (self._closing and not self._links and not self._spares):
                 for key, mask in self._selector.select(self._timers.wait()):
@@ -135,11 +136,12 @@ class PoolThread:
                 while self._commands:
                     self._commands.popleft()()
                 self._timers.run_due()
-        except BaseException:
+        except BaseException as error:
             logger.critical("the worker pool's thread failed; its workers are killed", exc_info=True)
-            raise
-        finally:
-            self._abandon()
+            failure = error
+        self._abandon()
+        if failure is not None:
+            self._tell(PoolFailed(failure))
 
     def _abandon(self) -> None:
         self._closing = True

@@ -316,7 +316,6 @@ def _exists(pid: int) -> bool:
 
 
 def _popen(executable: str, passed: tuple[int, int, int], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
         [executable, *_interpreter_flags(), "-c", _BOOT, *map(str, passed)],
         stdin=subprocess.DEVNULL,
@@ -325,8 +324,16 @@ def _popen(executable: str, passed: tuple[int, int, int], stdout: int, stderr: i
         close_fds=True,
         pass_fds=passed,
         start_new_session=True,
-        env=environment,
+        env=_environment(),
     )
+
+
+def _environment() -> dict[str, str]:
+    while True:
+        try:
+            return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
+        except KeyError:  # another thread of the host removed a variable meanwhile
+            continue
 
 
 def _interpreter_flags() -> list[str]:

@@ -11,7 +11,9 @@ import pytest
 
 from actorproc import Config, Procedure, Status
 from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
+from actorproc.errors import InternalError
 from actorproc.model.crash_report import CrashReport
+from actorproc.workers import pool_thread
 
 
 @dataclass
@@ -142,3 +144,43 @@ def test_kills_from_outside_cost_short_pauses_and_never_the_slot():
 )
 def test_who_ended_an_idle_worker_is_told_by_its_report(report, outside):
     assert is_killed_from_outside(report) is outside
+
+
+@pytest.mark.processes
+def test_a_bug_in_the_pool_of_workers_breaks_the_engine_loudly(open_manager, until, monkeypatch):
+    fatal = []
+    manager = open_manager(workers=1, on_fatal=fatal.append)
+
+    def fail(**_):
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(pool_thread, "WorkerProcess", fail)
+    worker = until(lambda: idle_worker(manager))
+    os.kill(worker.pid, signal.SIGKILL)
+    until(lambda: fatal)
+
+    assert "a bug of ours" in str(fatal[0])
+    assert manager.health().status == "broken"
+    with pytest.raises(InternalError):
+        manager.submit(Job())
+
+
+@pytest.mark.processes
+def test_a_variable_that_another_thread_removes_keeps_no_worker_from_starting(open_manager, until, monkeypatch):
+    manager = open_manager(workers=1)
+    worker = until(lambda: idle_worker(manager))
+
+    class Changing(dict):
+        is_changed = False
+
+        def items(self):
+            if not Changing.is_changed:
+                Changing.is_changed = True
+                raise KeyError("a variable that is gone")
+            return super().items()
+
+    monkeypatch.setattr(os, "environ", Changing(os.environ))
+    os.kill(worker.pid, signal.SIGKILL)
+
+    assert manager.submit(Job()).result(30) == "done"
+    assert Changing.is_changed
