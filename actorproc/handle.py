@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.messages import Ending
+from actorproc.actors.replies import take_back
 from actorproc.errors import ManagerStopped, ProcedureFailed
 from actorproc.failures import failure_of
 from actorproc.info import ProcedureInfo
@@ -122,7 +123,10 @@ class ProcedureHandle:
                     loop.call_soon_threadsafe(ended.set)
 
             future.add_done_callback(wake)
-            await ended.wait()
+            try:
+                await ended.wait()
+            finally:
+                take_back(future, wake)
         return self._unpack(future.result())
 
     def _watch(self) -> Future[Ending]:

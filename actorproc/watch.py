@@ -72,7 +72,10 @@ class Watch:
 
             ready, found = self._subscription.take_now(wake)
             if not ready:
-                await again.wait()
+                try:
+                    await again.wait()
+                finally:
+                    self._subscription.forget(wake)
             elif found is None:
                 self.close()
                 raise StopAsyncIteration

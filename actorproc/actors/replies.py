@@ -14,7 +14,7 @@ from typing import Any
 from actorproc.actors.messages import Ending, EndListener
 from actorproc.errors import ActorprocError
 
-__all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future"]
+__all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future", "take_back"]
 
 
 def settle_future(future: Future[Any] | EndListener, value: Any) -> None:
@@ -36,6 +36,15 @@ def pass_on(wanted: Future[Any] | EndListener, found: Future[Any]) -> None:
         fail_future(wanted, error)
     else:
         settle_future(wanted, found.result())
+
+
+def take_back(future: Future[Any], callback: Callable[[Future[Any]], object]) -> None:
+    """Have a future not call this any more; the standard library has no method for it.
+
+    Else a future that many wait for in turn, each for a while, would keep all of them until it is done.
+    """
+    with future._condition, contextlib.suppress(ValueError):
+        future._done_callbacks.remove(callback)  # type: ignore[attr-defined]
 
 
 class ReplyTable:

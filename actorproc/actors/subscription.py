@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -86,6 +87,11 @@ class Subscription:
                 return True, self._next()
             self._wakers.append(wake)
             return False, None
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """Who gave this to `take_now` waits no longer."""
+        with self._changed, contextlib.suppress(ValueError):
+            self._wakers.remove(wake)
 
     def _ready(self) -> bool:
         return self._over or bool(self._items) or self._lost != 0

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actorproc.actors.messages import Ending
+from actorproc.actors.replies import take_back
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
@@ -70,6 +71,8 @@ class Connection:
         """Calls whose answers have not been decided on; the ends and changes that are waited for do not count."""
         self._leaves: dict[int, Callable[[], None]] = {}
         """How to end each watch, by the number of its call."""
+        self._ends: dict[Callable[[Future[Ending]], None], Future[Ending]] = {}
+        """Who is to be told which end."""
         self.threads = (
             threading.Thread(target=self._read, name="actorproc-control-read", daemon=True),
             threading.Thread(target=self._write, name="actorproc-control-write", daemon=True),
@@ -88,6 +91,9 @@ class Connection:
                 return
             self._closed = True
             leaves, self._leaves = list(self._leaves.values()), {}
+            ends, self._ends = self._ends, {}
+        for tell, future in ends.items():
+            take_back(future, tell)
         for leave in leaves:
             leave()
         with self._answered:
@@ -205,10 +211,18 @@ class Connection:
         future.add_done_callback(partial(self._settle_turn, call.number))
 
     def _end_of(self, call: Call) -> None:
-        name = check_id(decode_as(call.body, str))
-        future: Future[Ending] = Future()
-        future.add_done_callback(partial(self._settle, call.number))
-        self._engine.watch_each([(name, future)])
+        future = self._engine.watch(check_id(decode_as(call.body, str)))
+
+        def tell(future: Future[Ending]) -> None:
+            with self._lock:
+                self._ends.pop(tell, None)
+            self._settle(call.number, future)
+
+        with self._lock:
+            self._ends[tell] = future
+        future.add_done_callback(tell)
+        if self._closed:  # before it was among those that `close` takes back
+            take_back(future, tell)
 
     # ------------------------------------------------------------ streams
     def _watch(self, call: Call) -> None:
