@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 from actorproc.workers.child.guard import Guard
@@ -33,7 +34,10 @@ class Channel:
         self._socket = socket.socket(fileno=fd)
         self._frames = FrameBuffer()
         self._guard = guard
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_writing = False
+        self._late: deque[bytes] = deque()
+        """Frames of a signal handler of user code that ran in the middle of a frame of its own thread."""
         self._is_ours = True
         self.max_frame = DEFAULT_MAX_FRAME
         self.limiter = Limiter()
@@ -71,17 +75,32 @@ class Channel:
 
     def _write(self, frame: bytes) -> None:
         with self._lock:
-            if not self._is_ours:
-                return
-            try:
-                self._socket.sendall(frame)
-            except OSError as error:
-                _leave_if_closed(error)
-                raise
+            self._late.append(frame)
+            if self._is_writing:
+                return  # whoever was interrupted writes it, after its own
+            while self._late:  # looked at when `_is_writing` is over, so that nothing is left behind
+                self._is_writing = True
+                try:
+                    self._write_first()
+                finally:
+                    self._is_writing = False
+
+    def _write_first(self) -> None:
+        if not self._late:
+            return  # a handler that ran a moment ago has written everything
+        frame = self._late.popleft()
+        if not self._is_ours:
+            return
+        try:
+            self._socket.sendall(frame)
+        except OSError as error:
+            _leave_if_closed(error)
+            raise
 
     def leave_to_parent(self) -> None:
         """In a forked copy of the worker: the channel is not its own, whatever it sends goes nowhere."""
-        self._lock = threading.Lock()  # a thread that does not exist here may have held it
+        self._lock = threading.RLock()  # a thread that does not exist here may have held it
+        self._is_writing = False
         self._is_ours = False
         os.close(self._socket.detach())
 
