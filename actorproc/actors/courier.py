@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -44,4 +45,5 @@ class Courier:
             try:
                 errand()
             except BaseException:  # sys.exit() ends no program from here, and must not end the callbacks of others
-                logger.exception("a callback of the host raised")
+                with contextlib.suppress(Exception):  # a log handler of the host may be what raises
+                    logger.exception("a callback of the host raised")

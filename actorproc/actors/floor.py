@@ -13,6 +13,7 @@ from actorproc.actors.deaths import judge
 from actorproc.actors.dedicated import DedicatedWorkers, is_dedicated
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.ledger import Ledger
+from actorproc.actors.log_lines import LogLines
 from actorproc.actors.messages import Gone
 from actorproc.actors.meters import Meters
 from actorproc.actors.ring import Ring
@@ -66,7 +67,7 @@ class Floor:
         self._dedicated = dedicated
         self._answerer = answerer
         self._clock = clock
-        self._post = post
+        self._log_lines = LogLines(post)
         self._on_gone = on_gone
 
     def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:
@@ -109,7 +110,7 @@ class Floor:
                 line.said[message.token] = message.progress, message.message
                 self._observer.heartbeat(message.token, message.progress, message.message)
         elif isinstance(message, LogLine):
-            self._post(lambda: _emit(message))
+            self._log_lines.put(message)
 
     def _ended(self, message: Ended) -> None:
         for definition in message.definitions:
@@ -174,9 +175,3 @@ class Floor:
             self._dedicated.died(gone.worker, gone.report, booted=gone.booted)
         else:
             self._on_gone(gone)
-
-
-def _emit(line: LogLine) -> None:
-    """Give a worker's log line to the host's logging."""
-    name = line.name if line.name.split(".", 1)[0] == "actorproc" else f"actorproc.{line.name}"
-    logging.getLogger(name).log(line.level, "%s", line.text)

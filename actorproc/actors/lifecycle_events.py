@@ -84,13 +84,24 @@ class EventSink:
         self._post(self._deliver)
 
     def _deliver(self) -> None:
-        while True:
-            with self._lock:
-                if not self._queue:
-                    self._posted = False
-                    return
-                event = self._queue.popleft()
+        try:
+            while (event := self._next()) is not None:
+                self._tell(event)
+        except (
+            BaseException
+        ):  # sys.exit() in the hook, or a log handler that raises: the next ones are told all the same
+            self._post(self._deliver)
+            raise
+
+    def _next(self) -> LifecycleEvent | None:
+        with self._lock:
+            self._posted = bool(self._queue)
+            return self._queue.popleft() if self._queue else None
+
+    def _tell(self, event: LifecycleEvent) -> None:
+        try:
             self._log(event)
+        finally:
             if self._hook is not None:
                 try:
                     self._hook(event)

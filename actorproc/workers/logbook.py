@@ -18,6 +18,8 @@ from actorproc.workers.spool import LogSpool, spooled
 __all__ = ["LogBook", "LogEntry"]
 
 _LINE_LENGTH = 8 * 1024
+_RING = 1024
+"""Bytes a procedure costs beside its entries: most print a line or two, so these are most of what is kept."""
 
 
 class _Ring:
@@ -66,6 +68,7 @@ class LogBook:
             ring = self._rings.get(procedure)
             if ring is None:
                 ring = self._rings[procedure] = _Ring()
+                self._size += _RING
             else:
                 self._rings.move_to_end(procedure)
             ring.entries.append(entry)
@@ -77,7 +80,7 @@ class LogBook:
                 self._size -= freed
                 ring.dropped += 1
             while self._size > self._total and len(self._rings) > 1:
-                self._size -= self._rings.popitem(last=False)[1].size
+                self._size -= self._rings.popitem(last=False)[1].size + _RING
 
     def lines(self, procedure: str) -> list[LogEntry]:
         """What is kept of a procedure, oldest first."""

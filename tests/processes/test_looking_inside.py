@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -105,6 +106,21 @@ def test_procedures_that_were_silent_longest_give_way() -> None:
 
     assert book.lines("a") == []
     assert [entry.text for entry in book.lines("c")][-1] == "line 9 of c"
+
+
+def test_many_procedures_that_print_a_line_each_take_no_more_memory_than_the_total() -> None:
+    total = 1_000_000
+    tracemalloc.start()
+    try:
+        book = LogBook(total=total)
+        for number in range(5000):
+            book.add(f"procedure-{number}", "stdout", f"line of {number}")
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert book.lines("procedure-4999")
+    assert used < 1.2 * total
 
 
 def test_marks_are_taken_out_wherever_the_stream_is_cut() -> None:

@@ -1,0 +1,100 @@
+"""Log handlers and hooks of the host that are slow or raise: the engine keeps little for them, and goes on telling."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections import deque
+
+import pytest
+
+from actorproc.actors.courier import Courier
+from actorproc.actors.lifecycle_events import EventSink
+from actorproc.actors.log_lines import LogLines
+from actorproc.changes import WorkerEvent
+from actorproc.workers.frames import LogLine
+
+
+def line(text):
+    return LogLine(None, logging.INFO, "step", text)
+
+
+def event(slot):
+    return WorkerEvent(kind="worker-died", at=0.0, slot=slot, incarnation=1, pid=1, cause="signal")
+
+
+def test_lines_that_the_hosts_handlers_cannot_take_in_time_are_dropped_and_counted(caplog):
+    errands = deque()
+    lines = LogLines(errands.append, bound=10)
+    caplog.set_level(logging.INFO, "actorproc")
+    for number in range(1000):
+        lines.put(line(str(number)))
+    assert len(errands) == 1
+    errands.popleft()()
+    lines.put(line("later"))
+    errands.popleft()()
+
+    told = [record.getMessage() for record in caplog.records]
+    assert told[:10] == [str(number) for number in range(10)]
+    assert told[10].startswith("990 log lines of workers were dropped")
+    assert told[11:] == ["later"]
+
+
+class Raising(logging.Handler):
+    def emit(self, record):
+        raise ZeroDivisionError("a handler of the host")
+
+
+def run(errands):
+    """What the thread for callbacks does."""
+    while errands:
+        with contextlib.suppress(ZeroDivisionError, SystemExit):
+            errands.popleft()()
+
+
+@pytest.fixture
+def raising_handler():
+    handler = Raising()
+    logging.getLogger("actorproc").addHandler(handler)
+    yield
+    logging.getLogger("actorproc").removeHandler(handler)
+
+
+@pytest.mark.usefixtures("raising_handler")
+def test_a_log_handler_that_raises_keeps_no_event_from_the_hook():
+    errands, called = deque(), []
+    sink = EventSink(lambda event: called.append(event.slot), errands.append)
+    for slot in range(3):
+        sink.put(event(slot))
+    run(errands)
+    sink.put(event(3))
+    run(errands)
+
+    assert called == [0, 1, 2, 3]
+
+
+def test_a_hook_that_wants_to_end_the_program_is_told_of_the_next_events_too():
+    errands, called = deque(), []
+
+    def hook(event):
+        called.append(event.slot)
+        sys.exit(1)
+
+    sink = EventSink(hook, errands.append)
+    for slot in range(3):
+        sink.put(event(slot))
+    run(errands)
+
+    assert called == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("raising_handler")
+def test_a_callback_that_raises_beside_a_log_handler_that_raises_ends_no_other_callback():
+    courier, is_called = Courier(), threading.Event()
+    courier.post(lambda: 1 / 0)
+    courier.post(is_called.set)
+
+    assert is_called.wait(30)
+    courier.close(30)
