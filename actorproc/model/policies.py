@@ -18,6 +18,7 @@ __all__ = [
     "Scheduling",
     "StepLimits",
     "TypeMeta",
+    "checked_lock_key",
 ]
 
 OnChildFailure = Literal["fail", "resume"]
@@ -50,6 +51,15 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
     def write(cls, path: str) -> LockKey:
         """An exclusive lock of ``path`` and everything below it."""
         return cls(_checked(path), LockMode.WRITE)
+
+
+def checked_lock_key(key: object) -> LockKey:
+    """A key that somebody made, whichever way: the constructor, which also reads what is stored, checks nothing."""
+    if not isinstance(key, LockKey) or not isinstance(key.mode, LockMode):
+        msg = f"LockKey values are made by LockKey.read('a/b') and LockKey.write('a/b'), unlike {key!r:.80}"
+        raise TypeError(msg)
+    _checked(key.path)
+    return key
 
 
 def _checked(path: object) -> str:

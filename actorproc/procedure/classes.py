@@ -8,13 +8,16 @@ from typing import Any
 from actorproc.errors import UsageError
 from actorproc.model.policies import TypeMeta
 from actorproc.procedure.function import ProcedureFunction
-from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.policies import Limits, RetryPolicy, is_count
+from actorproc.procedure.procedure import Procedure, not_plain
 from actorproc.procedure.signing import SigningKey
 
 __all__ = ["check_class", "meta_of", "meta_of_loader"]
 
 _CODECS = ("data", "pickle")
+_HOOKS = ("before_recover", "after_recover", "on_timeout", "on_completed")
+_ITERATED = ("lock_keys", "limit_keys", "poison_keys")
+_METHODS = ("execute", "rollback", "abort", "dump", "load", "migrate", *_HOOKS, *_ITERATED)
 
 
 def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
@@ -65,15 +68,20 @@ def check_class(cls: Any, signing_key: SigningKey | None) -> None:
 def _wrong_method(cls: Any) -> str | None:
     if cls.execute is Procedure.execute:
         return "defines no execute()"
-    if inspect.iscoroutinefunction(cls.execute) or inspect.isgeneratorfunction(cls.execute):
-        return "has an execute() that is a coroutine or a generator; steps are plain functions"
+    for name in _METHODS:
+        method = getattr(cls, name)
+        if not callable(method):
+            return f"has {name} = {method!r:.60}; it must be a method"
+        if not_plain(method) and not (name in _ITERATED and inspect.isgeneratorfunction(method)):
+            article = "an" if name[0] in "aeiou" else "a"
+            return f"has {article} {name}() that is a coroutine or a generator; steps and hooks are plain functions"
     return None
 
 
 def _wrong_attribute(cls: Any) -> str | None:
     if not isinstance(cls.type_name, str) or not 0 < len(cls.type_name) <= 255 or not cls.type_name.isprintable():
         return f"has the type_name {cls.type_name!r}; it must be 1 to 255 printable characters"
-    if type(cls.version) is not int or cls.version < 0:
+    if not is_count(cls.version, 0):
         return f"has the version {cls.version!r}; it must be a whole number"
     if not isinstance(cls.retry, RetryPolicy) or not isinstance(cls.rollback_retry, RetryPolicy):
         return "has a retry or rollback_retry that is no RetryPolicy"
@@ -81,6 +89,8 @@ def _wrong_attribute(cls: Any) -> str | None:
         return f"has limits = {cls.limits!r}; it must be a Limits"
     if cls.rollback_mode not in {"strict", "best-effort"}:
         return f"has rollback_mode = {cls.rollback_mode!r}; it must be 'strict' or 'best-effort'"
+    if type(cls.undo_children) is not bool:
+        return f"has undo_children = {cls.undo_children!r}; it must be True or False"
     if cls.on_child_failure not in {"fail", "resume"}:
         return f"has on_child_failure = {cls.on_child_failure!r}; it must be 'fail' or 'resume'"
     if cls.lock_scope not in {"procedure", "step"}:

@@ -11,7 +11,7 @@ from actorproc.model.policies import LockKey
 from actorproc.procedure.context import Context
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import RESERVED, Procedure, default_type_name
+from actorproc.procedure.procedure import RESERVED, Procedure, default_type_name, not_plain
 from actorproc.procedure.secret import shown
 from actorproc.procedure.status import Status
 
@@ -35,7 +35,7 @@ class FunctionProcedure(Procedure):
 
     def execute(self, ctx: Context) -> Status:
         """Call the function; its value is the output, a `Status` is taken as it is."""
-        first = (ctx,) if self._takes_ctx else ()
+        first = (ctx,) if type(self)._takes_ctx else ()
         args, kwargs = self._call()
         result = type(self)._function(*first, *args, **kwargs)
         return result if isinstance(result, Status) else Status.done(result)
@@ -57,13 +57,13 @@ class FunctionProcedure(Procedure):
         return secret_fields(cls._function)
 
     def _call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        values = self.__dict__
-        args = tuple(values[name] for name in self._positional)
-        if self._rest is not None:
-            args += tuple(values[self._rest])
-        kwargs = {name: values[name] for name in self._keywords}
-        if self._more is not None:
-            kwargs.update(values[self._more])
+        own, values = type(self), self.__dict__  # of the class: a parameter may have any name that is not reserved
+        args = tuple(values[name] for name in own._positional)
+        if own._rest is not None:
+            args += tuple(values[own._rest])
+        kwargs = {name: values[name] for name in own._keywords}
+        if own._more is not None:
+            kwargs.update(values[own._more])
         return args, kwargs
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class ProcedureFunction(Generic[P, R]):
         self._signature = signature
         functools.update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> FunctionProcedure:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> FunctionProcedure:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         made = self.procedure_class()
@@ -147,7 +147,7 @@ def _made(function: Callable[..., Any], options: dict[str, Any]) -> ProcedureFun
     if not inspect.isfunction(function):
         msg = f"@procedure decorates a plain function, not {function!r}"
         raise TypeError(msg)
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    if not_plain(function):
         msg = f"{function.__qualname__} is a coroutine or a generator; @procedure takes a plain function"
         raise TypeError(msg)
     signature = inspect.signature(function)

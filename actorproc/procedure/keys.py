@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from actorproc.errors import UsageError
-from actorproc.model.policies import LockKey
+from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.procedure import Procedure
 
 __all__ = ["checked_limit_keys", "limit_keys_of", "lock_keys_of", "poison_keys_of"]
@@ -16,22 +17,26 @@ MAX_LIMIT_KEYS = 16
 
 def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
     """What it says in `lock_keys`, each once. Raises `UsageError` for what is no `LockKey`."""
-    keys: tuple[Any, ...] = tuple(procedure.lock_keys())
-    for key in keys:
-        if not isinstance(key, LockKey):
-            msg = f"{type_name}.lock_keys() gives LockKey values such as LockKey.write('a/b'), not {key!r}"
-            raise UsageError(msg)
-    return tuple(dict.fromkeys(keys))
+    source = f"{type_name}.lock_keys()"
+    keys = procedure.lock_keys()
+    for key in (listed := _listed(keys, source, "LockKey values such as LockKey.write('a/b')")):
+        try:
+            checked_lock_key(key)
+        except (TypeError, ValueError) as error:
+            msg = f"{source} gives LockKey values such as LockKey.write('a/b'), not {key!r:.80}: {error}"
+            raise UsageError(msg) from None
+    return tuple(dict.fromkeys(listed))
 
 
 def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
     """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
-    keys = procedure.poison_keys()
-    listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-    for key in listed:
-        if not isinstance(key, str) or not key:
-            msg = f"{type_name}.poison_keys() gives key paths such as 'catalog/db/table', not {key!r}"
-            raise UsageError(msg)
+    source = f"{type_name}.poison_keys()"
+    for key in (listed := _listed(procedure.poison_keys(), source, "key paths such as 'catalog/db/table'")):
+        try:
+            LockKey.write(key)
+        except (TypeError, ValueError) as error:
+            msg = f"{source} gives key paths such as 'catalog/db/table', not {key!r:.80}: {error}"
+            raise UsageError(msg) from None
     return tuple(dict.fromkeys(listed))
 
 
@@ -42,7 +47,7 @@ def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
 
 def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
     """Limit keys as they are stored, each once; `source` says in an error where they came from."""
-    listed: tuple[Any, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
+    listed = _listed(keys, source, "names such as 'smtp'")
     for key in listed:
         if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
             msg = f"{source} gives names of 1 to 255 printable characters such as 'smtp', not {key!r:.60}"
@@ -51,3 +56,13 @@ def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
         msg = f"{source} gives {len(listed)} keys; a procedure may have {MAX_LIMIT_KEYS}"
         raise UsageError(msg)
     return tuple(dict.fromkeys(listed))
+
+
+def _listed(keys: Any, source: str, wanted: str) -> tuple[Any, ...]:
+    """The keys one by one; a string is one of them, whatever else cannot be gone through is a mistake."""
+    if isinstance(keys, str):
+        return (keys,)
+    if not isinstance(keys, Iterable):
+        msg = f"{source} gives a list of {wanted}, not {keys!r:.80}"
+        raise UsageError(msg)
+    return tuple(keys)

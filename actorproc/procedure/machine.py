@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.procedure.context import Context
-from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.procedure import Procedure, not_plain
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.status import Executing, Status, Suspending
 
@@ -104,6 +104,10 @@ class StateMachineProcedure(Procedure):
         if cls.execute_from_state is StateMachineProcedure.execute_from_state:
             msg = f"{cls.__qualname__} defines no execute_from_state()"
             raise UsageError(msg)
+        for name in ("execute_from_state", "rollback_state"):
+            if not_plain(getattr(cls, name)):
+                msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; steps are plain functions"
+                raise UsageError(msg)
 
     def _added(self) -> list[Any]:
         if not hasattr(self, "_children_added"):

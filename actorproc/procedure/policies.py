@@ -11,7 +11,7 @@ import msgspec
 from actorproc.errors import InvalidStatus, RetryLater, StateNotEncodable, StateTooLarge, UsageError, WaitTimeout
 from actorproc.model.policies import Backoff, StepLimits
 
-__all__ = ["Limits", "RetryOn", "RetryPolicy"]
+__all__ = ["Limits", "RetryOn", "RetryPolicy", "is_count"]
 
 RetryOn = type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 """Exception classes, or a predicate on the exception raised."""
@@ -40,7 +40,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     never_on: RetryOn = ()
 
     def __post_init__(self) -> None:
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
+        if not is_count(self.max_attempts, 1):
             _refuse("RetryPolicy", "max_attempts", self.max_attempts, "a whole number, at least 1")
         for name in ("base", "cap"):
             _check_number("RetryPolicy", name, getattr(self, name), least=0.0)
@@ -108,17 +108,19 @@ class Limits(msgspec.Struct, frozen=True):
         _check_number("Limits", "grace", self.grace, least=0.0)
         for name in ("memory", "memory_hard"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and not is_count(value, 1):
                 _refuse("Limits", name, value, "a number of bytes, at least 1, or None")
-        if self.processes is not None and (type(self.processes) is not int or self.processes < 1):
+        if self.processes is not None and not is_count(self.processes, 1):
             _refuse("Limits", "processes", self.processes, "a whole number, at least 1, or None")
         for name in ("crashes", "threads"):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
+            if not is_count(value, 1):
                 _refuse("Limits", name, value, "a whole number, at least 1")
+        if not _is_flag(self.dedicated):
+            _refuse("Limits", "dedicated", self.dedicated, "True or False")
         if self.nice is not None and (type(self.nice) is not int or not -20 <= self.nice <= 19):
             _refuse("Limits", "nice", self.nice, "a whole number from -20 to 19, or None")
-        if self.cpus is not None and (not self.cpus or any(type(cpu) is not int or cpu < 0 for cpu in self.cpus)):
+        if self.cpus is not None and (not self.cpus or not all(is_count(cpu, 0) for cpu in self.cpus)):
             _refuse("Limits", "cpus", self.cpus, "a tuple of processor numbers, or None")
         if self.threads > 1 and (limits := [name for name in _OF_THE_PROCESS if getattr(self, name)]):
             msg = f"Limits(threads={self.threads}) cannot go with {limits[0]}, which concerns the whole worker process"
@@ -128,6 +130,15 @@ class Limits(msgspec.Struct, frozen=True):
     def of_step(self) -> StepLimits:
         """The same as the engine carries and stores it."""
         return msgspec.convert(self, StepLimits, from_attributes=True)
+
+
+def is_count(value: Any, least: int) -> bool:
+    """A whole number of at least this, which the store and the wire can hold."""
+    return type(value) is int and least <= value < 2**63
+
+
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
 
 
 def _asked_delay(error: RetryLater) -> tuple[bool, float | None]:
@@ -170,5 +181,7 @@ def _check_number(
 
 
 def _refuse(owner: str, name: str, value: object, wanted: str) -> None:
+    if type(value) is int and value >= 2**63:
+        wanted += " and below 2**63"
     msg = f"{owner}({name}=…) is {wanted}, not {value!r}"
     raise UsageError(msg)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
-__all__ = ["RESERVED", "Procedure", "default_type_name"]
+__all__ = ["RESERVED", "Procedure", "default_type_name", "not_plain"]
 
 
 class Procedure:
@@ -216,6 +216,12 @@ def default_type_name(subject: Any) -> str:
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
         module = spec.name if spec is not None else module
     return f"{module}.{subject.__qualname__}"
+
+
+def not_plain(function: Any) -> bool:
+    """Calling it would run nothing: it is a coroutine function or a generator function."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(is_kind(function) for is_kind in kinds)
 
 
 def _refuse_shadowing(cls: type) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, data
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context
-from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.procedure import Procedure, not_plain
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.status import Sleeping, Status, Suspending, Waiting
 
@@ -24,13 +24,20 @@ _END = ""
 _NEXT = Status.executing()
 
 
+def _check_plain(function: Any, what: str) -> None:
+    if not inspect.isfunction(function):
+        msg = f"{what} is a method (self, ctx), not {function!r:.80}"
+        raise TypeError(msg)
+    if not_plain(function):
+        msg = f"{what} {function.__name__!r} is a coroutine or a generator; steps and undos are plain functions"
+        raise TypeError(msg)
+
+
 class Step(Generic[S, P, R]):
     """One step of a `Saga`, made by `step`. On an instance it is the method that was decorated."""
 
     def __init__(self, function: Callable[Concatenate[S, P], R], *, no_return: bool = False) -> None:
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            msg = f"step {function.__name__!r} is a coroutine or a generator; steps are plain functions"
-            raise TypeError(msg)
+        _check_plain(function, "step")
         self.function = function
         self.name = function.__name__
         self.no_return = no_return
@@ -45,6 +52,10 @@ class Step(Generic[S, P, R]):
         """
         if self.undo_function is not None:
             msg = f"step {self.name!r} has an undo already"
+            raise TypeError(msg)
+        _check_plain(function, f"the undo of step {self.name!r}")
+        if function.__name__ == self.name:
+            msg = f"the undo of step {self.name!r} would take the place of the step; give it a name of its own"
             raise TypeError(msg)
         self.undo_function = function
         return function

@@ -11,7 +11,7 @@ import msgspec
 
 from actorproc.errors import InvalidStatus
 from actorproc.model.ids import check_id
-from actorproc.model.policies import LockKey
+from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.kinds import is_text
 
 if TYPE_CHECKING:
@@ -51,9 +51,14 @@ class Status(msgspec.Struct, frozen=True):
             raise InvalidStatus(msg)
         keys: tuple[Any, ...] = tuple(given)
         for key in keys:
-            if not isinstance(key, LockKey):
-                msg = f"Status.executing(acquire=…) takes LockKey values such as LockKey.write('a/b'), not {key!r}"
-                raise InvalidStatus(msg)
+            try:
+                checked_lock_key(key)
+            except (TypeError, ValueError) as error:
+                msg = (
+                    "Status.executing(acquire=…) takes LockKey values such as LockKey.write('a/b'), "
+                    f"not {key!r:.80}: {error}"
+                )
+                raise InvalidStatus(msg) from None
         return Executing(bool(persist), bool(yield_), _seconds("executing(after=…)", after), keys, bool(no_return))
 
     @staticmethod
@@ -175,7 +180,9 @@ def _seconds(where: str, value: float | timedelta) -> float:
 def _key_paths(keys: Any) -> tuple[str, ...]:
     try:
         listed = (keys,) if isinstance(keys, str | LockKey) else tuple(keys)
-        return tuple(key.path if isinstance(key, LockKey) else LockKey.write(key).path for key in listed)
+        return tuple(
+            checked_lock_key(key).path if isinstance(key, LockKey) else LockKey.write(key).path for key in listed
+        )
     except (TypeError, ValueError) as error:
         msg = f"Status.poisoned(keys, …) takes key paths such as 'catalog/db/table': {error}"
         raise InvalidStatus(msg) from None

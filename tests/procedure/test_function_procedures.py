@@ -107,3 +107,11 @@ def test_only_plain_functions_are_taken():
 
 def test_the_type_is_named_after_the_function():
     assert resize("a").type_name == f"{__name__}.resize"
+
+
+def test_a_parameter_may_have_any_name_that_procedure_does_not_use(context):
+    @procedure
+    def odd(ctx, self, *, _rest=1, _positional=2):
+        return (self, _rest, _positional)
+
+    assert odd(self=7).execute(context()) == Status.done((7, 1, 2))

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from actorproc import DuplicateType, Limits, LockKey, Procedure, RetryPolicy, StateNotEncodable, Status, UsageError
+from actorproc.model.policies import LockMode
+from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
 
 
@@ -473,3 +475,72 @@ def test_the_digest_of_a_long_pickled_state_tells_states_apart():
 
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
+
+
+async def _later(self, ctx):
+    """A method that no step can call."""
+
+
+def _piecemeal(self, ctx):
+    yield
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("version", 2**63, "has the version"),
+        ("undo_children", "no", "undo_children = 'no'; it must be True or False"),
+        ("lock_keys", [LockKey.write("a")], "lock_keys = .* it must be a method"),
+        ("execute", 5, "has execute = 5; it must be a method"),
+        ("abort", False, "has abort = False; it must be a method"),
+        ("execute", _later, r"execute\(\) that is a coroutine or a generator"),
+        ("rollback", _later, r"rollback\(\) that is a coroutine or a generator"),
+        ("abort", _later, r"an abort\(\) that is a coroutine or a generator"),
+        ("on_completed", _later, r"on_completed\(\) that is a coroutine or a generator"),
+        ("execute", _piecemeal, r"execute\(\) that is a coroutine or a generator"),
+        ("rollback", _piecemeal, r"a rollback\(\) that is a coroutine or a generator"),
+    ],
+)
+def test_a_class_with_a_wrong_attribute_or_method_is_refused_with_its_name(name, value, said):
+    cls = type("Crooked", (Procedure,), {"execute": lambda self, ctx: Status.done(), name: value})
+
+    with pytest.raises(
+        UsageError, match=f"^Crooked has .*{said}" if not said.startswith("has") else f"^Crooked {said}"
+    ):
+        TypeRegistry().register(cls)
+
+
+def test_keys_may_come_one_by_one():
+    class Several(Procedure):
+        def lock_keys(self):
+            yield LockKey.write("a")
+            yield LockKey.write("b")
+
+        def execute(self, ctx):
+            return Status.done()
+
+    assert lock_keys_of(Several(), "Several") == (LockKey.write("a"), LockKey.write("b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("lock_keys", None),
+        ("lock_keys", LockKey.write("a")),
+        ("lock_keys", [LockKey("a", "write")]),
+        ("lock_keys", [LockKey("a", 7)]),
+        ("lock_keys", [LockKey(5, LockMode.WRITE)]),
+        ("lock_keys", [LockKey("a//b", LockMode.WRITE)]),
+        ("poison_keys", None),
+        ("poison_keys", ["\ud800"]),
+        ("poison_keys", ["x" * 300]),
+        ("poison_keys", ["a\0b"]),
+        ("limit_keys", None),
+    ],
+)
+def test_wrong_keys_are_refused_with_the_name_of_the_method(name, keys):
+    cls = type("Crooked", (Procedure,), {name: lambda self: keys, "execute": lambda self, ctx: Status.done()})
+    keys_of = {"lock_keys": lock_keys_of, "poison_keys": poison_keys_of, "limit_keys": limit_keys_of}
+
+    with pytest.raises(UsageError, match=rf"Crooked\.{name}\(\) gives"):
+        keys_of[name](cls(), "Crooked")

@@ -298,3 +298,34 @@ def test_mistakes_in_a_saga_are_type_errors_when_it_is_made():
 
         @step
         async def slow(self, ctx): ...
+
+
+def test_an_undo_that_is_a_coroutine_is_refused_because_it_would_never_run():
+    with pytest.raises(TypeError, match=r"undo of step 'pay' .*coroutine"):
+
+        class Order(Saga):
+            @step
+            def pay(self, ctx):
+                pass
+
+            @pay.undo
+            async def refund(self, ctx):
+                pass
+
+
+def test_an_undo_with_the_name_of_its_step_is_refused_because_the_step_would_be_lost():
+    with pytest.raises(TypeError, match="give it a name of its own"):
+
+        class Order(Saga):
+            @step
+            def pay(self, ctx):
+                pass
+
+            @pay.undo
+            def pay(self, ctx):
+                pass
+
+
+def test_a_step_is_made_of_a_function():
+    with pytest.raises(TypeError, match="step is a method"):
+        step(5)

@@ -10,7 +10,7 @@ import pytest
 from actorproc import Procedure, StateMachineProcedure, Status, UsageError
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Failed, Finished, Slept, Suspended
-from actorproc.procedure.runtime import StateRefused, TypeRuntime
+from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
 
 
 class Phase(Enum):
@@ -148,3 +148,13 @@ def test_a_machine_without_initial_state_or_steps_is_refused():
         TypeRuntime.of_class(NoStart)
     with pytest.raises(UsageError, match="execute_from_state"):
         TypeRuntime.of_class(NoSteps)
+
+
+def test_methods_that_are_coroutines_are_refused():
+    async def later(self, ctx, state):
+        pass
+
+    for name in ("execute_from_state", "rollback_state"):
+        body = {"initial_state": Phase.PREPARE, "execute_from_state": lambda self, ctx, state: None, name: later}
+        with pytest.raises(UsageError, match=rf"{name}\(\) as a coroutine"):
+            TypeRegistry().register(type("Later", (StateMachineProcedure,), body))

@@ -8,6 +8,7 @@ import pytest
 
 from actorproc import InvalidId, InvalidStatus, Limits, LockKey, Procedure, RetryLater, RetryPolicy, Status, UsageError
 from actorproc.errors import StateNotEncodable, WaitTimeout
+from actorproc.model.policies import LockMode
 
 
 class Child(Procedure):
@@ -22,6 +23,8 @@ class Child(Procedure):
         lambda: Status.executing(after=float("nan")),
         lambda: Status.executing(after="soon"),
         lambda: Status.executing(acquire=["cat/db"]),
+        lambda: Status.executing(acquire=[LockKey("cat/db", "write")]),
+        lambda: Status.executing(acquire=[LockKey("cat//db", LockMode.WRITE)]),
         lambda: Status.sleep(-0.1),
         lambda: Status.sleep(float("inf")),
         lambda: Status.sleep(True),
@@ -29,6 +32,7 @@ class Child(Procedure):
         lambda: Status.wait("x" * 256),
         lambda: Status.wait("paid", timeout=-5),
         lambda: Status.poisoned([3], "broken"),
+        lambda: Status.poisoned([LockKey("", LockMode.WRITE)], "broken"),
         lambda: Status.suspended([1]),
         lambda: Status.suspended(Child()),
         lambda: Status.suspended([Child]),
@@ -136,3 +140,21 @@ def test_the_backoff_holds_the_numbers_of_the_policy():
 
 def test_lock_keys_are_values():
     assert LockKey.read("a/b") == LockKey.read("a/b") != LockKey.write("a/b")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RetryPolicy(max_attempts=2**63),
+        lambda: Limits(memory=2**63),
+        lambda: Limits(memory_hard=2**63),
+        lambda: Limits(crashes=2**63),
+        lambda: Limits(threads=2**63),
+        lambda: Limits(processes=2**63),
+        lambda: Limits(cpus=(2**63,)),
+        lambda: Limits(dedicated="yes"),
+    ],
+)
+def test_what_the_store_or_the_wire_cannot_hold_is_refused_where_it_is_said(make):
+    with pytest.raises(UsageError, match="not "):
+        make()
