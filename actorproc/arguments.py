@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from actorproc.actors.clock import Clock
+from actorproc.config import Config
 from actorproc.procedure.policies import Limits
 
 __all__ = [
+    "check_wiring",
     "check_workers",
     "checked_limits",
     "checked_max_workers",
@@ -28,7 +30,11 @@ def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
     if isinstance(tags, str):
         msg = f"tags={tags!r} is one string; give a list of strings"
         raise TypeError(msg)
-    labels: tuple[Any, ...] = tuple(tags or ())
+    given: Any = () if tags is None else tags
+    if not isinstance(given, Iterable):
+        msg = f"tags={tags!r:.60} is no list of strings"
+        raise TypeError(msg)
+    labels: tuple[Any, ...] = tuple(given)
     for label in labels:
         checked_text(label, "a tag")
     return labels
@@ -74,6 +80,23 @@ def check_workers(workers: Any) -> None:
     if workers < 1:
         msg = f"workers={workers}: a manager needs at least one worker process"
         raise ValueError(msg)
+
+
+def check_wiring(config: Any, preload: Any, durability: Any, **functions: Any) -> None:
+    """What a manager is made of besides its workers; the functions may be None."""
+    if not isinstance(config, Config):
+        msg = f"config is a Config(…) or None, not {config!r:.60}"
+        raise TypeError(msg)
+    if isinstance(preload, str) or not all(isinstance(name, str) and name for name in preload):
+        msg = f"preload is a list of names of modules, not {preload!r:.60}"
+        raise TypeError(msg)
+    if durability not in {"power", "process"}:
+        msg = f'durability is "power" or "process", not {durability!r:.60}'
+        raise ValueError(msg)
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            msg = f"{name} is a function or None, not {function!r:.60}"
+            raise TypeError(msg)
 
 
 def checked_max_workers(max_workers: Any, workers: int) -> int:

@@ -12,6 +12,32 @@ from actorproc.workers.frames import DEFAULT_MAX_FRAME
 
 __all__ = ["Config"]
 
+_SECONDS = (
+    "stop_timeout",
+    "boot_timeout",
+    "restart_period",
+    "parked_for",
+    "commit_backoff",
+    "commit_backoff_cap",
+    "priority_ageing",
+    "stuck_after",
+    "extra_worker_idle",
+)
+_LEAST = {
+    "max_frame": 8192,
+    "max_state": 1,
+    "spares": 0,
+    "warm_limit": 0,
+    "restart_limit": 1,
+    "max_dedicated": 1,
+    "log_bytes": 0,
+    "log_bytes_total": 0,
+    "log_file_bytes": 0,
+    "max_depth": 0,
+    "max_children": 0,
+    "max_tree": 1,
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
@@ -99,24 +125,33 @@ class Config:
     def __post_init__(self) -> None:
         self._check_retention()
         self._check_scheduling()
-        names = ("stop_timeout", "boot_timeout", "restart_period", "parked_for", "commit_backoff", "commit_backoff_cap")
-        for name in (*names, "priority_ageing", "stuck_after", "extra_worker_idle"):
-            if not getattr(self, name) > 0:
-                msg = f"Config.{name} is {getattr(self, name)!r}; it must be a number of seconds above 0"
+        self._check_key()
+        for name in _SECONDS:
+            seconds = getattr(self, name)
+            if not _is_span(seconds) or not seconds > 0:
+                msg = f"Config.{name} is {seconds!r}; it must be a number of seconds above 0"
                 raise ValueError(msg)
-        least_of = {"max_frame": 8192, "max_state": 1, "spares": 0, "warm_limit": 0, "restart_limit": 1}
-        least_of |= {"max_dedicated": 1, "log_bytes": 0, "log_bytes_total": 0, "log_file_bytes": 0}
-        least_of |= {"max_depth": 0, "max_children": 0, "max_tree": 1}
-        for name, least in least_of.items():
-            if getattr(self, name) < least:
-                msg = f"Config.{name} is {getattr(self, name)!r}; it must be at least {least}"
+        for name, least in _LEAST.items():
+            if not _is_count(getattr(self, name), least):
+                msg = f"Config.{name} is {getattr(self, name)!r}; it must be a whole number, at least {least}"
                 raise ValueError(msg)
         for name in ("recycle_steps", "recycle_age", "recycle_memory"):
-            if (most := getattr(self, name)) is not None and not most > 0:
-                msg = f"Config.{name} is {most!r}; it must be above 0, or None"
+            if (most := getattr(self, name)) is not None and (not _is_span(most) or not most > 0):
+                msg = f"Config.{name} is {most!r}; it must be a number above 0, or None"
                 raise ValueError(msg)
+        control: Any = self.control
+        if type(control) is not bool:
+            msg = f"Config.control is {self.control!r}; it must be True or False"
+            raise ValueError(msg)
         if self.max_state > self.max_frame - 4096:
             msg = f"Config.max_state ({self.max_state}) must be at least 4096 less than max_frame ({self.max_frame})"
+            raise ValueError(msg)
+
+    def _check_key(self) -> None:
+        given: Any = self.signing_key
+        keys = given if isinstance(given, tuple) else (given,)
+        if given is not None and (not keys or not all(isinstance(key, bytes) and key for key in keys)):
+            msg = "Config.signing_key must be bytes, a tuple of such, or None; no key may be empty"
             raise ValueError(msg)
 
     def _check_retention(self) -> None:
@@ -151,7 +186,11 @@ class Config:
             ("worker_shares", _is_share, "above 0 and at most 1"),
             ("reserved_workers", _is_reservation, "a number of workers"),
         ):
-            for key, value in dict(getattr(self, name)).items():
+            given: Any = getattr(self, name)
+            if not isinstance(given, Mapping):
+                msg = f"Config.{name} is {given!r:.80}; it maps names (1 to 255 characters) to {words}"
+                raise ValueError(msg)  # noqa: TRY004 - as all of this class
+            for key, value in given.items():
                 if not isinstance(key, str) or not 0 < len(key) <= 255 or not rule(value):
                     msg = f"Config.{name} has {key!r}: {value!r}; it maps names (1 to 255 characters) to {words}"
                     raise ValueError(msg)
@@ -188,6 +227,11 @@ def _is_capacity(value: Any) -> bool:
 
 def _is_reservation(value: Any) -> bool:
     return _is_count(value, 0)
+
+
+def _is_span(value: Any) -> bool:
+    """A number, `math.inf` as well."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:

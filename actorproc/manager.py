@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from actorproc.actors.clock import Clock, SystemClock, waiting_seconds
 from actorproc.actors.tree import EngineTree
 from actorproc.arguments import (
+    check_wiring,
     check_workers,
     checked_max_workers,
 )
@@ -89,6 +90,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
         self._config = config if config is not None else Config()
+        check_wiring(self._config, preload, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         self._environment = environment
         self._preload = tuple(preload)
         self._on_fatal = [on_fatal] if on_fatal is not None else []

@@ -578,3 +578,36 @@ def test_invalid_status_is_raised_where_the_mistake_is():
     with pytest.raises(InvalidStatus, match="soon"):
         RetryLater(after="soon")  # type: ignore[arg-type]
     assert RetryLater(after=timedelta(seconds=2)).after == 2.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"config": {"spares": 0}},
+        {"preload": "json"},
+        {"preload": [5]},
+        {"environment": "clients"},
+        {"on_fatal": 5},
+        {"on_event": 5},
+        {"durability": "none"},
+    ],
+    ids=str,
+)
+def test_a_manager_that_is_made_wrongly_says_so_at_once(tmp_path, wrong):
+    with pytest.raises((TypeError, ValueError), match=f"^{next(iter(wrong))} is "):
+        actorproc.ProcedureManager(tmp_path, **wrong)
+
+
+def test_a_lock_key_of_the_constructors_making_is_refused_and_the_manager_lives(open_manager):
+    class Locked(Procedure):
+        def lock_keys(self):
+            return [LockKey("a", "write")]
+
+        def execute(self, ctx):
+            return Status.done()
+
+    manager = open_manager()
+    with pytest.raises(UsageError, match=r"LockKey\.write"):
+        manager.submit(Locked())
+
+    assert manager.submit(Good()).result(BOUND) == "good"
