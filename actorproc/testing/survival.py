@@ -21,6 +21,7 @@ import copy
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -160,7 +161,7 @@ def _try_all(bench: _Bench, *, check: bool) -> SurvivalReport:
             with contextlib.suppress(AssertionError), crashing_at(point, passage):
                 found = bench.run()
             report.points += 1
-            name = found.names.get(found.ran[-1], "") if found.end.startswith("did not") and found.ran else ""
+            name = _crashed_in(first, found)
             _compare(report, first, found, f"a worker died at {point!r} (passage {passage})", name)
     if report.differences and check:
         raise DidNotSurvive(report)
@@ -190,6 +191,8 @@ class _Played(msgspec.Struct):
     """Of each procedure the step that ran last."""
     ran: list[_Step] = msgspec.field(default_factory=list)
     """Each step once, in order of first execution."""
+    times: Counter[_Step] = msgspec.field(default_factory=Counter)
+    """How often each was begun."""
     names: dict[_Step, str] = msgspec.field(default_factory=dict)
     was_repeated: bool = False
     lives: int = 1
@@ -250,6 +253,7 @@ class _Bench:
     ) -> Iterator[InlineManager]:
         def note(run: Run) -> None:
             step = played.last[run.token.procedure] = _step_of(run)
+            played.times[step] += 1
             if step not in played.names:
                 played.ran.append(step)
             if step not in played.names or run.state is not None:
@@ -342,6 +346,14 @@ def _check_same(first: _Played, again: _Played) -> None:
             "puts the world back as it was before the first run; keep times and chance out of outputs and of observe"
         )
         raise UsageError(msg)
+
+
+def _crashed_in(first: _Played, found: _Played) -> str:
+    """The step in which the worker died: it was begun once more than in the undisturbed run, if it was begun again."""
+    again = [step for step in found.ran if found.times[step] > first.times[step]]
+    if not again and found.end.startswith("did not"):
+        again = found.ran[-1:]
+    return found.names[again[0]] if again else ""
 
 
 def _compare(report: SurvivalReport, first: _Played, found: _Played, disturbance: str, step: str) -> None:

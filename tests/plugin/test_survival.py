@@ -183,6 +183,21 @@ def test_every_passage_of_a_crash_point_is_tried():
     ]
 
 
+def test_a_step_that_only_a_death_in_its_middle_makes_run_wrongly_is_named():
+    class Guarded(Idempotent):
+        @step
+        def pay(self, ctx):
+            if not world.get("receipt"):  # done twice it is right; torn in two it is not
+                world["paid"] += 5
+                crash_point("no receipt yet")
+                world["receipt"] = 1
+
+    report = survey(Guarded("book"))
+
+    assert [found.step for found in report.differences] == ["Guarded.pay (step 2)"]
+    assert report.not_idempotent == ["Guarded.pay (step 2)"]
+
+
 def test_an_output_that_changes_is_a_difference_without_any_world():
     class Attempt(Procedure):
         def execute(self, ctx):
