@@ -109,10 +109,11 @@ def raised(table: Table, key: bytes, stored: bytes | None, least: int) -> bytes 
     A damaged number is replaced: it must not stand in the way of every later commit.
     """
     try:
-        if stored is not None and decode(table, key, stored) >= least:
-            return None
+        found = None if stored is None else decode(table, key, stored)
     except StoreDamaged:
-        pass
+        found = None
+    if isinstance(found, int) and found >= least:
+        return None
     return encode(table, key, least)
 
 

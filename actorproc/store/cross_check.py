@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,8 +21,21 @@ from actorproc.model.ids import new_id
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.store import codec
-from actorproc.store.layout import EPOCH, STORE_ID, Row, head_key, index_rows, key_of, owner_of, time_key
-from actorproc.store.step_log import read_log
+from actorproc.store.counts import Counts
+from actorproc.store.layout import (
+    EPOCH,
+    STORE_ID,
+    Row,
+    head_key,
+    index_rows,
+    key_of,
+    meta_of,
+    number_key,
+    owner_of,
+    prefix,
+    time_key,
+)
+from actorproc.store.step_log import read_log, step_key
 from actorproc.store.tables import INDEXES, Rows, Table
 from actorproc.store.trust import damaged_pages
 
@@ -56,6 +70,8 @@ class Findings(msgspec.Struct):
     """Rows of records that are there, and that a search by their key does not find, in words."""
     unseen: list[str] = msgspec.field(default_factory=list)
     """What nobody meets who asks for what he knows: rows that are not where they belong, in words."""
+    gaps: list[StoreDamaged] = msgspec.field(default_factory=list)
+    """The first record of each step log, from its end, that cannot be read."""
     mended: list[Row] = msgspec.field(default_factory=list)
     """Writes that set right numbers of the store."""
     rebuilt: dict[Table, dict[bytes, bytes]] = msgspec.field(default_factory=dict)
@@ -91,12 +107,16 @@ class Findings(msgspec.Struct):
 def cross_check(rows: Rows) -> Findings:
     """Read everything once; changes nothing."""
     found = Findings()
-    heads = _check_heads(rows, found)
+    counts = Counts(rows)
+    heads = _check_heads(rows, found, counts)
     for table in (*_BELONGS, *_OTHERS):
         for key, value in rows.scan(table):
             _search(rows, found, table, key)
             try:
-                codec.decode(table, key, value)
+                record = codec.decode(table, key, value)
+                _check_place(table, key, record)
+                if table is Table.STEPS:
+                    counts.add_step(record)
             except StoreDamaged as error:
                 _note(found, error)
                 _note_right_place(found, table, value, error)
@@ -105,8 +125,25 @@ def cross_check(rows: Rows) -> Findings:
                 owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
                 for name in owners or _neighbours(rows, table, key):
                     found.halted.setdefault(name, reason)
+    for name, lacking in counts.differences():
+        _note_count(found, name, lacking)
     _check_meta(rows, found, heads)
     return found
+
+
+def _check_place(table: Table, key: bytes, record: Any) -> None:
+    """Raise `StoreDamaged` for a record that is sound, and another one's."""
+    match table:  # most rows are of these
+        case Table.STEPS:
+            place = step_key(record.procedure, record.number)
+        case Table.PROCEDURES:
+            place = head_key(record.id)
+        case Table.UNDO:
+            place = prefix(record.root) + number_key(record.seq)
+        case _:
+            place = key_of(table, record)
+    if place != key:
+        raise codec.damaged(table, key, "the record belongs under another key")
 
 
 def _search(rows: Rows, found: Findings, table: Table, key: bytes) -> None:
@@ -115,23 +152,19 @@ def _search(rows: Rows, found: Findings, table: Table, key: bytes) -> None:
         found.lost.append(f"{table.label} {key.decode('utf-8', 'backslashreplace')!r}")
 
 
-def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
+def _check_heads(rows: Rows, found: Findings, counts: Counts) -> tuple[int, int]:
     """Heads and their index rows; how many there are, and the highest life of a manager that one of them names."""
     fitting = dict.fromkeys(INDEXES, 0)
     missing: list[Row] = []
     count = epoch = 0
     for key, value in rows.scan(Table.PROCEDURES):
         count += 1
-        _search(rows, found, Table.PROCEDURES, key)
-        try:
-            head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
-        except StoreDamaged as error:
-            _note(found, error)
-            _look_for_place(rows, found, Table.PROCEDURES, key, value, error)
-            for name in _names(Table.PROCEDURES, value, ("id",)):
-                found.halted.setdefault(name, f"its record: {error.reason}")
+        head = _check_head(rows, found, key, value)
+        if head is None:
             continue
         epoch = max(epoch, head.epoch)
+        for lacking in counts.add_head(head):
+            _note_count(found, head.id, lacking)
         for row in index_rows(head):
             table, place, wanted = row
             if rows.get(table, place) == wanted:
@@ -139,7 +172,8 @@ def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
             else:
                 missing.append(row)
     for table, place, _ in missing:
-        _note_index(found, codec.damaged(table, place, "the row was missing or pointed elsewhere; it was made again"))
+        reason = "the row is missing or points elsewhere; a start makes it again"
+        _note_index(found, codec.damaged(table, place, reason))
     wrong = {table for table in INDEXES if fitting[table] != rows.count(table)} | {row[0] for row in missing}
     for table in wrong:
         found.rebuilt[table] = dict(_find_others(rows, table, found))
@@ -147,6 +181,22 @@ def _check_heads(rows: Rows, found: Findings) -> tuple[int, int]:
         for _, value in rows.scan(Table.PROCEDURES):
             _add_index_rows(value, found)
     return count, epoch
+
+
+def _check_head(rows: Rows, found: Findings, key: bytes, value: bytes) -> ProcedureRecord | None:
+    """A sound head; None for another one, which is noted."""
+    _search(rows, found, Table.PROCEDURES, key)
+    try:
+        head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
+        _check_place(Table.PROCEDURES, key, head)
+    except StoreDamaged as error:
+        _note(found, error)
+        _look_for_place(rows, found, Table.PROCEDURES, key, value, error)
+        for name in _names(Table.PROCEDURES, value, ("id",)):
+            if not _is_sound(rows, name):
+                found.halted.setdefault(name, f"its record: {error.reason}")
+        return None
+    return head
 
 
 def _add_index_rows(value: bytes, found: Findings) -> None:
@@ -177,6 +227,7 @@ def _find_others(rows: Rows, table: Table, found: Findings) -> Iterator[tuple[by
             continue
         try:
             record: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, head)
+            _check_place(Table.PROCEDURES, id_, record)
         except StoreDamaged:
             yield key, value
             continue
@@ -184,7 +235,7 @@ def _find_others(rows: Rows, table: Table, found: Findings) -> Iterator[tuple[by
             yield key, value
         elif (table, key, value) not in index_rows(record):
             _note_index(
-                found, codec.damaged(table, key, f"it does not fit {record.id}, which it names; it was removed")
+                found, codec.damaged(table, key, f"it does not fit {record.id}, which it names; a start removes it")
             )
 
 
@@ -205,16 +256,28 @@ def _check_meta(rows: Rows, found: Findings, heads: tuple[int, int]) -> None:
         try:
             if value is None:
                 raise codec.damaged(Table.META, key, "the row is missing")
-            codec.decode(Table.META, key, value)
+            stored = meta_of(key, value)
+            if isinstance(stored, int) and stored < epoch:
+                raise codec.damaged(Table.META, key, f"it is {stored}, and a procedure is of life {epoch}")
         except StoreDamaged as error:
             _note(found, error)
             found.mended.append((Table.META, key, codec.encode(Table.META, key, remedy)))
     for key, value in rows.scan(Table.META):
         _search(rows, found, Table.META, key)
         try:
-            codec.decode(Table.META, key, value)
+            meta_of(key, value)
         except StoreDamaged as error:
             _note(found, error)
+    _note_manager_audit(rows, found)
+
+
+def _note_manager_audit(rows: Rows, found: Findings) -> None:
+    try:
+        lacking = Counts(rows).manager_audit()
+    except StoreDamaged:
+        return  # told of already
+    if lacking is not None:
+        _note_index(found, lacking)
 
 
 def _owners(table: Table, key: bytes, value: bytes) -> Iterator[str]:
@@ -227,6 +290,16 @@ def _owners(table: Table, key: bytes, value: bytes) -> Iterator[str]:
 
 def _exists(rows: Rows, name: str) -> bool:
     return rows.get(Table.PROCEDURES, head_key(name)) is not None
+
+
+def _is_sound(rows: Rows, name: str) -> bool:
+    """Whether a head of this name stands where it belongs."""
+    try:
+        key = head_key(name)
+        value = rows.get(Table.PROCEDURES, key)
+        return value is not None and bool(codec.decode(Table.PROCEDURES, key, value).id == name)
+    except (UnicodeError, StoreDamaged):
+        return False
 
 
 def _neighbours(rows: Rows, table: Table, key: bytes) -> list[str]:
@@ -319,6 +392,17 @@ def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
             return len(rest) == 8 and number >= 1
         case _:
             return True
+
+
+def _note_count(found: Findings, name: str, error: StoreDamaged) -> None:
+    """A gap in a step log is met by whoever reads that far, and a lost row of the audit log hinders nobody."""
+    if error.table == Table.STEPS.label:
+        found.gaps.append(error)
+        return
+    _note(found, error)
+    found.unseen.append(str(error))
+    if error.table != Table.AUDIT.label:
+        found.halted.setdefault(name, f"{error.table} {error.key}: {error.reason}")
 
 
 def _note_index(found: Findings, error: StoreDamaged) -> None:

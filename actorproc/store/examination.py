@@ -13,7 +13,8 @@ from typing import Any
 
 from actorproc.errors import StoreDamaged
 from actorproc.store import codec
-from actorproc.store.layout import head_key, number_key, owner_of, prefix
+from actorproc.store.cross_check import cross_check
+from actorproc.store.layout import head_key, owner_of, prefix
 from actorproc.store.lmdb import LmdbReader
 from actorproc.store.tables import Rows, Table
 
@@ -33,7 +34,6 @@ _RECORDS = (
     Table.ACKNOWLEDGED,
     Table.REMOVALS,
 )
-_INDEXES = (Table.MEMBERS, Table.ORDER, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG)
 _PROC = Path("/proc/self")
 _OWNED = frozenset({Table.STEPS, Table.CHILDREN, Table.NOTES, Table.AUDIT, Table.UNDO})
 """Tables whose keys name the procedure they belong to."""
@@ -43,16 +43,22 @@ def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Facts, then each table as it is begun, each damaged row, and "done". Raises what opening the store raises."""
     with LmdbReader(path, allow_any_filesystem=True, even_damaged=True) as store:
         yield {"what": "facts"} | _facts(store)
+        told: set[tuple[str, str]] = set()
         yield {"what": "table", "table": "meta"}
         for name in ("store_id", "epoch", "paused"):
             try:
                 getattr(store, name)
             except StoreDamaged as error:
+                told.add((error.table, error.key))
                 yield _found(error)
         with store._view() as rows:
-            for table in (*_RECORDS, *_INDEXES):
+            for table in _RECORDS:
                 yield {"what": "table", "table": table.label, "rows": rows.count(table)}
-                yield from _records(rows, table) if table in _RECORDS else _index(rows, table)
+                for found in _records(rows, table):
+                    told.add((found["table"], found["key"]))
+                    yield found
+            yield {"what": "table", "table": "indexes"}
+            yield from _together(rows, told)
     yield {"what": "done"}
 
 
@@ -93,17 +99,16 @@ def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _index(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
-    for key, value in rows.scan(table):
-        head = rows.get(Table.PROCEDURES, value)
-        try:
-            if head is None:
-                raise codec.damaged(table, key, "the row points to a procedure that does not exist")
-            if number_key(codec.decode(Table.PROCEDURES, value, head).seq) != key[-8:]:
-                raise codec.damaged(table, key, "the row points to another procedure")
-        except StoreDamaged as error:
-            if error.table == table.label:  # a damaged head was told of already
-                yield _found(error)
+def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """What is wrong with rows that are sound by themselves: where they stand, and what is not there."""
+    found = cross_check(rows)
+    for damage in found.damage.values():
+        found.gaps.append(StoreDamaged("", table=damage.table, key=damage.key, reason=damage.reason))
+    for words in found.lost:
+        found.gaps.append(StoreDamaged("", table="", key=words, reason="it is there, and a search does not find it"))
+    for error in found.gaps:
+        if (error.table, error.key) not in told:
+            yield _found(error)
 
 
 def _hanging(rows: Rows, name: str) -> list[str]:

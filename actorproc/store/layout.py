@@ -88,6 +88,7 @@ __all__ = [
     "head_key",
     "index_rows",
     "key_of",
+    "meta_of",
     "number_key",
     "owner_of",
     "prefix",
@@ -107,6 +108,8 @@ NEXT_SEQ = b"next_seq"
 PAUSED = b"paused"
 AUDITS = b"audits"
 COPIED_FROM = b"copied_from"
+_TEXTS = {STORE_ID, PAUSED, COPIED_FROM}
+"""Rows about the store itself that are texts; the others are numbers."""
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _PROCEDURES, _STEPS = Table.PROCEDURES, Table.STEPS
@@ -185,6 +188,14 @@ def rows_of(writes: Sequence[Write], batch: int = 0) -> list[Row]:
     if batch:
         rows.append((Table.META, BATCH, codec.encode(Table.META, BATCH, batch)))
     return rows
+
+
+def meta_of(key: bytes, value: bytes) -> int | str:
+    """A row about the store itself. Raises `StoreDamaged`, also for a text in the place of a number."""
+    found: int | str = codec.decode(Table.META, key, value)
+    if isinstance(found, str) != (key in _TEXTS):
+        raise codec.damaged(Table.META, key, f"it cannot be {found!r:.60}")
+    return found
 
 
 def key_of(table: Table, record: Any) -> bytes:

@@ -37,6 +37,7 @@ from actorproc.store.layout import (
     STATE_PREFIX,
     STORE_ID,
     head_key,
+    meta_of,
     number_key,
     prefix,
     text_key,
@@ -65,21 +66,21 @@ class RecordReader(ABC):
             value = rows.get(Table.META, STORE_ID)
         if value is None:
             raise codec.damaged(Table.META, STORE_ID, "the row is missing")
-        return str(codec.decode(Table.META, STORE_ID, value))
+        return str(meta_of(STORE_ID, value))
 
     @property
     def copied_from(self) -> str | None:
         """The `store_id` of the store of which this one began as a backup; None when it did not."""
         with self._view() as rows:
             value = rows.get(Table.META, COPIED_FROM)
-        return None if value is None else str(codec.decode(Table.META, COPIED_FROM, value))
+        return None if value is None else str(meta_of(COPIED_FROM, value))
 
     @property
     def paused(self) -> str | None:
         """Why an operator paused the whole manager; None: it is not paused."""
         with self._view() as rows:
             value = rows.get(Table.META, PAUSED)
-        return None if value is None else str(codec.decode(Table.META, PAUSED, value))
+        return None if value is None else str(meta_of(PAUSED, value))
 
     @property
     def epoch(self) -> int:

@@ -17,7 +17,18 @@ from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import AUDITS, BATCH, EPOCH, NEXT_SEQ, PAUSED, STATE_PREFIX, head_key, number_key, prefix
+from actorproc.store.layout import (
+    AUDITS,
+    BATCH,
+    EPOCH,
+    NEXT_SEQ,
+    PAUSED,
+    STATE_PREFIX,
+    head_key,
+    meta_of,
+    number_key,
+    prefix,
+)
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
@@ -72,7 +83,7 @@ def _read(rows: Rows, reader: _Reader) -> Snapshot:
 def read_number(rows: Rows, key: bytes) -> int:
     """A number kept in `meta`; 0 when it was never stored."""
     value = rows.get(Table.META, key)
-    return 0 if value is None else int(codec.decode(Table.META, key, value))
+    return 0 if value is None else int(meta_of(key, value))
 
 
 class _Disagreement(Exception):
@@ -110,7 +121,7 @@ class _Reader:
         """A text kept in `meta`; one that is damaged counts as set, because what stands still does no harm."""
         value = self._rows.get(Table.META, key)
         try:
-            return None if value is None else str(codec.decode(Table.META, key, value))
+            return None if value is None else str(meta_of(key, value))
         except StoreDamaged as error:
             self._report(error)
             return f"its switch is damaged ({error.reason}); resume() sets it right"
@@ -205,7 +216,15 @@ class _Reader:
 
     def _by_reading_all(self) -> list[ProcedureRecord]:
         self.cold = ColdTrees()
-        heads: list[ProcedureRecord] = list(self.records(Table.PROCEDURES))
+        heads: list[ProcedureRecord] = []
+        for key, value in self._rows.scan(Table.PROCEDURES):
+            try:
+                head = codec.decode(Table.PROCEDURES, key, value)
+                if head_key(head.id) != key:
+                    raise codec.damaged(Table.PROCEDURES, key, f"the record is that of {head.id}")
+                heads.append(head)
+            except StoreDamaged as error:
+                self._report(error)
         live = {head.root for head in heads if head.state not in TERMINAL}
         self.ticket = max((head.ticket for head in heads), default=0)
         return [head for head in heads if head.root in live]

@@ -13,7 +13,7 @@ from actorproc.errors import EngineError, StoreFormat
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.environment import Databases, check_names
-from actorproc.store.layout import FORMAT, FORMAT_KEY, Row, WholeLog
+from actorproc.store.layout import FORMAT, FORMAT_KEY, Row, WholeLog, meta_of
 from actorproc.store.step_log import keys_of_log
 from actorproc.store.tables import Table
 
@@ -54,8 +54,7 @@ def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:
     value = txn.get(key, db=databases[Table.META])
     if value is None:
         raise codec.damaged(Table.META, key, "the row is missing")
-    found: int | str = codec.decode(Table.META, key, value)
-    return found
+    return meta_of(key, value)
 
 
 def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:

@@ -43,6 +43,7 @@ from actorproc.model.writes import (
     PutProcedure,
     PutStart,
     PutStep,
+    PutSwitch,
     PutUndo,
     Was,
     Write,
@@ -87,7 +88,7 @@ def _commits(chance: random.Random, heads: dict[str, ProcedureRecord]) -> list[l
     for name in list(heads):
         writes = []
         for _ in range(chance.randint(0, 3)):
-            _step(chance, heads[name], writes)
+            _step(chance, heads[name], heads[heads[name].root], writes)
         commits.append(writes)
     for head in [head for head in heads.values() if head.parent is None][::4]:
         writes = []
@@ -96,7 +97,8 @@ def _commits(chance: random.Random, heads: dict[str, ProcedureRecord]) -> list[l
     gone = next(head for head in heads.values() if head.state is _ENDED and head.children == 0)
     commits.append([DeleteProcedure(msgspec.structs.replace(gone))])
     del heads[gone.id]
-    commits.append([PutAudit(AuditRecord("", 1, 5.0, "pause", "a look")), PutStart(StartRecord("mail", 0, 4.0))])
+    said: list[Write] = [PutAudit(AuditRecord("", 1, 5.0, "pause", "a look")), PutSwitch(None, 1)]
+    commits.append([*said, PutStart(StartRecord("mail", 0, 4.0))])
     commits.append([PutPoison(PoisonRecord("cat/poisoned", "someone", "someone", 6.0, "an undo gave up"))])
     return commits
 
@@ -118,6 +120,7 @@ def _submit(
         due_at=float(1000 + seq) if seq % 5 == 0 else None,
         created_at=float(seq),
         digest=chance.randbytes(8),
+        audits=1 if seq % 3 == 0 else 0,
     )
     if parent is not None:
         was = _was(parent)
@@ -142,13 +145,16 @@ def _record(chance: random.Random, head: ProcedureRecord, number: int) -> StepRe
     )
 
 
-def _step(chance: random.Random, head: ProcedureRecord, writes: list[Write]) -> None:
+def _step(chance: random.Random, head: ProcedureRecord, root: ProcedureRecord, writes: list[Write]) -> None:
     was = _was(head)
-    writes.append(PutUndo(UndoRecord(head.root, 1000 * head.seq + head.step, head.id, f"step {head.step}", head.step)))
+    writes.append(PutUndo(UndoRecord(head.root, root.undo_next, head.id, f"step {head.step}", head.step)))
+    root.undo_next += 1
     head.step += 1
     head.records += 1
     head.updated_at = float(head.step)
     writes += [PutStep(_record(chance, head, head.records)), PutProcedure(msgspec.structs.replace(head), was)]
+    if head is not root:
+        writes.append(PutProcedure(msgspec.structs.replace(root), _was(root)))
 
 
 def _end(root: ProcedureRecord, tree: list[ProcedureRecord], writes: list[Write]) -> None:
