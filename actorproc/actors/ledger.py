@@ -41,7 +41,8 @@ class Line:
     def __init__(self, ready: WorkerReady) -> None:
         self.ready = ready
         self.queue: dict[StepToken, RunStep] = {}
-        self.held: dict[StepToken, None] = {}
+        self.held: dict[StepToken, int] = {}
+        """With how many steps like it may run beside each other."""
         self.types: dict[str, int] = {}
         """Revision of each class definition this worker has."""
         self.since = 0.0
@@ -106,7 +107,7 @@ class Ledger:
         if not line.queue:
             line.since = now
         line.queue[token] = command
-        line.held[token] = None
+        line.held[token] = 1 if command.limits is None else command.limits.threads
         if command.wall_time is not None:
             self._limited += 1
         if command.limits is not None:
@@ -159,11 +160,13 @@ class Ledger:
 
     def handed_out(self) -> list[tuple[WorkerReady, tuple[StepToken, ...]]]:
         """Every worker of the durable view with the steps it holds, for `Coordinator.restore`."""
-        return [
-            (replace(line.ready, leaving=True) if line.retired else line.ready, tuple(line.held))
-            for line in self.lines.values()
-            if line.known
-        ]
+        found = []
+        for line in self.lines.values():
+            if line.known:
+                threads = min(line.held.values(), default=1)
+                ready = replace(line.ready, leaving=line.ready.leaving or line.retired, threads=threads)
+                found.append((ready, tuple(line.held)))
+        return found
 
     def busy(self) -> bool:
         """Some live worker has an unanswered step."""

@@ -157,7 +157,7 @@ def _rehire(book: Book, ready: WorkerReady, tokens: tuple[StepToken, ...], now: 
     for token in tokens:
         record = book.procs.get(token.procedure)
         if record is not None:
-            book.staff.give(worker, InHand(token, record.type_name), now)
+            book.staff.give(worker, InHand(token, record.type_name, threads=ready.threads), now)
             book.trees[record.root].running.add(record.id)
 
 

@@ -70,6 +70,7 @@ class WorkerReady(msgspec.Struct, frozen=True, gc=False):
 
     worker: WorkerId
     threads: int = 1
+    """How many of the steps it has in hand may run beside each other (a worker that lived on)."""
     reserved: str | None = None
     """The one procedure it is there for (`Limits.dedicated`); None: any."""
     leaving: bool = False

@@ -83,7 +83,7 @@ class FakeShell:
         self.check_every = check_every
         self.epoch = world.store.own()
         self.workers = FakeWorkers(world)
-        self.known: dict[WorkerId, tuple[WorkerReady, dict[StepToken, None]]] = {}
+        self.known: dict[WorkerId, tuple[WorkerReady, dict[StepToken, int]]] = {}
         """Workers told of in settled events, with the steps really sent to them and not answered in one."""
         self.is_gated = world.scenario.is_gated
         self.batch = Batch()
@@ -275,7 +275,9 @@ class FakeShell:
             self._act(batch)
         else:
             kept = batch.events + kept
-        self._restore(stored, tuple((ready, tuple(tokens)) for ready, tokens in self.known.values()))
+        known = self.known.values()
+        beside = (replace(ready, threads=min(tokens.values(), default=1)) for ready, tokens in known)
+        self._restore(stored, tuple(zip(beside, (tuple(tokens) for _, tokens in known), strict=True)))
         self.world.inbox.extendleft(reversed(kept))
         programs = self.world.scenario.programs
         self.world.inbox.extendleft(TypeRegistered(programs[name].meta) for name in reversed(self.registered))
@@ -319,7 +321,7 @@ class FakeShell:
                 return
             state = record.state
         if worker.id in self.known:
-            self.known[worker.id][1][command.token] = None
+            self.known[worker.id][1][command.token] = 1 if command.limits is None else command.limits.threads
         self.workers.hand_out(worker, command, state)
 
     def _retire_worker(self, command: RetireWorker) -> None:

@@ -38,11 +38,15 @@ def _held(stage: Stage) -> dict[str, Mapping[str, LockMode]]:
     return dict(stage.core.lock_holders())
 
 
-def _difference(stage: Stage) -> str | None:
-    """How memory differs from what a restart would give."""
+def _image(stage: Stage) -> Image:
     image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
     image.apply(stage.writes)
-    return compare_with_restored(stage.core, image)
+    return image
+
+
+def _difference(stage: Stage) -> str | None:
+    """How memory differs from what a restart would give."""
+    return compare_with_restored(stage.core, _image(stage))
 
 
 def _asked(stage: Stage, name: str) -> bool:
@@ -316,3 +320,34 @@ def test_who_ended_with_its_tree_when_two_of_it_were_late_does_not_fail_once_mor
     stage.answer("b", DONE)
     stage.answer("p", DONE)
     assert stage.resolved() == dict.fromkeys(("p", "a", "b"), SUCCESS)
+
+
+def test_after_a_failed_commit_nobody_pays_for_a_step_that_ran_beside_it() -> None:
+    stage = Stage(1, threads=2)
+    stage.submit(stage.new("a"), stage.new("b"))
+    worker = WorkerId(0, 1)
+    tokens = tuple(stage.inbox[name].token for name in ("a", "b"))
+    assert {token.worker for token in tokens} == {worker}
+
+    # Memory is made anew; the worker lived on.
+    known = ((WorkerReady(worker, threads=2), tokens),)
+    stage.core, _ = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
+    stage.register("T", threads=2)
+    stage.kill(0)
+
+    for name in ("a", "b"):
+        record = stage.core.view(name)
+        assert record is not None
+        assert record.crashes == 0, "either of them may have done it"
+
+
+def test_after_a_failed_commit_a_step_that_runs_beside_another_is_killed_by_force() -> None:
+    stage = Stage(1, threads=2)
+    stage.submit(stage.new("a"), stage.new("b"))
+    known = ((WorkerReady(WorkerId(0, 1), threads=2), tuple(stage.inbox[name].token for name in ("a", "b"))),)
+    stage.core, _ = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
+    stage.register("T", threads=2)
+
+    stage.handle(AbortRequested("b", 2, force=True))
+
+    assert [kill.token.procedure for kill in stage.kills()] == ["b"]

@@ -69,3 +69,15 @@ def test_after_a_failed_commit_a_worker_that_was_told_to_retire_counts_as_one_th
     [(ready, tokens)] = ledger.handed_out()
 
     assert (ready.worker, ready.leaving, tokens) == (WORKER, True, ())
+
+
+def test_after_a_failed_commit_it_is_known_which_steps_run_beside_each_other():
+    ledger = a_ledger()
+    ledger.committed([WorkerReady(WORKER)])
+    beside = [run_of(name, None, StepLimits(threads=4)) for name in ("a", "b")]
+    for run in beside:
+        ledger.hand_out(run, now=0.0)
+
+    [(ready, tokens)] = ledger.handed_out()
+
+    assert (ready.threads, tokens) == (4, tuple(run.token for run in beside))
