@@ -48,7 +48,6 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.states import TERMINAL
 
 __all__ = ["HANDLERS", "settle"]
 
@@ -107,7 +106,7 @@ def _register(book: Book, event: TypeRegistered) -> None:
         if record.parked is not None:
             record.parked = None
             book.touch(record)
-        if record.aborting and not record.rolling and record.state not in TERMINAL:
+        if record.aborting and verbs.may_abort(book, record):
             verbs.begin_abort(book, record)
         queueing.wake(book, record)
 

@@ -55,6 +55,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     book.ready.discard(record.id)
     book.warm.pop(record.id, None)
     book.asking.pop(record.id, None)
+    book.suspects.discard(record.id)
     tree.scopes.pop(record.id, None)
     if tree.undoing == record.id:
         tree.undoing = None

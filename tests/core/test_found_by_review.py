@@ -19,7 +19,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
+from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended
 from actorproc.model.policies import LockKey, LockMode, Quotas, StepLimits, TypeMeta
 from actorproc.model.records import ErrorInfo, Wait
 from actorproc.model.snapshot import Snapshot
@@ -351,3 +351,33 @@ def test_after_a_failed_commit_a_step_that_runs_beside_another_is_killed_by_forc
     stage.handle(AbortRequested("b", 2, force=True))
 
     assert [kill.token.procedure for kill in stage.kills()] == ["b"]
+
+
+def test_nobody_is_suspected_for_ever_of_having_killed_a_worker() -> None:
+    stage = Stage(1, threads=2)
+    stage.submit(stage.new("a"), stage.new("b"))
+    stage.kill(0)
+    for name in ("a", "b"):
+        stage.handle(AbortRequested(name, 2, force=True))
+    assert set(stage.resolved()) == {"a", "b"}
+
+    assert not stage.core._book.suspects  # with a suspect about, every step of everybody takes the long way
+
+
+def test_who_is_being_bypassed_fails_for_no_old_abort_when_its_class_is_registered_anew() -> None:
+    stage = Stage(3)
+    stage.register("Asked", asks_abort=True)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("p", "Asked"),)))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("quick"), stage.new("slow")), wait="any"))
+    stage.answer("quick", DONE)
+    stage.handle(AbortRequested("p", 2))
+    stage.answer("p", Refused(reason="it cannot be loaded"))
+    stage.handle(BypassRequested("p", 3, children=True, force=True))
+    (kill,) = stage.kills()
+
+    stage.register("Asked")  # one that is not asked
+    stage.kill(kill.worker.slot)
+    stage.answer("r", DONE)
+
+    assert stage.resolved() == dict.fromkeys(("r", "p", "quick", "slow"), SUCCESS)
