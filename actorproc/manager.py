@@ -20,7 +20,7 @@ from actorproc.arguments import (
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.control.server import ControlServer
-from actorproc.errors import ActorprocError
+from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.facade.keeping import Keeping
 from actorproc.facade.repairing import Repairing
 from actorproc.facade.scaling import Scaling
@@ -99,6 +99,10 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._clock = clock if clock is not None else SystemClock()
         self._types = Registration(self._path if store is None else None, self._config.signing_key)
         self._starting = threading.Lock()
+        self._starter: int | None = None
+        """The thread that is starting the engine."""
+        self._given_up = False
+        """Somebody stopped it while it was being started."""
         self._tree: EngineTree | None = None
         self._pid = 0
         for procedure_class in procedures:
@@ -112,7 +116,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         `open` is called: for when what the procedures need is not up yet.
 
         Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `WorkerBootFailed` with the workers'
-        traceback. Starting a started manager does nothing.
+        traceback, `ManagerStopped` when it was stopped meanwhile. Starting a started manager does nothing.
         """
         with self._starting:
             if self._tree is not None and not self._tree.closed:
@@ -131,15 +135,26 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
                 gated=gated,
             )
             self._pid = os.getpid()
-            tree.start(self._types.definitions)
+            self._given_up, self._starter = False, threading.get_ident()
             try:
-                self._types.attach(tree)
-                self._open_control(tree)
-            except BaseException:
+                self._begin(tree)
+            finally:
+                self._starter = None
+            if self._given_up:
                 tree.stop(drain=False, timeout=self._config.stop_timeout)
-                raise
-            self._tree = tree
+                msg = "the manager was stopped while it started"
+                raise ManagerStopped(msg)
         return self
+
+    def _begin(self, tree: EngineTree) -> None:
+        tree.start(self._types.definitions)
+        try:
+            self._types.attach(tree)
+            self._open_control(tree)
+        except BaseException:
+            tree.stop(drain=False, timeout=self._config.stop_timeout)
+            raise
+        self._tree = tree
 
     def _open_control(self, tree: EngineTree) -> None:
         """Let other processes of this user in, when there is a directory for the socket."""
@@ -184,12 +199,21 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         With `drain` the running steps are waited for, not the procedures: these go on at the next start. What still
         runs when the time is up is killed; its step runs again then. Whoever waits for a handle gets
         `ManagerStopped`. Stopping a stopped manager does nothing. Who stops one that is being stopped waits for that,
-        and cuts short its waiting for steps when this call's patience is over first. May be called by a signal handler.
+        and cuts short its waiting for steps when this call's patience is over first. One that is being started stops
+        as soon as it has started, and its ``start`` raises `ManagerStopped`. May be called by a signal handler.
         While the store refuses writes it is waited for `Config.stop_timeout` seconds at most.
         """
+        patience = waiting_seconds(timeout)
+        starter = self._starter
+        if starter is not None and os.getpid() == self._pid:
+            self._given_up = True  # `start` sees it at its end
+            if starter != threading.get_ident():
+                if not self._starting.acquire(timeout=-1 if patience is None else patience):
+                    return
+                self._starting.release()
         tree = self._tree
         if tree is not None and os.getpid() == self._pid:
-            tree.stop(drain=drain, timeout=waiting_seconds(timeout))
+            tree.stop(drain=drain, timeout=patience)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -9,8 +9,9 @@ import threading
 import pytest
 
 from actorproc import ProcedureManager
+from actorproc.actors.tree import EngineTree
 from actorproc.control import server
-from actorproc.errors import EngineError
+from actorproc.errors import EngineError, ManagerStopped
 from tests.kit.managers import LIGHT
 
 pytestmark = pytest.mark.processes
@@ -79,4 +80,49 @@ def test_a_cancelled_async_start_stops_what_it_started(tmp_path, monkeypatch):
             await task
 
     asyncio.run(cancel())
+    assert manager.health().status == "stopped"
+
+
+def test_a_stop_while_it_starts_stops_it(tmp_path, monkeypatch):
+    manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
+    is_starting, go_on = threading.Event(), threading.Event()
+    start, errors = EngineTree.start, []
+
+    def start_late(tree, definitions):
+        start(tree, definitions)
+        is_starting.set()
+        go_on.wait()
+
+    def try_to_start():
+        try:
+            manager.start()
+        except ManagerStopped as error:
+            errors.append(error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineTree, "start", start_late)
+        starting = threading.Thread(target=try_to_start)
+        starting.start()
+        is_starting.wait()
+        manager.stop(timeout=0)  # no patience: it is stopped all the same
+        go_on.set()
+        starting.join(30)
+
+    assert errors
+    assert manager.health().status == "stopped"
+    with manager:
+        assert manager.health().ok
+
+
+def test_a_signal_handler_may_stop_what_its_thread_is_starting(tmp_path, monkeypatch):
+    manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
+    start = EngineTree.start
+
+    def start_and_be_interrupted(tree, definitions):
+        start(tree, definitions)
+        manager.stop()  # as a signal handler would, in the middle of this thread's work
+
+    monkeypatch.setattr(EngineTree, "start", start_and_be_interrupted)
+    with pytest.raises(ManagerStopped, match="while it started"):
+        manager.start()
     assert manager.health().status == "stopped"
