@@ -168,6 +168,7 @@ class _FakeWorker(threading.Thread):
         self.started = time.monotonic()
         self.terminating = False
         self.is_copy = False
+        self.worn = ""
         self.desk = Desk(self, self)
         self._pool = pool
         self._warm_limit = warm_limit

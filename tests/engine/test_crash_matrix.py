@@ -6,6 +6,7 @@ import ctypes
 import io
 import mmap
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -215,6 +216,16 @@ class Messy(Procedure):
         except RecursionError:
             return
 
+    def recursion_limit(self):
+        sys.setrecursionlimit(300)
+
+    def soft_limits(self):
+        for limit, most in ((resource.RLIMIT_AS, 1 << 28), (resource.RLIMIT_NOFILE, 20), (resource.RLIMIT_FSIZE, 0)):
+            resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
+
+    def hard_limits(self):
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+
 
 @dataclass
 class Plain(Procedure):
@@ -233,7 +244,11 @@ class Plain(Procedure):
             stream.write("still heard\n")
         os.fstat(0)
         blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-        return Status.done((*found, blocked, signal.getitimer(signal.ITIMER_VIRTUAL)[0]))
+        limits = [resource.getrlimit(limit) for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE)]
+        len(bytearray(1 << 29))
+        return Status.done(
+            (*found, blocked, signal.getitimer(signal.ITIMER_VIRTUAL)[0], limits, sys.getrecursionlimit())
+        )
 
 
 MESSES = [
@@ -250,6 +265,9 @@ MESSES = [
     "small_descriptors",
     "child_left_running",
     "recursion",
+    "recursion_limit",
+    "soft_limits",
+    "hard_limits",
 ]
 
 

@@ -83,6 +83,11 @@ class Interrupts(Protocol):
         """Undo what a step did to the process."""
         ...
 
+    @property
+    def worn(self) -> str:
+        """What a step did that `restore` could not undo; "" for nothing."""
+        ...
+
     def remember_surroundings(self) -> None:
         """What `restore` goes back to is what is now."""
         ...
@@ -234,6 +239,12 @@ class Desk:
         self.guard.restore()
         if self.streams is not None:
             self.streams.restore()
+
+    def leave_if_worn(self) -> None:
+        """Go when a step did something to the process that `restore` could not undo."""
+        reason = self.guard.worn
+        if reason and not self._is_leaving:
+            self.leave(reason)
 
     def step_channel(self, token: StepToken) -> StepLine:
         """How this step's context reaches the host."""

@@ -141,6 +141,11 @@ class Guard:
         if threading.get_ident() == self._main:
             surroundings.restore_signals()
 
+    @property
+    def worn(self) -> str:
+        """What a step did that `restore` could not undo; "" for nothing."""
+        return self._surroundings.worn if self._surroundings is not None else ""
+
     def remember_surroundings(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
         self._surroundings = Surroundings(self._arm_stacks)

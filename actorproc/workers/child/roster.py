@@ -49,6 +49,7 @@ class Roster:
             if desk.broken is not None:
                 return
             desk.restore()
+            desk.leave_if_worn()
 
     def _run_beside_others(self, run: Run) -> None:
         """On a thread of the crew."""
@@ -64,6 +65,7 @@ class Roster:
             desk.wake()
         elif not desk.running:
             desk.restore()
+            desk.leave_if_worn()
 
     def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
         actor = self._actor_of(run.token.procedure, dispatcher)

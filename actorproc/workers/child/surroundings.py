@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -31,8 +32,16 @@ _plain_signal: Any = sys.modules.get("_signal", signal)
 _handler_of: Callable[[int], Any] = _plain_signal.getsignal
 
 
+_LIMITS = tuple(
+    int(getattr(resource, name))
+    for name in ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
+    if hasattr(resource, name)
+)
+"""What a step may lower so that the next one fails for it."""
+
+
 class Surroundings:
-    """Working directory, umask, environment variables, standard descriptors, signals and interval timers.
+    """Working directory, umask, environment variables, standard descriptors, resource limits, signals and timers.
 
     Made on the main thread before the first step. `restore` takes a few microseconds when nothing was changed.
     """
@@ -47,11 +56,19 @@ class Surroundings:
         self._streams = [
             (fd, copy, identity, _mark(fd)) for fd in (0, 1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))
         ]
+        self._limits = tuple(map(resource.getrlimit, _LIMITS))
+        self._recursion = sys.getrecursionlimit()
         self._handlers = tuple(map(_handler_of, _SIGNALS))
         self._blocked = _blocked()
+        self.worn = ""
+        """What a step did that cannot be undone: the worker should go."""
 
     def restore(self) -> None:
         """Undo what the steps before did. Any thread, when no step runs."""
+        if sys.getrecursionlimit() != self._recursion:
+            sys.setrecursionlimit(self._recursion)
+        if tuple(map(resource.getrlimit, _LIMITS)) != self._limits:
+            self._restore_limits()
         os.umask(self._umask)
         if self._cwd is not None and _cwd() != self._cwd:
             with contextlib.suppress(OSError):
@@ -62,6 +79,15 @@ class Surroundings:
             if not (mark and _mark_of(fd) == mark) and _identity(fd) != identity:
                 with contextlib.suppress(OSError):  # a step that closes everything closes the copy as well
                     os.dup2(copy, fd)
+
+    def _restore_limits(self) -> None:
+        for limit, before in zip(_LIMITS, self._limits, strict=True):
+            if resource.getrlimit(limit) == before:
+                continue
+            try:
+                resource.setrlimit(limit, before)
+            except (OSError, ValueError):  # a hard limit is raised by the privileged only
+                self.worn = "a step lowered a hard limit of its resources"
 
     def restore_signals(self) -> None:
         """The same for signals and timers. Main thread only."""
