@@ -5,6 +5,7 @@ A pipe nobody reads blocks its writer at 64 KiB, so the pool reads whatever come
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -114,17 +115,17 @@ class OutputPipe:
             if self.keep is not None:
                 self.keep(self._owner, self.name, text)
             if is_logged and number < room and text.strip():
-                logger.log(self._level, "%s %s", self.label, text)
+                self._log("%s %s", self.label, text)
         self._forwarded += min(len(lines), room)
         self._dropped += max(0, len(lines) - room) if is_logged else 0
 
     def _tell_dropped(self) -> None:
         if self._dropped:
-            logger.log(
-                self._level,
-                "%s %d lines were not forwarded: more than %d in a second",
-                self.label,
-                self._dropped,
-                _LINES_PER_SECOND,
-            )
-            self._dropped = 0
+            dropped, self._dropped = self._dropped, 0
+            words = "%s %d lines were not forwarded: more than %d in a second"
+            self._log(words, self.label, dropped, _LINES_PER_SECOND)
+
+    def _log(self, words: str, *parts: object) -> None:
+        # A handler of the host that raises must not end the thread that hears all workers.
+        with contextlib.suppress(Exception):
+            logger.log(self._level, words, *parts)

@@ -7,9 +7,11 @@ import logging
 import sys
 import threading
 from collections import deque
+from dataclasses import dataclass
 
 import pytest
 
+from actorproc import Procedure, Status
 from actorproc.actors.courier import Courier
 from actorproc.actors.lifecycle_events import EventSink
 from actorproc.actors.log_lines import LogLines
@@ -98,3 +100,24 @@ def test_a_callback_that_raises_beside_a_log_handler_that_raises_ends_no_other_c
 
     assert is_called.wait(30)
     courier.close(30)
+
+
+@dataclass
+class Print(Procedure):
+    def execute(self, ctx):
+        sys.stdout.write("a line for the handlers of the program\n")
+        return Status.done("printed")
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("raising_handler")
+def test_a_log_handler_that_raises_at_what_a_step_prints_costs_the_line_alone(open_manager, until, caplog):
+    caplog.set_level(logging.INFO, "actorproc")
+    manager = open_manager(workers=1)
+    for _ in range(2):
+        handle = manager.submit(Print())
+        assert handle.result(30) == "printed"
+        until(lambda name=handle.id: manager.logs(name))
+
+    assert manager.submit(Print()).result(30) == "printed"
+    assert manager.health().ok
