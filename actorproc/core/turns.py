@@ -92,10 +92,12 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
     if record.undoing:
         # The undo of the tree waits: neither those that wait to be undone, nor those above that wait for the end of
         # that, may hold up whom it waits for.
-        above = {name for top in tree.scopes for name in tree.lineage(top)}
-        lenders = [member for member in tree.members.values() if member.rolling or member.id in above]
+        tops = {name for top in tree.scopes for name in tree.lineage(top)}
+        lenders = [member for member in tree.members.values() if member.rolling or member.id in tops]
     else:
-        lenders = [tree.members[name] for name in tree.lineage(record.id)[1:]]
+        # Whoever has no children to wait for any more does not wait for one that outlived its parent either.
+        above = [tree.members[name] for name in tree.lineage(record.id)[1:]]
+        lenders = [member for member in above if member.pending or member.rolling]
     for lender in lenders:
         if lender.admitted in WITH_SLOT and _waits(lender) and not book.staff.runs_a_step(lender.id):
             _give_back(book, lender)

@@ -58,6 +58,7 @@ _FULL = [
     4151006633,
     4250105496,
     4300022006,
+    4300211340,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
