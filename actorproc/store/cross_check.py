@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,12 +29,11 @@ from actorproc.store.layout import (
     index_rows,
     key_of,
     meta_of,
-    number_key,
     owner_of,
-    prefix,
     time_key,
 )
-from actorproc.store.step_log import read_log, step_key
+from actorproc.store.places import check_place, is_a_copy, is_sound
+from actorproc.store.step_log import read_log
 from actorproc.store.tables import INDEXES, Rows, Table
 from actorproc.store.trust import damaged_pages
 
@@ -114,36 +112,25 @@ def cross_check(rows: Rows) -> Findings:
             _search(rows, found, table, key)
             try:
                 record = codec.decode(table, key, value)
-                _check_place(table, key, record)
+                check_place(table, key, record)
                 if table is Table.STEPS:
                     counts.add_step(record)
             except StoreDamaged as error:
                 _note(found, error)
-                _note_right_place(found, table, value, error)
                 _look_for_place(rows, found, table, key, value, error)
                 reason = f"{error.table} {error.key}: {error.reason}"
-                owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
-                for name in owners or _neighbours(rows, table, key):
+                if is_a_copy(rows, table, value):  # whose it says it is lacks nothing
+                    owners = [name for name in _owners(table, key, b"") if _exists(rows, name)]
+                else:
+                    _note_right_place(found, table, value, error)
+                    owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
+                    owners = owners or _neighbours(rows, table, key)
+                for name in owners:
                     found.halted.setdefault(name, reason)
     for name, lacking in counts.differences():
         _note_count(found, name, lacking)
     _check_meta(rows, found, heads)
     return found
-
-
-def _check_place(table: Table, key: bytes, record: Any) -> None:
-    """Raise `StoreDamaged` for a record that is sound, and another one's."""
-    match table:  # most rows are of these
-        case Table.STEPS:
-            place = step_key(record.procedure, record.number)
-        case Table.PROCEDURES:
-            place = head_key(record.id)
-        case Table.UNDO:
-            place = prefix(record.root) + number_key(record.seq)
-        case _:
-            place = key_of(table, record)
-    if place != key:
-        raise codec.damaged(table, key, "the record belongs under another key")
 
 
 def _search(rows: Rows, found: Findings, table: Table, key: bytes) -> None:
@@ -188,12 +175,12 @@ def _check_head(rows: Rows, found: Findings, key: bytes, value: bytes) -> Proced
     _search(rows, found, Table.PROCEDURES, key)
     try:
         head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
-        _check_place(Table.PROCEDURES, key, head)
+        check_place(Table.PROCEDURES, key, head)
     except StoreDamaged as error:
         _note(found, error)
         _look_for_place(rows, found, Table.PROCEDURES, key, value, error)
         for name in _names(Table.PROCEDURES, value, ("id",)):
-            if not _is_sound(rows, name):
+            if not is_sound(rows, name):
                 found.halted.setdefault(name, f"its record: {error.reason}")
         return None
     return head
@@ -227,7 +214,7 @@ def _find_others(rows: Rows, table: Table, found: Findings) -> Iterator[tuple[by
             continue
         try:
             record: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, head)
-            _check_place(Table.PROCEDURES, id_, record)
+            check_place(Table.PROCEDURES, id_, record)
         except StoreDamaged:
             yield key, value
             continue
@@ -290,16 +277,6 @@ def _owners(table: Table, key: bytes, value: bytes) -> Iterator[str]:
 
 def _exists(rows: Rows, name: str) -> bool:
     return rows.get(Table.PROCEDURES, head_key(name)) is not None
-
-
-def _is_sound(rows: Rows, name: str) -> bool:
-    """Whether a head of this name stands where it belongs."""
-    try:
-        key = head_key(name)
-        value = rows.get(Table.PROCEDURES, key)
-        return value is not None and bool(codec.decode(Table.PROCEDURES, key, value).id == name)
-    except (UnicodeError, StoreDamaged):
-        return False
 
 
 def _neighbours(rows: Rows, table: Table, key: bytes) -> list[str]:

@@ -212,3 +212,13 @@ def test_a_number_of_the_store_that_cannot_be_is_told(path, key, value):
     assert {table for table, _ in told(path)} == {"meta"}
     assert damage(path)[0] == {("meta", key.decode())}
     assert head_key("parent").decode() in damage(path)[1]
+
+
+def test_a_copy_in_the_place_of_another_record_does_not_stop_whose_it_is(path):
+    _, sound = as_bytes(Table.STEPS, LOG[1])
+    change(path, Table.STEPS, step_key("other", 1), sound)
+
+    found, goes_on = damage(path)
+
+    assert ("procedures", "other") in found
+    assert goes_on == {"parent", "child"}
