@@ -256,7 +256,7 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
             record.root,
             record.parent,
             attempt > 1,
-            record.aborting,
+            record.aborting and not record.rolling,
             record.deadline,
             record.awaiting,
             unit,

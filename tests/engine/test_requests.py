@@ -91,3 +91,34 @@ def test_a_forced_abort_kills_a_step_that_does_not_listen(open_manager, until):
     with pytest.raises(ProcedureAborted):
         handle.result(30)
     assert manager.run(Asks(handle.id))[0] == handle.id
+
+
+@dataclass
+class Stubborn(Procedure):
+    """Refuses to be aborted; tells whether the step, or the attempt, after that one still knows."""
+
+    dies: bool
+
+    def execute(self, ctx):
+        if ctx.step > 1 or ctx.attempt > 1:
+            return Status.done(ctx.aborting)
+        ctx.heartbeat(0.5)
+        while not ctx.aborting:
+            time.sleep(0.001)
+        if self.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Status.executing()
+
+    def abort(self, ctx):
+        return False
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_abort_that_was_refused_is_seen_by_the_steps_after_it(open_manager, until, dies):
+    manager = open_manager()
+    handle = manager.submit(Stubborn(dies))
+    until(lambda: handle.info().progress == 0.5)
+
+    assert manager.abort(handle.id) is True
+
+    assert handle.result(30) is True

@@ -155,6 +155,8 @@ class Desk:
     def put(self, run: Run) -> None:
         """A step to run after those before it."""
         self._waiting[run.token] = run
+        if run.aborting:
+            self.ask_to_abort(run.token)  # in a step before, which refused it, or in an attempt that died
         if self._is_leaving:
             self.give_back((run.token,))
         else:
@@ -163,6 +165,7 @@ class Desk:
     def give_back(self, tokens: Iterable[StepToken]) -> None:
         """Return those of these steps that have not begun."""
         returned = [Returned(token) for token in tokens if self._waiting.pop(token, None) is not None]
+        self._abort_asked.difference_update(back.token for back in returned)
         if returned:
             self.channel.send(returned)
 
