@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.messages import Ending
 from actorproc.actors.replies import take_back
-from actorproc.errors import ManagerStopped, ProcedureFailed
+from actorproc.errors import ProcedureFailed
 from actorproc.failures import failure_of
 from actorproc.info import ProcedureInfo
 from actorproc.model.states import ProcedureState
@@ -64,7 +64,8 @@ class ProcedureHandle:
         """Wait for the end, at most `timeout` seconds, and return the output.
 
         Raises `ProcedureFailed` (or its subclass `ProcedureAborted`) when it ended otherwise, the builtin
-        `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first.
+        `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first, `StoreDamaged` when it will
+        never end because a record of its tree cannot be trusted.
         """
         return self._unpack(self._end(timeout))
 
@@ -74,7 +75,10 @@ class ProcedureHandle:
         return None if ending.record.state == ProcedureState.SUCCESS else failure_of(ending.record)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds for the end; True when it has come. Raises `ManagerStopped` only."""
+        """Wait at most `timeout` seconds for the end; True when it has come.
+
+        Raises `ManagerStopped` or `StoreDamaged`, as `result`.
+        """
         try:
             self._end(timeout)
         except TimeoutError:
@@ -132,8 +136,8 @@ class ProcedureHandle:
     def _watch(self) -> Future[Ending]:
         with self._lock:
             future = self._future
-            stopped = future is not None and future.done() and isinstance(future.exception(), ManagerStopped)
-            if future is None or stopped:  # a manager that was started again can still tell
+            # A manager that was started again, or one whose store was repaired, can still tell.
+            if future is None or (future.done() and future.exception() is not None):
                 future = self._future = self._source.end_of(self._id)
             return future
 

@@ -62,6 +62,8 @@ class CallerDesk:
         self._meters = meters
         self._clock = clock
         self._started = clock.monotonic()
+        self._halted = 0
+        """Procedures of the core that stood still because of damage when it was looked last."""
 
     def watch(self, message: Watch) -> None:
         """Tell the procedure's end now, or when it comes; while the store cannot be asked, later."""
@@ -82,6 +84,8 @@ class CallerDesk:
         record = self._store.procedure(message.id)
         if record is not None and record.state in TERMINAL:
             settle_future(message.future, Ending(record, self._store.step(record.id, record.records)))
+        elif (damage := self._ring.core.damage_of(message.id)) is not None:
+            fail_future(message.future, damage)  # its end would never come
         elif record is not None or live is not None:
             self._waiters.add(message.id, message.future)
         else:
@@ -91,6 +95,13 @@ class CallerDesk:
         """As `watch`, for many at once."""
         for id, future in message.ends:  # noqa: A001 - a procedure id
             self.watch(Watch(id, future))
+
+    def look_at_damage(self) -> None:
+        """Damage may have been met since the last call: who waits for what stands still now is told."""
+        halted = self._ring.core.halted
+        if halted != self._halted:
+            self._halted = halted
+            self._waiters.fail_each(self._ring.core.damage_of)
 
     def subscribe(self, message: Subscribe) -> None:
         """Begin to tell a watcher what changes, between two commits."""

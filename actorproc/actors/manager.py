@@ -300,6 +300,7 @@ class ManagerActor(QuickActor):
     def _stored(self, batch: Batch, seconds: float | None) -> None:
         self._meters.committed(batch, seconds)
         self._observer.committed(batch)
+        self._desk.look_at_damage()
 
     def _open_gate(self, message: OpenGate) -> None:
         self._ring.open_gate()

@@ -140,6 +140,14 @@ class Waiters:
         """Wait for this procedure's end."""
         self._waiting.setdefault(id, []).append(future)
 
+    def fail_each(self, error_of: Callable[[str], ActorprocError | None]) -> None:
+        """Tell those who wait in vain: for each procedure for which there is an error."""
+        for id in list(self._waiting):  # noqa: A001 - a procedure id
+            error = error_of(id)
+            if error is not None:
+                for future in self._waiting.pop(id):
+                    fail_future(future, error)
+
     def resolve(self, ending: Ending) -> None:
         """Tell everybody who waits for this procedure."""
         for future in self._waiting.pop(ending.record.id, ()):

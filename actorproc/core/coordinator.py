@@ -19,6 +19,7 @@ from actorproc.core import (
     workforce,
 )
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
+from actorproc.core.damage import error_of
 from actorproc.core.deciding import HANDLERS, settle
 from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
@@ -26,6 +27,7 @@ from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
 from actorproc.core.straight_on import go_straight_on
 from actorproc.core.turns import steal_at, why_queued
+from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
 from actorproc.model.events import (
     AbortRequested,
@@ -223,6 +225,15 @@ class Coordinator:
         """One sentence for each damaged record, and for each procedure that stands still because of one in its tree."""
         still = (f"procedure {name} stands still: {reason}" for name, reason in self._book.damaged.items())
         return (*self._book.flaws, *still)
+
+    @property
+    def halted(self) -> int:
+        """Procedures that stand still because of damage."""
+        return len(self._book.damaged)
+
+    def damage_of(self, id: str) -> StoreDamaged | None:  # noqa: A002
+        """Why a procedure stands still for good; None when it is sound, or unknown."""
+        return error_of(self._book, id)
 
     @property
     def in_hand(self) -> int:

@@ -195,6 +195,40 @@ def test_a_damaged_record_fails_its_caller_and_not_the_manager(open_manager):
     assert any("done" in problem for problem in health.problems)
 
 
+def test_who_waits_for_what_turns_out_to_be_damaged_is_told_at_once(open_manager, until):
+    store = DamagedStore()
+    manager = open_manager(store=store)
+    handle = manager.submit(TwoWaits(), "waits")
+    until(lambda: handle.info().phase == "waiting")
+    assert handle.wait(0) is False  # who waits from now on shares this question
+
+    store.heads.add("waits")
+    with pytest.raises(StoreDamaged):
+        manager.signal("waits", "first")
+
+    with pytest.raises(StoreDamaged, match="waits"):
+        handle.result(60)
+    store.heads.clear()
+    with pytest.raises(StoreDamaged, match="stands still"):
+        manager.get("waits").result(60)
+
+
+def test_a_handle_asks_again_when_a_damaged_store_was_repaired(open_manager, until):
+    store = DamagedStore()
+    manager = open_manager(store=store)
+    handle = manager.submit(TwoWaits(), "waits")
+    until(lambda: handle.info().phase == "waiting")
+    store.heads.add("waits")
+    with pytest.raises(StoreDamaged):
+        handle.result(60)
+
+    store.heads.clear()
+    manager.signal("waits", "first")
+    until(lambda: handle.info().step == 2)
+    manager.signal("waits", "second")
+    assert handle.result(60) == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     "name", ["", "x" * 5000, "a\0b", "é" * 300, "../../etc"], ids=["empty", "long", "nul", "wide", "path"]
 )
