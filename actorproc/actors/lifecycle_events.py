@@ -7,10 +7,9 @@ and what does not fit is counted and dropped, so neither a slow log handler nor 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 
+from actorproc.actors.outlet import Outlet
 from actorproc.changes import EventKind, LifecycleEvent, ProcedureEvent, WorkerEvent, WorkerEventKind
 
 __all__ = ["EventSink"]
@@ -56,13 +55,17 @@ class EventSink:
         bound: int = 16_384,
     ) -> None:
         self._hook = hook
-        self._post = post
-        self.bound = bound
+        self._outlet = Outlet(self._tell, post, bound=bound)
+
+    @property
+    def bound(self) -> int:
         """Events that wait to be delivered; more are dropped."""
-        self._queue: deque[LifecycleEvent] = deque()
-        self._lock = threading.Lock()
-        self._posted = False
-        self.lost = 0
+        return self._outlet.bound
+
+    @property
+    def lost(self) -> int:
+        """Events dropped so far."""
+        return self._outlet.lost
 
     @property
     def level(self) -> int:
@@ -71,32 +74,8 @@ class EventSink:
 
     def put(self, event: LifecycleEvent) -> None:
         """Deliver an event soon; returns at once."""
-        if self._hook is None and not logger.isEnabledFor(_LEVELS[event.kind]):
-            return
-        with self._lock:
-            if len(self._queue) >= self.bound:
-                self.lost += 1
-                return
-            self._queue.append(event)
-            if self._posted:
-                return
-            self._posted = True
-        self._post(self._deliver)
-
-    def _deliver(self) -> None:
-        try:
-            while (event := self._next()) is not None:
-                self._tell(event)
-        except (
-            BaseException
-        ):  # sys.exit() in the hook, or a log handler that raises: the next ones are told all the same
-            self._post(self._deliver)
-            raise
-
-    def _next(self) -> LifecycleEvent | None:
-        with self._lock:
-            self._posted = bool(self._queue)
-            return self._queue.popleft() if self._queue else None
+        if self._hook is not None or logger.isEnabledFor(_LEVELS[event.kind]):
+            self._outlet.put(event)
 
     def _tell(self, event: LifecycleEvent) -> None:
         try:
