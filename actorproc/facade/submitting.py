@@ -86,9 +86,20 @@ class Submitting(Looking):
         ids = tree.request(lambda reply: Submitted(news, reply))
         return [ProcedureHandle(id, self) for id in ids]  # noqa: A001
 
-    def run(self, procedure: Procedure, **options: Any) -> Any:
-        """Submit with the options of `submit`, wait for the end and return the output."""
-        return self.submit(procedure, **options).result()
+    def run(
+        self,
+        procedure: Procedure,
+        id: str | None = None,  # noqa: A002 - as `submit`
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Any:
+        """Submit with the options of `submit`, wait for the end and return the output.
+
+        Waits at most `timeout` seconds, then raises `TimeoutError`; the procedure goes on. Raises what `submit` and
+        `ProcedureHandle.result` raise.
+        """
+        return self.submit(procedure, id, **options).result(timeout)
 
     def _describe(
         self,

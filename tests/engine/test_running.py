@@ -184,6 +184,16 @@ def test_a_time_limit_raises_the_builtin_timeout_and_leaves_the_procedure_alone(
     assert manager.signal(handle.id, "late") is False
 
 
+def test_run_waits_no_longer_than_it_is_told_and_the_procedure_goes_on(open_manager):
+    manager = open_manager()
+
+    with pytest.raises(TimeoutError):
+        manager.run(Waits(), "patient", timeout=0.05)
+
+    assert manager.signal("patient", 7) is True
+    assert manager.run(Waits(), "patient", timeout=30) == 7
+
+
 def test_a_signal_by_event_name_wakes_whoever_waits(open_manager, until):
     manager = open_manager()
     handle = manager.submit(Waits())
