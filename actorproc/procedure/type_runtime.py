@@ -154,10 +154,13 @@ class TypeRuntime:
         return payload
 
     def load(self, state: bytes, codec: str, version: int, id: str = "") -> Procedure:  # noqa: A002 - as above
-        """The procedure of a stored state, through `migrate` and `load` (or the loader). Raises `StateRefused`."""
+        """The procedure of a stored state, through `migrate` and `load` (or the loader).
+
+        Raises `StateRefused`, or `MemoryError`.
+        """
         try:
             return self._load(state, codec, version, id)
-        except StateRefused:
+        except (StateRefused, MemoryError):
             raise
         except Exception as error:
             # load, migrate and __setattr__ are user code: whatever they raise is a refusal with that reason.

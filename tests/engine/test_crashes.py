@@ -60,6 +60,27 @@ class Dies(Procedure):
 
 
 @dataclass
+class Heavy(Procedure):
+    """Its state finds no memory in the first process that loads it."""
+
+    folder: str
+    retry = RetryPolicy(max_attempts=3, base=0.01)
+
+    @classmethod
+    def load(cls, data):
+        made = super().load(data)
+        place = Path(made.folder, "loads")
+        with place.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if len(place.read_text().split()) == 1:
+            raise MemoryError
+        return made
+
+    def execute(self, ctx):
+        return Status.done((ctx.attempt, os.getpid()))
+
+
+@dataclass
 class Hangs(Procedure):
     limits = Limits(wall_time=0.3, grace=0.1)
     retry = RetryPolicy(max_attempts=1)
@@ -105,6 +126,14 @@ def test_a_step_that_crashes_too_often_fails_with_the_reason_in_words(open_manag
     assert isinstance(caught.value.cause, WorkerCrashed)
     assert words in str(caught.value)
     assert handle.info().crashes == 2
+
+
+def test_a_state_that_finds_no_memory_is_loaded_again_by_a_fresh_worker(open_manager, tmp_path):
+    attempt, pid = open_manager(workers=1).run(Heavy(str(tmp_path)), timeout=60)
+
+    first, second = Path(tmp_path, "loads").read_text().split()
+    assert attempt == 2
+    assert first != second == str(pid)
 
 
 def test_siblings_finish_while_a_worker_dies_beside_them(open_manager):

@@ -13,7 +13,7 @@ from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Outcome, Refused
 from actorproc.model.records import ErrorInfo
 from actorproc.procedure.context import Context, StopStep
-from actorproc.procedure.failures import in_words
+from actorproc.procedure.failures import error_info, in_words
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.state import StateRefused
 from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
@@ -54,6 +54,12 @@ class ProcedureActor(DispatchedActor):
         except StateRefused as error:
             self._answer(run, Refused(reason=error.reason))
             return
+        except MemoryError as error:
+            # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
+            self._desk.worn = f"there was no memory to load a state of {run.type_name}"
+            info = error_info(error, procedure=run.token.procedure, step=run.token.step)
+            self._answer(run, Failed(error=info, retryable=True))
+            return
         if not is_ready:
             self._desk.channel.send([NeedState(run.token)])
             self._stop()
@@ -91,7 +97,7 @@ class ProcedureActor(DispatchedActor):
         guard.allow_interrupt()
         try:
             self._live = runtime.load(run.state, run.codec, run.version, run.token.procedure)
-        except (StateRefused, StopStep):
+        except (StateRefused, StopStep, MemoryError):
             raise
         except BaseException as error:  # load is user code; a sys.exit() in it is a refusal as well
             msg = f"{run.type_name} cannot load its state: {in_words(error)}"

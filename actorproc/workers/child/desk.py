@@ -117,6 +117,8 @@ class Desk:
         self._answers: dict[int, _Pending] = {}
         self._here = threading.local()
         self._is_leaving = False
+        self.worn = ""
+        """Why this process should be replaced after the step; "" when it need not be."""
 
     @property
     def current(self) -> StepToken | None:
@@ -225,7 +227,7 @@ class Desk:
             self._abort_asked.discard(run.token)
         if self.streams is not None:
             self.streams.finished(run.token.procedure)
-        reason = self.limiter.worn if self.limiter is not None else ""
+        reason = self.worn or (self.limiter.worn if self.limiter is not None else "")
         if self.wear is not None:
             reason = reason or self.wear.after_step()
         if reason and not self._is_leaving:

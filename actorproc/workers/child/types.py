@@ -33,7 +33,7 @@ class TypeShelf:
             self._definitions[name] = definition
 
     def runtime(self, type_name: str) -> TypeRuntime:
-        """The class at work. Raises `StateRefused` with the reason when there is none."""
+        """The class at work. Raises `StateRefused` with the reason when there is none, or `MemoryError`."""
         definition = self._definitions.get(type_name)
         if definition is None:
             msg = f"the worker was never told what {type_name!r} is"
@@ -43,7 +43,7 @@ class TypeShelf:
             return known[1]
         try:
             runtime = resolve(definition)
-        except StateRefused:
+        except (StateRefused, MemoryError):
             raise
         except BaseException as error:  # importing runs user code; a sys.exit() in it is a refusal as well
             msg = f"{type_name} cannot be loaded in a worker: {in_words(error)}"
@@ -54,14 +54,14 @@ class TypeShelf:
     def load_all(self) -> None:
         """Make the classes that are not made yet; one that fails does so again, and in words, at its first step."""
         for type_name in list(self._definitions):
-            with contextlib.suppress(StateRefused):
+            with contextlib.suppress(StateRefused, MemoryError):
                 self.runtime(type_name)
 
     def codec_of(self, type_name: str) -> DataCodec | None:
         """The codec of a type whose class is known here; None when it is not."""
         try:
             return self.runtime(type_name).codec
-        except StateRefused:
+        except (StateRefused, MemoryError):
             return None
 
     def announce(self, classes: Iterable[type], like: TypeRuntime) -> tuple[Definition, ...]:
