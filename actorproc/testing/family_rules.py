@@ -35,6 +35,10 @@ class FamilyRules(Judge):
         super().__init__(facts, found)
         self.resumed: dict[tuple[str, int, int], _Resumed] = {}
         """By parent, the step it was resumed for, and its run."""
+        self.shown: dict[str, set[str]] = {}
+        """Children whose end steps of a parent have seen."""
+        self.group_since: dict[str, int] = {}
+        """First step of the present group of children, by parent."""
         self.resumed_now: set[tuple[str, int, int]] = set()
         self.ended_now: set[str] = set()
         """Who was resumed, and who ended, in this commit."""
@@ -88,6 +92,8 @@ class FamilyRules(Judge):
         """Whoever is submitted under this id from now on is somebody else."""
         for key in [key for key in self.resumed if key[0] == id]:
             del self.resumed[key]
+        self.shown.pop(id, None)
+        self.group_since.pop(id, None)
 
     # ------------------------------------------------------------ what a parent sees
     def on_children(self, token: StepToken, since: int, rows: tuple[ChildRow, ...]) -> None:
@@ -101,6 +107,8 @@ class FamilyRules(Judge):
         if resumed is None:
             self.say(12, f"{token} sees children, but {head.id} was never resumed for it")
             return
+        if resumed.seen is None:
+            self._check_group(token, since)
         links = self.facts.links.get(head.id, {})
         group = [child for (step, _), child in links.items() if step >= since]
         ids = [row[0] for row in rows]
@@ -120,6 +128,18 @@ class FamilyRules(Judge):
         if resumed.seen is not None and resumed.seen != rows:
             self.say(12, f"{token} sees {rows}, an execution before it saw {resumed.seen}")
         resumed.seen = rows
+        self.shown.setdefault(head.id, set()).update(ids)
+
+    def _check_group(self, token: StepToken, since: int) -> None:
+        """A group has all children that were started since the parent last had seen the end of all."""
+        parent, suspended_in = token.procedure, token.step - 1
+        links = self.facts.links.get(parent, {})
+        earlier = {child for (step, _), child in links.items() if step < suspended_in}
+        if earlier <= self.shown.get(parent, set()):
+            self.group_since[parent] = suspended_in
+        expected = {child for (step, _), child in links.items() if step >= self.group_since.get(parent, suspended_in)}
+        if (given := {child for (step, _), child in links.items() if step >= since}) != expected:
+            self.say(12, f"{token} sees outcomes of {sorted(given)}; the group it waited for is {sorted(expected)}")
 
     # ------------------------------------------------------------ the end
     def check_end(self, dump: StoreDump) -> None:

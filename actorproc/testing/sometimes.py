@@ -37,6 +37,10 @@ class Sight(StrEnum):
 
     RESUMED_BY_ANY = "a parent went on while children were outstanding (any)"
     RESUMED_BY_EACH = "a parent went on for one child after another (each)"
+    WAITED_AGAIN = "a parent waited for the next of the same children"
+    JOINED = "further children joined those that a parent had not seen the end of"
+    GROUP_AFTER_GROUP = "a parent had other children when all before them had ended"
+    WENT_STRAIGHT_ON = "a parent that was to wait for children went on at once, as one had ended meanwhile"
     LEFT_BEHIND = "a child outlived its parent"
     TAKEN_ALONG = "a parent that was done aborted its outstanding children"
     KEPT_BACK = "max_parallel kept a child back"
@@ -237,6 +241,8 @@ class _Watcher:
         if before is not None and before.state is ProcedureState.WAITING:
             goes_on = record.state is ProcedureState.RUNNABLE and not record.rolling
             seen[Sight.RESUMED_BY_ANY] += goes_on and record.wait == "any" and record.pending > 0
+        if before is not None:
+            self._waiting(record, before)
         if record.parent is not None and record.state in TERMINAL:
             above = self.heads[record.parent]
             seen[Sight.LEFT_BEHIND] += above.state is ProcedureState.SUCCESS and above.on_parent_end == "leave"
@@ -249,6 +255,17 @@ class _Watcher:
             added = set(record.locks) - set(before.locks)
             seen[Sight.ACQUIRED] += bool(added) and not record.rolling
         self._error(record, before)
+
+    def _waiting(self, record: ProcedureRecord, before: ProcedureRecord) -> None:
+        seen = self.seen
+        has_more = record.children > before.children > 0
+        seen[Sight.JOINED] += has_more and record.group == before.group
+        seen[Sight.GROUP_AFTER_GROUP] += has_more and record.group > before.group > 0
+        if record.step == before.step or record.rolling or not record.awaiting:
+            return
+        waits = record.state is ProcedureState.WAITING and record.pending > 0
+        seen[Sight.WAITED_AGAIN] += waits and record.children == before.children
+        seen[Sight.WENT_STRAIGHT_ON] += record.state is ProcedureState.RUNNABLE and record.seen > before.seen
 
     def _read_other(self, write: Any) -> None:
         match write:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from actorproc.testing.groups import FIRST_SEED
+
 __all__ = ["TIERS", "Part", "main"]
 
 
@@ -43,7 +45,8 @@ def _torture(minutes: float) -> Stage:
 def _simulation(minutes: float) -> Stage:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         # Far apart, so that the two series of histories never meet, nor those of the next seeds.
-        firsts = (seed * 100_000_000, seed * 100_000_000 + 50_000_000)
+        # Only the second is sure to have what is drawn from a certain seed on.
+        firsts = (seed * 100_000_000, FIRST_SEED + seed * 100_000_000 + 50_000_000)
         seconds = f"{60 * minutes * scale:.1f}"
         return tuple(
             Part("simulated histories", ("actorproc.testing.simulation", "--seconds", seconds, "--seed", str(first)))

@@ -15,6 +15,7 @@ from actorproc.testing.drawing import make_scenario
 from actorproc.testing.extras import enrich
 from actorproc.testing.faults import FaultPlan
 from actorproc.testing.features import add_features
+from actorproc.testing.groups import FIRST_SEED, add_groups
 from actorproc.testing.invariants import Entry, Violation
 from actorproc.testing.scripts import Scenario
 
@@ -41,6 +42,8 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
     scenario = make_scenario(random)
     if drawn != "plain":
         scenario = enrich(scenario, Random(f"extras of {seed}"))  # noqa: S311
+    if drawn == "all" and seed >= FIRST_SEED:
+        scenario = add_groups(scenario, Random(f"groups of {seed}"))  # noqa: S311
     if drawn == "all":
         scenario = add_features(scenario, Random(f"features of {seed}"))  # noqa: S311
     return scenario
