@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from actorproc.model.commands import Command, Decision
 from actorproc.model.events import Event
+from actorproc.model.policies import Scheduling
 from actorproc.model.records import StepRecord
 from actorproc.model.writes import PutProcedure, PutStep, Write
 
@@ -13,7 +14,7 @@ __all__ = ["Batch"]
 class Batch:
     """Writes for the store, commands for after the commit, and the events, kept to be handled again if it fails."""
 
-    __slots__ = ("_heads", "_steps", "commands", "events", "number", "sealed", "started", "writes")
+    __slots__ = ("_heads", "_steps", "commands", "events", "number", "scheduling", "sealed", "started", "writes")
 
     def __init__(self) -> None:
         self.number = 0
@@ -23,6 +24,8 @@ class Batch:
         self.events: list[Event] = []
         self.writes: list[Write] = []
         self.commands: list[Command] = []
+        self.scheduling: Scheduling | None = None
+        """What holds for the workers from this batch on; None: what held before."""
         self.started = False
         """It was asked to be closed: at once, or by the marker in the inbox."""
         self._heads: dict[str, PutProcedure] | None = None

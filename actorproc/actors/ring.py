@@ -112,10 +112,16 @@ class Ring:
             self._begin(batch)
 
     def resize(self, event: Resized) -> None:
-        """Another number of workers, also for a core that has to be made anew."""
-        maximum = self._scheduling.max_workers if event.max_workers is None else event.max_workers
-        self._scheduling = structs.replace(
-            self._scheduling, workers=event.workers, max_workers=max(maximum, event.workers)
+        """Another number of workers; from its batch on also for a core that has to be made anew.
+
+        Before that the workers it asks for were not asked for, and such a core would take them to be on their way.
+        """
+        if self.trouble:
+            self._kept.append(event)
+            return
+        maximum = self.core.scheduling.max_workers if event.max_workers is None else event.max_workers
+        self._open.scheduling = structs.replace(
+            self.core.scheduling, workers=event.workers, max_workers=max(maximum, event.workers)
         )
         self.handle(event)
 
@@ -184,6 +190,7 @@ class Ring:
 
     def _settle(self, batch: Batch, seconds: float | None = None) -> None:
         self.core.settle(batch.sealed)
+        self._scheduling = batch.scheduling or self._scheduling
         self._ledger.committed(batch.events)
         happened = self._act(batch)
         self._stored(batch, seconds)
@@ -231,6 +238,7 @@ class Ring:
         kept, self._kept = self._kept, []
         self.trouble = False
         if failed is not None and failed.number == snapshot.batch:
+            self._scheduling = failed.scheduling or self._scheduling
             self._ledger.committed(failed.events)
             kept = self._act(failed) + kept
             self._stored(failed, None)
@@ -250,7 +258,10 @@ class Ring:
         for meta in self._types.metas():
             self.handle(TypeRegistered(meta))
         for event in kept:
-            self.handle(event)
+            if isinstance(event, Resized):
+                self.resize(event)
+            else:
+                self.handle(event)
         self._run_errands()
 
     def unanswered(self) -> tuple[list[int], list[int]]:

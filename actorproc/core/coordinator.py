@@ -211,6 +211,11 @@ class Coordinator:
         self._book.gated = value
 
     @property
+    def scheduling(self) -> Scheduling:
+        """What it goes by, as the last resize left it."""
+        return self._book.scheduling
+
+    @property
     def paused(self) -> str | None:
         """Why the whole manager is paused; None: it is not."""
         return self._book.paused

@@ -209,10 +209,10 @@ def _take_up(book: Book, member: ProcedureRecord, stopped: Interrupted) -> None:
         if member.parent is None and member.lock_scope == "procedure":
             member.locked = False
             member.ticket = 0
-    if stopped.state is ProcedureState.SUCCESS:
+    if stopped.step:
         # Its last step ended too late to count: it runs again.
         member.step, member.state_at = stopped.step, stopped.record
-    elif stopped.event is not None:
+    if stopped.event is not None:
         payload = take_buffered(book, member, stopped.event)
         if payload is not None:
             member.payload = payload

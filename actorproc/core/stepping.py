@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
-from actorproc.core.children import join_group, problem_with, suspend
+from actorproc.core.children import problem_with, suspend
 from actorproc.core.ending import end, end_when_children_have, forget_listening, settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
+from actorproc.core.late import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import poison, update_poisons
 from actorproc.core.queueing import wake
@@ -145,10 +146,7 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
     elif isinstance(outcome, Failed):
         on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
     elif isinstance(outcome, Poisoned):
-        commit_step(book, record, item, outcome, "poisoned", outcome.error)
-        for path in outcome.keys:
-            poison(book, path, record, outcome.error.message)
-        fail(book, record, outcome.error)
+        _end_poisoned(book, record, item, outcome)
     elif isinstance(outcome, Finished):
         _finish(book, record, item, outcome)
     elif (problem := problem_with(book, record, outcome)) is not None:
@@ -157,11 +155,23 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
     else:
         commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
         if record.rolling:
-            _stop_late(book, record)
-            _note_interrupted(book, record, outcome)
+            stop_late(book, record)
+            note_interrupted(book, record, outcome)
         else:
             _go_on(book, record, outcome)
             _after_step(book, record)
+
+
+def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
+    event, awaiting, payload = record.event, record.awaiting, record.payload
+    commit_step(book, record, item, outcome, "poisoned", outcome.error)
+    for path in outcome.keys:
+        poison(book, path, record, outcome.error.message)
+    fail(book, record, outcome.error)
+    # Should its root be retried, it runs again and sees what it saw; where it was `on_timeout`, it waits again.
+    record.awaiting, record.payload = awaiting, payload
+    if event is not None:
+        record.interrupted = Interrupted(ProcedureState.WAITING, event)
 
 
 def commit_step(
@@ -277,10 +287,13 @@ def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
 def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
-        began = Interrupted(ProcedureState.SUCCESS, step=record.step, record=record.state_at or record.records)
+        began = last_step(record)
+        kept = record.attempt, record.awaiting, record.payload
         commit_step(book, record, item, outcome, "done", None)
+        # A retry runs this very step once more: it sees what it saw, and no number of an attempt is given twice.
+        record.attempt, record.awaiting, record.payload = kept
         record.interrupted = began
-        _stop_late(book, record)
+        stop_late(book, record)
         return
     attempts, crash = record.attempt, _death_on_the_way(record)
     record.step += outcome.steps
@@ -319,32 +332,6 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
         end(book, record, Trigger.FINISHED)
 
 
-def _note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
-    """What a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
-    if isinstance(outcome, Suspended):
-        join_group(book, record, outcome)
-        record.interrupted = Interrupted(ProcedureState.WAITING)
-    elif isinstance(outcome, Waited):
-        due_at = None if outcome.timeout is None else book.now + outcome.timeout
-        state = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
-        record.interrupted = Interrupted(state, outcome.event, due_at)
-    elif isinstance(outcome, Slept | Advanced):
-        pause = outcome.seconds if isinstance(outcome, Slept) else outcome.after
-        added = outcome.acquire if isinstance(outcome, Advanced) else ()
-        keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
-        if pause > 0:
-            record.interrupted = Interrupted(ProcedureState.WAITING_TIMEOUT, None, book.now + pause, keys=keys)
-        elif keys:
-            record.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=keys)
-
-
-def _stop_late(book: Book, record: ProcedureRecord) -> None:
-    """A step of a failing scope ended: the member waits for nothing any more."""
-    record.due_at = None
-    book.ready.discard(record.id)
-    book.touch(record)
-
-
 def _after_step(book: Book, record: ProcedureRecord) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
     if record.aborting and not record.rolling and record.finished_at is None:
@@ -364,7 +351,7 @@ def on_step_error(
         record.error = error
     book.touch(record)
     if record.rolling:
-        _stop_late(book, record)
+        stop_late(book, record)
         return
     locking.end_of_step(book, record)
     is_spent = retries.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)

@@ -97,7 +97,8 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event: str | None = None
     due_at: float | None = None
     step: int = 0
-    """With `SUCCESS`: the step to run again, from the record below; 0: it waited for its children to end."""
+    """Its last step, which is to run again, or to be waited for again, from the record below; 0: it had not ended.
+    0 with `SUCCESS`: it waited for its children to end."""
     record: int = 0
     keys: tuple[LockKey, ...] = ()
     """Locks it was still waiting for, with those it held; empty: those it has are all."""

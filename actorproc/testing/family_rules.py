@@ -65,11 +65,17 @@ class FamilyRules(Judge):
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         if record.state in TERMINAL and (before is None or before.state not in TERMINAL or before.run != record.run):
             self.ended_now.add(record.id)
-        if before is None or record.state is not ProcedureState.RUNNABLE or not record.awaiting:
+        if before is None or not record.awaiting:
+            return
+        if record.rolling and before.awaiting and record.step > before.step:
+            self._take_over(before, record)
+        if record.state is not ProcedureState.RUNNABLE:
             return
         # One that fails runs no step any more, save what it was given in the very commit that failed it.
         if record.rolling and (before.rolling or not record.attempt):
             return
+        if before.interrupted is not None and before.interrupted.step:
+            return  # a retry runs its last step again, which sees what the run before saw
         key = (record.id, record.step, record.run)
         waited = before if before.interrupted is None else before.interrupted
         was_suspended = waited.state is ProcedureState.WAITING and before.step == record.step
@@ -78,6 +84,14 @@ class FamilyRules(Judge):
         if was_suspended or before.step != record.step:
             self.resumed[key] = _Resumed()
             self.resumed_now.add(key)
+
+    def _take_over(self, before: ProcedureRecord, record: ProcedureRecord) -> None:
+        """Its step said poisoned, or ended too late to count: run again, it sees what it saw."""
+        for run in range(before.run, 0, -1):
+            known = self.resumed.get((record.id, before.step, run))
+            if known is not None:
+                self.resumed[record.id, record.step, record.run] = known
+                return
 
     def on_committed(self) -> None:
         for key in self.resumed_now:

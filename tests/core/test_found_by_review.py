@@ -13,13 +13,14 @@ from actorproc.model.events import (
     BypassRequested,
     CrashReport,
     RetryRequested,
+    Signalled,
     Tick,
     TypeRegistered,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended
+from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
 from actorproc.model.policies import LockKey, LockMode, Quotas, StepLimits, TypeMeta
 from actorproc.model.records import ErrorInfo, Wait
 from actorproc.model.snapshot import Snapshot
@@ -381,3 +382,64 @@ def test_who_is_being_bypassed_fails_for_no_old_abort_when_its_class_is_register
     stage.answer("r", DONE)
 
     assert stage.resolved() == dict.fromkeys(("r", "p", "quick", "slow"), SUCCESS)
+
+
+def test_a_last_step_that_ended_too_late_to_count_sees_in_a_retry_what_it_saw() -> None:
+    stage = Stage(4)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("p"), stage.new("w"), stage.new("z"))))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c"),)))
+    stage.answer("w", Waited(state=b"", event="go"))
+    stage.answer("c", DONE)
+    stage.handle(Signalled("w", b"what it waited for", 2))
+    before = stage.inbox["p"].token, stage.inbox["w"].token
+
+    stage.answer("z", boom())
+    stage.answer("p", DONE)
+    stage.answer("w", DONE)
+    stage.handle(RetryRequested("r", 3))
+
+    p, w = stage.inbox["p"], stage.inbox["w"]
+    assert (p.token.step, p.children_step, p.replayed) == (2, 1, True)
+    assert (w.token.step, w.event, w.replayed) == (2, b"what it waited for", True)
+    assert (p.token, w.token) != before  # an answer of the run before that comes twice is none of this run
+    assert _difference(stage) is None
+
+
+def test_an_on_timeout_that_ended_too_late_to_count_is_no_step_that_got_its_signal_after_a_retry() -> None:
+    stage = Stage(3)
+    stage.register("Late", has_on_timeout=True)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("w", "Late"), stage.new("z"))))
+    stage.answer("w", Waited(state=b"", event="go", timeout=5.0))
+    stage.now = 5.0
+    stage.handle(Tick())
+    assert stage.inbox["w"].token.mode is Mode.ON_TIMEOUT
+
+    stage.answer("z", boom())
+    stage.answer("w", DONE)
+    stage.handle(RetryRequested("r", 2))
+    assert "w" not in stage.inbox
+    stage.handle(Signalled("go", b"now", 3))
+
+    assert (stage.inbox["w"].token.step, stage.inbox["w"].event) == (2, b"now")
+    assert _difference(stage) is None
+
+
+def test_a_poisoned_step_sees_in_a_retry_what_it_saw() -> None:
+    half_done = Poisoned(state=b"", keys=("k",), error=ErrorInfo("poisoned", "Poisoned", "half done"))
+    stage = Stage(2)
+    stage.submit(stage.new("r"), stage.new("w"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c"),)))
+    stage.answer("c", DONE)
+    stage.answer("r", half_done)
+    stage.answer("w", Waited(state=b"", event="go"))
+    stage.handle(Signalled("go", b"what it waited for", 2))
+    stage.answer("w", half_done)
+
+    stage.handle(RetryRequested("r", 3))
+    stage.handle(RetryRequested("w", 4))
+
+    assert stage.inbox["r"].children_step == 1
+    assert stage.inbox["w"].event == b"what it waited for"
+    assert _difference(stage) is None

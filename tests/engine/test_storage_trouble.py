@@ -215,3 +215,19 @@ def test_a_crash_after_a_step_that_began_and_ended_in_the_trouble_is_charged_to_
     with pytest.raises(ProcedureFailed, match="SIGSEGV"):
         submitted[0].result(30)
     assert manager.health().status != "broken"
+
+
+def test_a_resize_in_the_trouble_takes_place_when_it_is_over(open_manager, store, until):
+    manager = open_manager(store=store, config=FAST, workers=1)
+    store.full = True
+    submit = threading.Thread(target=lambda: manager.submit(Count(upto=1)))
+    submit.start()
+    until(lambda: manager.health().status == "storage-trouble")
+
+    resize = threading.Thread(target=lambda: manager.resize(3))
+    resize.start()
+    store.full = False
+
+    submit.join(30)
+    resize.join(30)
+    until(lambda: len(manager.workers()) == 3)
