@@ -121,8 +121,11 @@ def _may_add(book: Book) -> bool:
 def _work_waits(book: Book) -> bool:
     if not book.hands_out:
         return False
+    for worker in book.staff.workers.values():
+        if len(worker.queue) > 1 and not worker.threaded:  # else they run beside each other, and nobody waits
+            return True
     # Who waits for slots that are free waits for a worker only.
-    return len(book.staff.in_hand) > len(book.staff.workers) or next_up(book, set()) is not None
+    return next_up(book, set()) is not None
 
 
 def _add(book: Book) -> None:

@@ -7,7 +7,7 @@ from actorproc.core.staff import STEAL_AFTER
 from actorproc.model.commands import AddWorker, Reply, RetireWorker, TakeBack
 from actorproc.model.events import CrashReport, Resized, StepReturned, Tick, WorkerLost, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Suspended
+from actorproc.model.outcomes import Advanced, Finished, Suspended, Waited
 from actorproc.model.policies import Scheduling
 from actorproc.model.snapshot import Snapshot
 from tests.core.stage import Stage
@@ -75,6 +75,32 @@ def test_no_extra_worker_comes_while_nothing_waits() -> None:
     pool.come_due(1000.0)
     pool.tick(1000.0)
     assert pool.count(AddWorker) == 0
+
+
+def test_no_extra_worker_comes_for_steps_that_run_beside_each_other() -> None:
+    pool = Pool(1, stuck_after=10.0)
+    pool.register("Beside", threads=2)
+    pool.submit_all("Beside", 2)
+    assert len(pool.inbox) == 2
+    pool.come_due(1000.0)
+    pool.tick(1000.0)
+    assert pool.count(AddWorker) == 0
+
+
+def test_a_step_behind_a_stuck_one_waits_also_when_the_worker_of_somebody_else_is_idle() -> None:
+    pool = Pool(1, 2, stuck_after=10.0)
+    pool.register("Own", dedicated=True)
+    pool.submit(pool.new("own", "Own"))
+    pool.handle(WorkerReady(WorkerId(7, 1), reserved="own"))
+    pool.answer("own", Waited(state=b"", event="go"))
+    pool.submit(pool.new("scout"))
+    for _ in range(40):
+        pool.answer("scout", Advanced(state=b"", elapsed=0.0))
+    pool.answer("scout", Finished(state=b"", elapsed=0.0))
+    pool.submit_all("T", 2)
+    assert {pool.inbox[name].token.worker.slot for name in ("T0", "T1")} == {0}
+    pool.come_due(pool.now + 100.0)
+    assert pool.count(AddWorker) == 1
 
 
 def test_one_worker_that_answers_holds_the_extra_one_back() -> None:
