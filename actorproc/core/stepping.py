@@ -288,10 +288,12 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
     if record.rolling:
         # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
         began = last_step(record)
-        kept = record.attempt, record.awaiting, record.payload
+        kept, named = (record.attempt, record.awaiting, record.payload), record.poisons
         commit_step(book, record, item, outcome, "done", None)
-        # A retry runs this very step once more: it sees what it saw, and no number of an attempt is given twice.
+        # A retry runs this very step once more: it sees what it saw, no number of an attempt is given twice, and the
+        # keys that were named for it, which are sound now, are poisoned again.
         record.attempt, record.awaiting, record.payload = kept
+        record.poisons = tuple(dict.fromkeys((*named, *record.poisons)))
         record.interrupted = began
         stop_late(book, record)
         return

@@ -426,6 +426,23 @@ def test_an_on_timeout_that_ended_too_late_to_count_is_no_step_that_got_its_sign
     assert _difference(stage) is None
 
 
+def test_a_last_step_that_ended_too_late_to_count_has_its_keys_poisoned_again_in_a_retry() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("p"), stage.new("z"))))
+    stage.answer("p", Advanced(state=b"", poisons=("k",)))
+    stage.answer("z", boom())
+    stage.answer("p", Finished(state=b"", poisons=()))
+    assert _image(stage).poisons == {}
+
+    stage.handle(RetryRequested("r", 2))
+    assert set(_image(stage).poisons) == {"k"}
+    assert _difference(stage) is None
+
+    stage.answer("p", Finished(state=b"", poisons=()))
+    assert _image(stage).poisons == {}
+
+
 def test_a_poisoned_step_sees_in_a_retry_what_it_saw() -> None:
     half_done = Poisoned(state=b"", keys=("k",), error=ErrorInfo("poisoned", "Poisoned", "half done"))
     stage = Stage(2)
