@@ -33,6 +33,7 @@ from actorproc.model.events import (
     DeleteRequested,
     Event,
     RemovalContinued,
+    Resized,
     StepEnded,
     StepReturned,
     Tick,
@@ -86,6 +87,8 @@ class FakeShell:
         self.known: dict[WorkerId, tuple[WorkerReady, dict[StepToken, int]]] = {}
         """Workers told of in settled events, with the steps really sent to them and not answered in one."""
         self.is_gated = world.scenario.is_gated
+        self.scheduling = world.scenario.scheduling
+        """As the last resize that was settled left it."""
         self.batch = Batch()
         self.in_flight: Batch | None = None
         self.registered: list[str] = []
@@ -244,7 +247,7 @@ class FakeShell:
             self.world.now,
             workers=workers,
             quotas=scenario.quotas,
-            scheduling=scenario.scheduling,
+            scheduling=self.scheduling,
             retention=scenario.retention,
             gated=self.is_gated,
         )
@@ -292,6 +295,9 @@ class FakeShell:
             if isinstance(event, (StepEnded, StepReturned)):
                 if event.token.worker in known:
                     known[event.token.worker][1].pop(event.token, None)
+            elif isinstance(event, Resized):
+                most = max(self.scheduling.max_workers, event.workers)
+                self.scheduling = replace(self.scheduling, workers=event.workers, max_workers=most)
             elif isinstance(event, WorkerReady):
                 known[event.worker] = (event, {})
             elif isinstance(event, WorkerLeaving):

@@ -77,6 +77,12 @@ class FakeWorkers:
         self._killed_by: str | None = None
         """A procedure whose step kills its worker each time it begins."""
 
+    @property
+    def staying(self) -> int:
+        """Workers for all that are not about to leave."""
+        coming = sum(worker not in self._reserved for worker in self.booting)
+        return coming + sum(worker.reserved is None and not worker.stopping for worker in self.live.values())
+
     # ------------------------------------------------------------ moves the loop makes
     def boot(self) -> None:
         """One of the coming workers is ready."""

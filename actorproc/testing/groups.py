@@ -1,4 +1,4 @@
-"""What is added to a random scenario beside the extras: parents that suspend again and again.
+"""What is added to a random scenario beside the extras: parents that suspend again and again, and resizes.
 
 Elsewhere a parent spawns once and at most waits for the rest. Here it waits for the next one in a loop
 (`Status.suspended([])`), has further children join those that are outstanding, runs steps of its own in between
@@ -17,7 +17,7 @@ import msgspec
 from actorproc.model.policies import LockKey, Quotas, TypeMeta
 from actorproc.model.records import Wait
 from actorproc.testing.drawing import draw_locks
-from actorproc.testing.scripts import WALL_TIME, Operation, Program, Scenario
+from actorproc.testing.scripts import WALL_TIME, ClientAction, Operation, Program, Scenario
 
 __all__ = ["FIRST_SEED", "add_groups"]
 
@@ -37,7 +37,14 @@ def add_groups(scenario: Scenario, random: Random) -> Scenario:
     steps = sum(len(program.operations) for program in maker.programs.values())
     # Small quotas end most parents of several groups before they have had them.
     quotas = scenario.quotas if maker.chance(0.3) else Quotas()
-    return msgspec.structs.replace(scenario, roots=roots, programs=maker.programs, steps=steps, quotas=quotas)
+    return msgspec.structs.replace(
+        scenario,
+        roots=roots,
+        programs=maker.programs,
+        steps=steps,
+        quotas=quotas,
+        actions=(*scenario.actions, *maker.resizes()) if maker.chance(0.3) else scenario.actions,
+    )
 
 
 class _Maker:
@@ -114,6 +121,15 @@ class _Maker:
         wait: Wait = "each" if draw < 0.5 else "any" if draw < 0.75 else "all"
         limit = 1 + self.below(2) if self.chance(0.25) else None
         return msgspec.structs.replace(operation, wait=wait, leave=self.chance(0.35), max_parallel=limit)
+
+    # ------------------------------------------------------------ the outside
+    def resizes(self) -> list[ClientAction]:
+        """The pool of workers is made smaller or larger, some time after all that was asked before."""
+        found = []
+        for _ in range(1 + self.below(3)):
+            found += [ClientAction("nap", ()) for _ in range(self.below(6))]
+            found.append(ClientAction("resize", (str(1 + self.below(3)),)))
+        return found
 
     # ------------------------------------------------------------ children
     def child(self) -> Program:

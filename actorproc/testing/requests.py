@@ -12,6 +12,7 @@ from actorproc.model.events import (
     DeleteRequested,
     PauseRequested,
     PoisonCleared,
+    Resized,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
@@ -32,6 +33,7 @@ Call = (
     | DeleteRequested
     | PauseRequested
     | PoisonCleared
+    | Resized
     | ResumeRequested
     | RetryRequested
     | RollbackRequested
@@ -61,6 +63,8 @@ def call_of(action: ClientAction, reply: int) -> Call:
             return PauseRequested(target or None, reply, _WHY)
         case "resume":
             return ResumeRequested(target or None, reply, _WHY)
+        case "resize":
+            return Resized(int(target), None, reply)
         case "delete":
             return DeleteRequested(target, reply, force="force" in options)
         case "acknowledge":
@@ -84,9 +88,12 @@ _KINDS: dict[type[Call], str] = {
 
 
 def described(call: Call) -> tuple[str, str, bytes] | None:
-    """Kind, target and payload of a call for the journal; None for a submit, which is noted when it is made."""
+    """Kind, target and payload of a call for the journal.
+
+    None for a submit, which is noted when it is made, and for a resize, of which nothing is stored.
+    """
     match call:
-        case Submitted():
+        case Submitted() | Resized():
             return None
         case Signalled():
             return "signal", call.target, call.payload

@@ -89,7 +89,8 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     `kind` is submit, conflict (a submit that must be refused), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
     abort, force (an abort that kills), signal, clear (of a poison key), retry, bypass, rollback, pause, resume,
-    delete, acknowledge. The first of `targets` is whom it is about, the rest are options of that call.
+    delete, acknowledge, resize (of the pool of workers). The first of `targets` is whom it is about, or how many
+    workers; the rest are options of that call.
     """
 
     kind: str

@@ -275,6 +275,8 @@ class Simulation:
         is_quiet = shell.in_flight is None and not shell.batch.is_open
         if is_quiet and Image(world.store.load()).content() != shell.image.content():
             world.violate(0, "the store does not hold what the decisions wrote")
+        if is_quiet and shell.workers.staying < shell.scheduling.workers:
+            world.violate(15, f"{shell.workers.staying} workers are left of {shell.scheduling.workers}")
         if shell.callers:
             world.violate(15, f"callers never answered: {sorted(shell.callers)}")
         dump, scenario = StoreDump.of(world.store), world.scenario
