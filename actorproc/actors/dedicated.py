@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from actorproc.actors.clock import Clock
 from actorproc.actors.restarts import RestartWindow
@@ -73,8 +74,11 @@ class DedicatedWorkers:
         """Monotonic time of the next try; None when there is nothing to try."""
         return min(when for when, _ in self._retries.values()) if self._retries else None
 
-    def retry(self, now: float) -> None:
-        """Start again what is due."""
+    def retry(self, now: float, is_wanted: Callable[[str], bool]) -> None:
+        """Start again what is due; what is wanted no more is forgotten, until the core asks for it anew."""
         for procedure in [name for name, (when, _) in self._retries.items() if when <= now]:
             del self._retries[procedure]
-            self.want(procedure)
+            if is_wanted(procedure):
+                self.want(procedure)
+            else:
+                self._failures.pop(procedure, None)

@@ -86,7 +86,7 @@ class Timekeeper:
         for line, command in self._ledger.overdue(now):
             why = f"step {command.token.step} ran longer than its wall time of {command.wall_time:g} s"
             self._end_step(line, command, "timeout", why, command.grace)
-        self._dedicated.retry(now)
+        self._dedicated.retry(now, self._ring.core.wants_worker_for)
         sample_at = self._sampler.due(now)
         if sample_at is not None and sample_at <= now:
             for excess in self._sampler.look(now):

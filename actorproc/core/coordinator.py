@@ -250,6 +250,10 @@ class Coordinator:
         """Procedures that could run if a worker had room."""
         return len(self._book.ready)
 
+    def wants_worker_for(self, id: str) -> bool:  # noqa: A002
+        """Whether a worker was asked for that is this procedure's own, and it has not ended since."""
+        return id in self._book.hired
+
     def view(self, id: str) -> ProcedureRecord | None:  # noqa: A002
         """The head of a resident procedure; not to be changed, and only valid until the next event."""
         return self._book.procs.get(id)
