@@ -26,7 +26,7 @@ from actorproc.config import Config
 from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import Answer, Call, Hello, Torn, decode_as, encode, error_to, framed, read_frame
-from actorproc.errors import ManagerStopped, UsageError
+from actorproc.errors import InternalError, ManagerStopped, UsageError
 from actorproc.model.ids import check_id
 
 __all__ = ["Connection"]
@@ -178,7 +178,14 @@ class Connection:
         elif error is not None:
             self._fail(number, error)
         else:
-            self._answer(number, "ok", encode(future.result()))
+            try:
+                body = encode(future.result())
+            except Exception as unsendable:
+                # Nobody looks after what is raised here: without an answer the client would wait for ever.
+                logger.exception("the answer to a call of the control socket cannot be sent")
+                self._fail(number, InternalError(f"the answer cannot be sent: {unsendable}"))
+            else:
+                self._answer(number, "ok", body)
 
     def _request(self, call: Call) -> None:
         kind = REQUESTS.get(call.name)

@@ -133,8 +133,18 @@ def error_to(error: BaseException) -> bytes:
     is_builtin = getattr(builtins, kind.__name__, None) is kind and isinstance(error, Exception)
     name = kind.__name__ if is_ours or is_builtin else InternalError.__name__
     message = str(error) if is_ours or is_builtin else f"{kind.__name__}: {error}"
-    extras = {key: value for key, value in vars(error).items() if isinstance(value, str | int) and key[0] != "_"}
-    return encode(_Failure(name, message, extras))
+    extras: dict[str, str | int] = {}
+    for key, value in vars(error).items():
+        if isinstance(value, str) and key[0] != "_":
+            extras[key] = _as_utf8(value)
+        elif isinstance(value, int) and key[0] != "_" and value.bit_length() < 64:
+            extras[key] = value
+    return encode(_Failure(name, _as_utf8(message), extras))
+
+
+def _as_utf8(text: str) -> str:
+    """A text that can be sent: names of files may hold bytes that are no UTF-8, and errors quote them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def error_from(body: msgspec.Raw) -> Exception:

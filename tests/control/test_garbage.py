@@ -20,7 +20,7 @@ import actorproc
 from actorproc import Procedure, Status
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, encode, error_from, framed, read_frame
-from actorproc.errors import ActorprocError
+from actorproc.errors import ActorprocError, StorageUnavailable
 from actorproc.model.definitions import Definition
 from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
 from actorproc.model.records import NewProcedure, ProcedureRecord
@@ -116,6 +116,32 @@ def test_calls_that_mean_nothing(manager, kind, name, value, number):
                 assert isinstance(error_from(answer.body), ActorprocError | TypeError | ValueError)
             answer = decode_as(read_frame(sock, 100_000_000), Answer)
     assert manager.health().status == "running"
+
+
+@pytest.mark.parametrize("unsendable", ["\udcff", object(), 2**70])
+def test_an_answer_that_cannot_be_sent_is_an_error_for_who_asked(manager, monkeypatch, unsendable):
+    monkeypatch.setattr(manager._tree.pool, "logs", lambda _: unsendable)
+    with connected(manager) as sock:
+        answer = asked(sock, Call(1, "call", "logs", msgspec.Raw(encode(("w",)))))
+
+    assert (answer.number, answer.kind) == (1, "error")
+    with pytest.raises(ActorprocError, match="the answer cannot be sent"):
+        raise error_from(answer.body)
+
+
+def test_an_error_that_quotes_a_name_that_is_no_utf8_is_told(manager, monkeypatch):
+    error = StorageUnavailable("writing to /\udcff failed")
+    error.path, error.number = "/\udcff", 2**70
+
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(manager._tree.pool, "logs", fail)
+    with connected(manager) as sock:
+        answer = asked(sock, Call(1, "call", "logs", msgspec.Raw(encode(("w",)))))
+
+    with pytest.raises(StorageUnavailable, match=r"writing to /\\udcff failed"):
+        raise error_from(answer.body)
 
 
 IDS = st.text(max_size=200) | st.just("x" * 600) | st.sampled_from(["w", "nobody", ""])
