@@ -26,7 +26,7 @@ from actorproc.control.channel import Channel
 from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.lock_waiters import LockWaiter
-from actorproc.errors import ActorprocError, EngineError, ManagerStopped
+from actorproc.errors import ActorprocError, EngineError, ManagerStopped, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event, Signalled, Submitted
 from actorproc.model.ids import StepToken, WorkerId, new_id
@@ -60,8 +60,13 @@ class RemoteStore:
         self._reader.close()
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Have the owner copy the store."""
+        """Have the owner copy the store. Raises `UsageError` for a path that cannot be sent to it."""
         full = os.path.abspath(path)  # noqa: PTH100 - without following links: the owner checks what is there
+        try:
+            full.encode()
+        except UnicodeEncodeError:
+            msg = f"the path {full!a} is no UTF-8 and cannot be sent to the running manager; back up to another one"
+            raise UsageError(msg) from None
         report: BackupReport = _ask(self._channel, "backup", full)
         return report
 

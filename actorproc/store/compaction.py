@@ -100,7 +100,7 @@ def _as_ours(error: lmdb.Error, doing: str) -> ActorprocError:
 def _check(env: lmdb.Environment, databases: Databases, fresh: Path) -> None:
     """The copy is what takes the place of everything: look whether each database has as many rows."""
     copy = lmdb.open(
-        os.fspath(fresh), subdir=False, readonly=True, lock=False, readahead=False, max_dbs=len(Table), lib_version=0
+        os.fsencode(fresh), subdir=False, readonly=True, lock=False, readahead=False, max_dbs=len(Table), lib_version=0
     )
     try:
         with env.begin() as there:

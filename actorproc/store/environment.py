@@ -54,7 +54,7 @@ def open_environment(
     while True:
         try:
             return lmdb.open(
-                os.fspath(path),
+                os.fsencode(path),  # as text it would have to be UTF-8, and names of files need not be
                 map_size=map_size,
                 readonly=readonly,
                 create=create,
