@@ -19,7 +19,7 @@ import cloudpickle
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context, StopStep
-from actorproc.procedure.pickles import pickled
+from actorproc.procedure.pickles import pickled, unpicklable
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import is_on_path, unimportable_by_value
@@ -183,7 +183,19 @@ def call_with_parts(function: Callable[[], Any], parts: object) -> Any:
 
 # ---------------------------------------------------------------- to bytes, in the caller's thread
 def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The call as bytes. Raises what the pickling of its parts raises."""
+    """The call as bytes. Raises what the pickling of its parts raises, with a note that names the part."""
+    try:
+        return _call_as_bytes(function, args, kwargs)
+    except Exception as error:
+        numbered = {f"argument {number}": value for number, value in enumerate(args, 1)}
+        named = {f"argument {name!r}": value for name, value in kwargs.items()}
+        part = unpicklable({"the function": function} | numbered | named, cloudpickle.dumps)
+        if part is not None:
+            error.add_note(f"{part} of the call cannot be pickled")
+        raise
+
+
+def _call_as_bytes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     if _is_reachable(function) and all(type(value) in _PLAIN for value in (*args, *kwargs.values())):
         return b"".join(pickled((function, args, kwargs), (*args, *kwargs.values())))
     return _by_value((function, args, kwargs), (function, *args, *kwargs.values()))

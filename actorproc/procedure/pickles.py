@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["LARGE", "pickled"]
+__all__ = ["LARGE", "pickled", "unpicklable"]
 
 LARGE = 65536
 """Bytes from which on the pickler hands a byte string on as it is, instead of copying it into a frame of its own."""
@@ -29,3 +29,16 @@ def pickled(value: object, inside: Iterable[object]) -> list[bytes]:
             pickle.Pickler(file, protocol=5).dump(value)
             return file.parts
     return [pickle.dumps(value, protocol=5)]
+
+
+def unpicklable(members: Mapping[str, object], dumps: Callable[[object], object] = pickle.dumps) -> str | None:
+    """The name of the first member that cannot be pickled by itself; None: each of them can.
+
+    For messages, once the whole could not be pickled: it pickles them one by one.
+    """
+    for name, member in members.items():
+        try:
+            dumps(member)
+        except Exception:  # noqa: BLE001 - __reduce__ and __getstate__ are user code and raise what they like
+            return name
+    return None

@@ -20,7 +20,8 @@ import msgspec
 
 from actorproc.errors import StateNotEncodable, StateTooLarge
 from actorproc.procedure.codec import MAX_STATE
-from actorproc.procedure.pickles import LARGE, pickled
+from actorproc.procedure.failures import in_words
+from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.state import StateRefused
 
 __all__ = ["SigningKey", "content_of", "opened", "seal", "signed_state", "verified"]
@@ -42,7 +43,8 @@ def signed_state(values: dict[str, Any], type_name: str, procedure: str, key: Si
         parts = pickled(values, values.values())
     except Exception as error:
         # __reduce__ and __getstate__ are user code and raise what they like.
-        msg = f"{type_name} cannot be pickled: {error}"
+        field = unpicklable(values)
+        msg = f"{type_name if field is None else f'{type_name}.{field}'} cannot be pickled: {in_words(error)}"
         raise StateNotEncodable(msg) from error
     size = sum(map(len, parts))
     if size > MAX_STATE:

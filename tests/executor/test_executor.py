@@ -116,6 +116,15 @@ def test_arguments_that_cannot_be_pickled_fail_their_own_call_at_once(open_execu
     assert executor.submit(add, 1, 1).result(30) == 2
 
 
+def test_which_argument_cannot_be_pickled_is_noted(open_executor):
+    executor = open_executor()
+
+    assert executor.submit(add, 1, Never()).exception(0).__notes__ == ["argument 2 of the call cannot be pickled"]
+    assert executor.submit(add, 1, right=Never()).exception(0).__notes__ == [
+        "argument 'right' of the call cannot be pickled"
+    ]
+
+
 def test_what_cannot_be_unpickled_breaks_its_own_call_only(open_executor):
     executor = open_executor()
 

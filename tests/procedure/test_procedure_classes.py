@@ -437,6 +437,13 @@ def test_a_pickled_state_comes_back_with_the_right_key():
     assert runtime.load(new.state, "pickle", 1, new.id).value == range(3)
 
 
+def test_the_field_that_cannot_be_pickled_is_named():
+    runtime = TypeRuntime.of_class(Pickled, signing_key=b"k" * 32)
+
+    with pytest.raises(StateNotEncodable, match=r"Pickled\.value cannot be pickled: TypeError: .*generator"):
+        runtime.describe(Pickled(n for n in range(3)))
+
+
 def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
     foreign = TypeRegistry(signing_key=b"other").register(Pickled)
     ours = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
