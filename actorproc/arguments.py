@@ -12,6 +12,7 @@ from actorproc.config import Config
 from actorproc.procedure.policies import Limits
 
 __all__ = [
+    "check_parts",
     "check_wiring",
     "check_workers",
     "checked_limits",
@@ -19,10 +20,15 @@ __all__ = [
     "checked_priority",
     "checked_tags",
     "checked_text",
-    "delay_seconds",
+    "due_time",
     "epoch_seconds",
     "pair",
 ]
+
+_STORE = ("own", "load", "commit", "reopen", "close")
+_CLOCK = ("wall", "monotonic")
+_LAST_TIME = 253_402_300_799.0
+"""The end of the year 9999, in epoch seconds: no date can be told behind it."""
 
 
 def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
@@ -82,6 +88,16 @@ def check_workers(workers: Any) -> None:
         raise ValueError(msg)
 
 
+def check_parts(store: Any, clock: Any) -> None:
+    """A store and a clock of the caller's own, or None: that they have the methods the engine calls first."""
+    parts = (("store", store, "ProcedureStore", _STORE), ("clock", clock, "Clock", _CLOCK))
+    for name, part, protocol, methods in parts:
+        lacking = [method for method in methods if not callable(getattr(part, method, None))]
+        if part is not None and lacking:
+            msg = f"{name} is a {protocol} or None, not {part!r:.60}, which has no method {lacking[0]}()"
+            raise TypeError(msg)
+
+
 def check_wiring(config: Any, preload: Any, durability: Any, **functions: Any) -> None:
     """What a manager is made of besides its workers; the functions may be None."""
     if not isinstance(config, Config):
@@ -122,8 +138,8 @@ def pair(item: Any) -> tuple[str | None, Any]:
     return item
 
 
-def delay_seconds(delay: Any) -> float:
-    """A delay in seconds."""
+def due_time(delay: Any, clock: Clock) -> float | None:
+    """When a procedure may start that is delayed by so much, in epoch seconds; None: at once."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         msg = f"delay is a number of seconds or a timedelta, not {delay!r:.60}"
@@ -131,7 +147,13 @@ def delay_seconds(delay: Any) -> float:
     if not 0 <= seconds < math.inf:
         msg = f"delay={delay!r:.60}: it must be finite and not negative"
         raise ValueError(msg)
-    return float(seconds)
+    if not seconds:
+        return None
+    now = clock.wall()
+    if seconds > _LAST_TIME - now:
+        msg = f"delay={delay!r:.60} ends after the year 9999; to wait until somebody says so, wait for an event"
+        raise ValueError(msg)
+    return now + float(seconds)
 
 
 def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -> float | None:
@@ -145,8 +167,13 @@ def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -
             msg = f"deadline={deadline!r} cannot be told in seconds since 1970: {error}"
             raise ValueError(msg) from error
     if isinstance(deadline, timedelta):
-        return clock.wall() + deadline.total_seconds()
-    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not math.isfinite(deadline):
+        seconds: float = clock.wall() + deadline.total_seconds()
+    elif isinstance(deadline, bool) or not isinstance(deadline, int | float) or not -math.inf < deadline < math.inf:
         msg = f"deadline={deadline!r} is neither a datetime, a timedelta from now, nor epoch seconds"
         raise TypeError(msg)
-    return float(deadline)
+    else:
+        seconds = deadline
+    if abs(seconds) > _LAST_TIME:
+        msg = f"deadline={deadline!r:.60} is beyond the year 9999; leave it out when there is none"
+        raise ValueError(msg)
+    return float(seconds)

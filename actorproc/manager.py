@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from actorproc.actors.clock import Clock, SystemClock, waiting_seconds
 from actorproc.actors.tree import EngineTree
 from actorproc.arguments import (
+    check_parts,
     check_wiring,
     check_workers,
     checked_max_workers,
@@ -80,6 +81,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         durability: Durability = "power",
         clock: Clock | None = None,
     ) -> None:
+        check_parts(store, clock)
         if workers is not None:
             check_workers(workers)
         self._path = os.fspath(path)

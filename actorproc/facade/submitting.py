@@ -13,7 +13,7 @@ from actorproc.arguments import (
     checked_priority,
     checked_tags,
     checked_text,
-    delay_seconds,
+    due_time,
     epoch_seconds,
     pair,
 )
@@ -49,11 +49,12 @@ class Submitting(Looking):
         """Submit a procedure; returns once it is durable.
 
         ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
-        state are the same, else raises `DuplicateProcedure`. ``owner`` is free text. Higher ``priority`` goes
-        first. ``delay`` is seconds (or a timedelta) before it may start; ``deadline`` a datetime, epoch seconds, or
-        a timedelta from now. ``limits`` hold for the steps of this one instead of those of its class. ``limit_keys``
-        are added to those of the class (`Procedure.limit_keys`). Raises `ManagerBusy` when more procedures are
-        unfinished than `Config.max_running` and `Config.max_queued` allow.
+        state are the same, else raises `DuplicateProcedure`. ``owner`` is free text. Higher ``priority`` goes first.
+        ``delay`` is seconds (or a timedelta) before it may start; ``deadline`` a datetime, epoch seconds, or a
+        timedelta from now; both must lie before the year 10000 (`ValueError`). ``limits`` hold for the steps of this
+        one instead of those of its class. ``limit_keys`` are added to those of the class (`Procedure.limit_keys`).
+        Raises `ManagerBusy` when more procedures are unfinished than `Config.max_running` and `Config.max_queued`
+        allow.
         """
         tree = self._running()
         new = self._describe(procedure, id, owner, priority, delay, deadline, tags, limits, limit_keys)
@@ -117,14 +118,13 @@ class Submitting(Looking):
     ) -> NewProcedure:
         """The procedure as it is stored first; `fresh`: the given id is a new one of ours."""
         runtime = self._types.runtime_of(procedure)
-        seconds = delay_seconds(delay)
         new = runtime.describe(
             procedure,
             id=check_id(id) if id is not None else new_id(),
             fresh=fresh or id is None,
             owner=checked_text(owner, "owner", 1024) if owner is not None else None,
             priority=checked_priority(priority),
-            due_at=self._clock.wall() + seconds if seconds else None,
+            due_at=due_time(delay, self._clock),
             deadline=epoch_seconds(deadline, self._clock),
             tags=checked_tags(tags),
         )

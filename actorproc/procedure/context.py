@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -228,12 +229,15 @@ class Context:
         return value
 
     def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
-        """Show how far it is (``progress`` from 0 to 1, ``message`` for people). Silence never kills a step."""
+        """Show how far it is (``progress`` from 0 to 1, ``message`` for people). Silence never kills a step.
+
+        Raises `TypeError` and `ValueError` for what can be no progress, "not a number" included.
+        """
         if message is not None and (not isinstance(message, str) or not is_text(message)):
             msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
             raise TypeError(msg)
         self._channel.heartbeat(
-            None if progress is None else float(progress), None if message is None else message[:_LONGEST_MESSAGE]
+            None if progress is None else _finite(progress), None if message is None else message[:_LONGEST_MESSAGE]
         )
 
     def query(self, procedure_id: str) -> dict[str, Any]:
@@ -268,6 +272,18 @@ class Context:
             return None
         found = None if self._outputs is None else self._outputs(row.type_name)
         return (found or self._codec).decode(output)
+
+
+def _finite(progress: Any) -> float:
+    try:
+        number = float(progress)  # numbers of other libraries are welcome
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = f"heartbeat(progress=…) is a number from 0 to 1 or None, not {progress!r:.60}"
+        raise TypeError(msg) from error
+    if not math.isfinite(number):
+        msg = f"heartbeat(progress={progress!r:.60}): it must be finite"
+        raise ValueError(msg)
+    return number
 
 
 def plain_parts(record: logging.LogRecord, text: str) -> tuple[int, str, str]:

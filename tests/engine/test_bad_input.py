@@ -169,6 +169,9 @@ STEPS: dict[str, Any] = {
     "remembers a lone surrogate": lambda ctx: ctx.remember("\ud800", lambda: 1),
     "remembers an object": lambda ctx: ctx.remember("key", object),
     "beats with a number": lambda ctx: ctx.heartbeat(0.5, 5),
+    "beats without a number": lambda ctx: ctx.heartbeat(math.nan),
+    "beats without end": lambda ctx: ctx.heartbeat(10**400),
+    "beats with a word": lambda ctx: ctx.heartbeat("half"),
     "locks a lone surrogate": lambda ctx: Status.executing(acquire=[LockKey.write("\ud800")]),
     "recurses": lambda ctx: recurse(0),
     "exits": lambda ctx: sys.exit(3),
@@ -246,9 +249,12 @@ WRONG_STEPS = {
         "remembers under a number": "takes a text as its key, not 5",
         "remembers a lone surrogate": "takes a text as its key",
         "beats with a number": "is a text or None, not 5",
+        "beats without end": "is a number from 0 to 1 or None, not 1000",
+        "beats with a word": "is a number from 0 to 1 or None, not 'half'",
     },
     "ValueError": {
         "failing children": "the third child is missing",
+        "beats without a number": "must be finite",
         "locks a lone surrogate": "holds a lone surrogate",
         "has a lone surrogate": r"\\ud800",
         "has an unprintable argument": "its text is not available",
@@ -370,8 +376,11 @@ def test_what_is_no_procedure_cannot_be_submitted(open_manager):
 def test_options_of_submit_are_checked(open_manager):
     manager = open_manager(workers=1)
     wrong = {
-        "delay": [math.nan, math.inf, -1, "x", True, timedelta(seconds=-1)],
-        "deadline": ["x", math.nan, math.inf, datetime.min],  # noqa: DTZ901 - cannot be told in epoch seconds
+        "delay": [math.nan, math.inf, -1, "x", True, timedelta(seconds=-1), 1e300, 10**400, timedelta.max],
+        "deadline": [
+            *("x", math.nan, math.inf, 1e300, -(10**400), timedelta.max),
+            datetime.min,  # noqa: DTZ901 - cannot be told in epoch seconds
+        ],
         "priority": [10**30, -(10**30), "x", 1.5, None],
         "tags": ["abc", [5], ["x" * 1000], [None], ["\ud800"], [""]],
         "owner": [5, "", "\ud800", "x" * 5000],
@@ -383,7 +392,7 @@ def test_options_of_submit_are_checked(open_manager):
                 manager.submit(Good(), **{name: value})
 
     assert manager.list() == []
-    assert manager.submit(Good(), delay=1e300).wait(0.05) is False
+    assert manager.submit(Good(), delay=timedelta(days=365_000)).wait(0.05) is False
     check_next(manager)
 
 
@@ -420,6 +429,18 @@ def test_a_state_that_cannot_be_kept_is_refused_by_class_and_field(open_manager)
         manager.submit(Good("x" * (17 << 20)))
     assert manager.list() == []
     check_next(manager)
+
+
+def test_parts_of_a_manager_that_are_none_are_refused_when_it_is_made(tmp_path):
+    wrong = {
+        "store": (5, "state", tmp_path),
+        "clock": (5, time, object()),
+    }
+
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(TypeError, match=f"{name} is a"):
+                actorproc.ProcedureManager(tmp_path / "state", **{name: value})
 
 
 def test_a_manager_that_does_not_run_says_so(tmp_path):
