@@ -9,8 +9,8 @@ whose it was.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
@@ -106,6 +106,7 @@ def cross_check(rows: Rows) -> Findings:
     """Read everything once; changes nothing."""
     found = Findings()
     counts = Counts(rows)
+    gaps = cache(lambda: _with_gaps(rows))  # the same for every row that asks, and all logs are read for it
     heads = _check_heads(rows, found, counts)
     for table in (*_BELONGS, *_OTHERS):
         for key, value in rows.scan(table):
@@ -124,7 +125,7 @@ def cross_check(rows: Rows) -> Findings:
                 else:
                     _note_right_place(found, table, value, error)
                     owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
-                    owners = owners or _neighbours(rows, table, key)
+                    owners = owners or _neighbours(rows, table, key, gaps)
                 for name in owners:
                     found.halted.setdefault(name, reason)
     for name, lacking in counts.differences():
@@ -279,13 +280,13 @@ def _exists(rows: Rows, name: str) -> bool:
     return rows.get(Table.PROCEDURES, head_key(name)) is not None
 
 
-def _neighbours(rows: Rows, table: Table, key: bytes) -> list[str]:
+def _neighbours(rows: Rows, table: Table, key: bytes, gaps: Callable[[], list[str]]) -> list[str]:
     """Whose a row can have been of which neither key nor contents are readable: keys are in order.
 
     All of them stand still, rather than one of them going on without its undo unit or its note.
     """
     if table is Table.STEPS:
-        return _with_gaps(rows)
+        return gaps()
     if table not in _BELONGS or table in {Table.LOCKS, Table.EVENTS}:
         return []
     before = next(rows.scan(table, after=key, reverse=True), (b"", b""))[0].partition(b"\0")[0]

@@ -7,14 +7,16 @@ to live through that runs this in another process and listens.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from actorproc.errors import StoreDamaged
 from actorproc.store import codec
 from actorproc.store.cross_check import cross_check
-from actorproc.store.layout import head_key, owner_of, prefix
+from actorproc.store.layout import owner_of
 from actorproc.store.lmdb import LmdbReader
 from actorproc.store.tables import Rows, Table
 
@@ -82,6 +84,7 @@ def _facts(store: LmdbReader) -> dict[str, Any]:
 
 
 def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
+    hanging = _Hanging(rows)
     for key, value in rows.scan(table):
         try:
             codec.decode(table, key, value)
@@ -89,7 +92,7 @@ def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
             found = _found(error)
             if table is Table.PROCEDURES:
                 name = key.decode("utf-8", "backslashreplace")
-                found |= {"procedure": name, "hangs": _hanging(rows, name)}
+                found |= {"procedure": name, "hangs": hanging.on(key)}
             elif table in _OWNED:
                 name = owner_of(table, key).decode("utf-8", "backslashreplace")
                 found |= {"procedure": name, "hangs": [f"procedure {name}"] if name else []}
@@ -111,24 +114,41 @@ def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]
             yield _found(error)
 
 
-def _hanging(rows: Rows, name: str) -> list[str]:
-    """What cannot be used without this head."""
-    found = []
-    id_ = head_key(name)
-    steps = sum(1 for key, _ in rows.scan(Table.STEPS) if owner_of(Table.STEPS, key) == id_)
-    if steps:
-        found.append(f"{steps} records of its step log")
-    children = sum(1 for _ in rows.scan(Table.CHILDREN, prefix(name)))
-    if children:
-        found.append(f"{children} links to children")
-    members = sum(1 for _, id_ in rows.scan(Table.MEMBERS, prefix(name)) if id_ != head_key(name))
-    if members:
-        found.append(f"{members} descendants")
-    ends = b"\0" + name.encode()
-    locks = sum(1 for key, _ in rows.scan(Table.LOCKS) if key.endswith(ends))
-    if locks:
-        found.append(f"{locks} locks")
-    return found
+class _Hanging:
+    """What cannot be used without a damaged head; counted for all of them together, when the first is asked for."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    @cached_property
+    def _of_all(self) -> tuple[Counter[bytes], Counter[bytes]]:
+        """Records of the step log and locks by damaged head: their keys do not begin with its id."""
+        heads = {key for key, value in self._rows.scan(Table.PROCEDURES) if _is_damaged(key, value)}
+        steps, locks = (
+            Counter(owner for key, _ in self._rows.scan(table) if (owner := owner_of(table, key)) in heads)
+            for table in (Table.STEPS, Table.LOCKS)
+        )
+        return steps, locks
+
+    def on(self, id_: bytes) -> list[str]:
+        """In words, for the head with this key."""
+        steps, locks = self._of_all
+        own = id_ + b"\0"
+        numbers = {
+            "records of its step log": steps[id_],
+            "links to children": sum(1 for _ in self._rows.scan(Table.CHILDREN, own)),
+            "descendants": sum(1 for _, member in self._rows.scan(Table.MEMBERS, own) if member != id_),
+            "locks": locks[id_],
+        }
+        return [f"{number} {what}" for what, number in numbers.items() if number]
+
+
+def _is_damaged(key: bytes, value: bytes) -> bool:
+    try:
+        codec.decode(Table.PROCEDURES, key, value)
+    except StoreDamaged:
+        return True
+    return False
 
 
 def _found(error: StoreDamaged) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from actorproc.model.records import (
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutAudit, PutChild, PutEvent, PutLock, PutProcedure, PutStep, PutSwitch, PutUndo
 from actorproc.store import codec
+from actorproc.store.environment import Snapshot
 from actorproc.store.examination import examine
 from actorproc.store.layout import AUDITS, EPOCH, STORE_ID, head_key, key_of, number_key
 from actorproc.store.lmdb import LmdbReader, LmdbStore
@@ -103,6 +104,45 @@ def as_bytes(table, record):
 def test_nothing_is_found_where_everything_fits(path):
     assert told(path) == []
     assert damage(path) == (set(), {"parent", "child", "other"})
+
+
+def count_scans(monkeypatch, table):
+    """How often this table is walked through as a whole from here on, as the length of a list."""
+    scans = []
+    scan = Snapshot.scan
+
+    def counted(self, walked, prefix=b"", **more):
+        if walked is table and not prefix:
+            scans.append(more)
+        return scan(self, walked, prefix, **more)
+
+    monkeypatch.setattr(Snapshot, "scan", counted)
+    return scans
+
+
+def test_doctor_tells_what_hangs_on_each_damaged_head(path):
+    for record in (PARENT, ENDED):
+        change(path, Table.PROCEDURES, head_key(record.id), b"\x00" * 40)
+
+    hangs = {one["key"]: one["hangs"] for one in examine(path) if one["what"] == "damaged" and one["hangs"]}
+
+    assert hangs["parent"] == ["2 records of its step log", "1 links to children", "1 descendants", "1 locks"]
+    assert hangs["ended"] == ["1 records of its step log"]
+
+
+@pytest.mark.parametrize("table", [Table.PROCEDURES, Table.STEPS], ids=lambda table: table.label)
+def test_doctor_walks_no_table_once_for_each_damaged_row(path, monkeypatch, table):
+    def walks(heads):
+        for record in heads:
+            change(path, Table.PROCEDURES, head_key(record.id), b"\x00" * 40)
+        for record in heads:  # their keys are lost as well
+            change(path, Table.STEPS, b"\xff" * 8 + record.id.encode() + b"\xff", b"\x00" * 40)
+        scans = count_scans(monkeypatch, table)
+        told(path)
+        monkeypatch.undo()
+        return len(scans)
+
+    assert walks(HEADS[:1]) == walks(HEADS)
 
 
 INDEX_ROWS = {
