@@ -5,12 +5,13 @@ from __future__ import annotations
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
 from actorproc.core.children import problem_with, suspend
-from actorproc.core.ending import end, end_when_children_have, forget_listening, settle_bypass
+from actorproc.core.ending import end, end_when_children_have, settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.late import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle import Trigger, move
-from actorproc.core.poisoning import poison, update_poisons
+from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
+from actorproc.core.recording import commit_step, death_on_the_way
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.turns import on_suspended
@@ -42,12 +43,12 @@ from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, Ste
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutStep
 
-__all__ = ["MAX_STUCK_PAUSE", "commit_step", "on_ended", "on_returned", "on_step_error"]
+__all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
 
 MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_ROLLBACK, _ASK_ABORT, _STEP = Mode.ROLLBACK, Mode.ASK_ABORT, StepKind.STEP
+_ROLLBACK, _ASK_ABORT = Mode.ROLLBACK, Mode.ASK_ABORT
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 
@@ -174,68 +175,6 @@ def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Po
         record.interrupted = Interrupted(ProcedureState.WAITING, event)
 
 
-def commit_step(
-    book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
-) -> None:
-    """Write the record from which the next step runs, and give the next step fresh counters."""
-    attempts = record.attempt
-    crash = _death_on_the_way(record) if record.error is not None else None
-    record.step += outcome.steps
-    # Not the same number as the step's after a retry: the records of the failed run stay.
-    record.records += outcome.steps
-    record.state_at = 0
-    record.interrupted = None
-    worker = item.token.worker
-    version = outcome.version or book.types[record.type_name].version
-    book.writes.append(
-        PutStep(
-            StepRecord(
-                procedure=record.id,
-                number=record.records,
-                steps=outcome.steps,
-                kind=_STEP,
-                at=book.now,
-                state=outcome.state,
-                codec=outcome.codec or book.types[record.type_name].codec,
-                version=version,
-                outcome=name,
-                label=outcome.unit,
-                attempts=attempts,
-                slot=worker.slot,
-                incarnation=worker.incarnation,
-                elapsed=outcome.elapsed,
-                pid=book.staff.pid_of(worker),
-                crash=crash,
-                error=error,
-            )
-        )
-    )
-    record.version = version
-    record.unit = outcome.unit
-    record.unit_no_return = outcome.no_return
-    record.attempt = record.errors = record.crashes = 0
-    record.first_error_at = None
-    record.awaiting = 0
-    record.payload = None
-    if not record.rolling:
-        record.error = None
-    if record.event is not None:
-        forget_listening(book, record)
-    if outcome.poisons is not None and outcome.poisons != record.poisons:
-        update_poisons(book, record, outcome.poisons)
-    if record.locks:
-        locking.end_of_step(book, record)
-    book.touch(record)
-
-
-def _death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
-    """The last death of a worker in the step that ends now, for its record: the head forgets it."""
-    error = record.error
-    if error is None or error.crash is None or error.procedure != record.id or error.step != record.step:
-        return None
-    return error
-
-
 def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
     if isinstance(outcome, Advanced):
         if outcome.acquire:
@@ -297,7 +236,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
         record.interrupted = began
         stop_late(book, record)
         return
-    attempts, crash = record.attempt, _death_on_the_way(record)
+    attempts, crash = record.attempt, death_on_the_way(record)
     record.step += outcome.steps
     record.records += outcome.steps
     record.state_at = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
 from actorproc.core.queueing import push_unit
-from actorproc.core.stepping import commit_step
+from actorproc.core.recording import commit_step
 from actorproc.model.commands import Decision, RunStep
 from actorproc.model.events import StepEnded
 from actorproc.model.ids import Mode, StepToken

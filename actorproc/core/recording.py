@@ -1,0 +1,79 @@
+"""The record that a step leaves, from which the next one runs."""
+
+from __future__ import annotations
+
+from actorproc.core import locking
+from actorproc.core.book import Book
+from actorproc.core.ending import forget_listening
+from actorproc.core.poisoning import update_poisons
+from actorproc.core.staff import InHand
+from actorproc.model.outcomes import Outcome
+from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.writes import PutStep
+
+__all__ = ["commit_step", "death_on_the_way"]
+
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_STEP = StepKind.STEP
+
+
+def commit_step(
+    book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
+) -> None:
+    """Write the record from which the next step runs, and give the next step fresh counters."""
+    attempts = record.attempt
+    crash = death_on_the_way(record) if record.error is not None else None
+    record.step += outcome.steps
+    # Not the same number as the step's after a retry: the records of the failed run stay.
+    record.records += outcome.steps
+    record.state_at = 0
+    record.interrupted = None
+    worker = item.token.worker
+    version = outcome.version or book.types[record.type_name].version
+    book.writes.append(
+        PutStep(
+            StepRecord(
+                procedure=record.id,
+                number=record.records,
+                steps=outcome.steps,
+                kind=_STEP,
+                at=book.now,
+                state=outcome.state,
+                codec=outcome.codec or book.types[record.type_name].codec,
+                version=version,
+                outcome=name,
+                label=outcome.unit,
+                attempts=attempts,
+                slot=worker.slot,
+                incarnation=worker.incarnation,
+                elapsed=outcome.elapsed,
+                pid=book.staff.pid_of(worker),
+                crash=crash,
+                error=error,
+            )
+        )
+    )
+    record.version = version
+    record.unit = outcome.unit
+    record.unit_no_return = outcome.no_return
+    record.attempt = record.errors = record.crashes = 0
+    record.first_error_at = None
+    record.awaiting = 0
+    record.payload = None
+    if not record.rolling:
+        record.error = None
+    if record.event is not None:
+        forget_listening(book, record)
+    if outcome.poisons is not None and outcome.poisons != record.poisons:
+        update_poisons(book, record, outcome.poisons)
+    if record.locks:
+        locking.end_of_step(book, record)
+    book.touch(record)
+
+
+def death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
+    """The last death of a worker in the step that ends now, for its record: the head forgets it."""
+    error = record.error
+    if error is None or error.crash is None or error.procedure != record.id or error.step != record.step:
+        return None
+    return error
