@@ -9,8 +9,8 @@ whose it was.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -32,22 +32,13 @@ from actorproc.store.layout import (
     owner_of,
     time_key,
 )
+from actorproc.store.ownership import BELONGS, exists, names_in, neighbours_of, owners_of, with_gaps
 from actorproc.store.places import check_place, is_a_copy, is_sound
-from actorproc.store.step_log import read_log
 from actorproc.store.tables import INDEXES, Rows, Table
 from actorproc.store.trust import damaged_pages
 
 __all__ = ["Findings", "cross_check"]
 
-_BELONGS = {
-    Table.STEPS: "procedure",
-    Table.CHILDREN: "parent",
-    Table.UNDO: "root",
-    Table.LOCKS: "root",
-    Table.EVENTS: "target",
-    Table.NOTES: "procedure",
-}
-"""Tables of what a procedure cannot go on without, and the field that says whose it is."""
 _OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
 _NUMBER = 8
 """Bytes of a number in a key."""
@@ -106,9 +97,9 @@ def cross_check(rows: Rows) -> Findings:
     """Read everything once; changes nothing."""
     found = Findings()
     counts = Counts(rows)
-    gaps = cache(lambda: _with_gaps(rows))  # the same for every row that asks, and all logs are read for it
+    gaps = cache(lambda: with_gaps(rows))  # the same for every row that asks, and all logs are read for it
     heads = _check_heads(rows, found, counts)
-    for table in (*_BELONGS, *_OTHERS):
+    for table in (*BELONGS, *_OTHERS):
         for key, value in rows.scan(table):
             _search(rows, found, table, key)
             try:
@@ -121,11 +112,11 @@ def cross_check(rows: Rows) -> Findings:
                 _look_for_place(rows, found, table, key, value, error)
                 reason = f"{error.table} {error.key}: {error.reason}"
                 if is_a_copy(rows, table, value):  # whose it says it is lacks nothing
-                    owners = [name for name in _owners(table, key, b"") if _exists(rows, name)]
+                    owners = [name for name in owners_of(table, key, b"") if exists(rows, name)]
                 else:
                     _note_right_place(found, table, value, error)
-                    owners = [name for name in _owners(table, key, value) if _exists(rows, name)]
-                    owners = owners or _neighbours(rows, table, key, gaps)
+                    owners = [name for name in owners_of(table, key, value) if exists(rows, name)]
+                    owners = owners or neighbours_of(rows, table, key, gaps)
                 for name in owners:
                     found.halted.setdefault(name, reason)
     for name, lacking in counts.differences():
@@ -180,7 +171,7 @@ def _check_head(rows: Rows, found: Findings, key: bytes, value: bytes) -> Proced
     except StoreDamaged as error:
         _note(found, error)
         _look_for_place(rows, found, Table.PROCEDURES, key, value, error)
-        for name in _names(Table.PROCEDURES, value, ("id",)):
+        for name in names_in(Table.PROCEDURES, value, ("id",)):
             if not is_sound(rows, name):
                 found.halted.setdefault(name, f"its record: {error.reason}")
         return None
@@ -268,60 +259,6 @@ def _note_manager_audit(rows: Rows, found: Findings) -> None:
         _note_index(found, lacking)
 
 
-def _owners(table: Table, key: bytes, value: bytes) -> Iterator[str]:
-    """Whose a damaged row is: by its key and, if its body can be read, by that."""
-    if table not in _BELONGS:
-        return
-    yield owner_of(table, key).decode("utf-8", "backslashreplace")
-    yield from _names(table, value, (_BELONGS[table], "holder"))
-
-
-def _exists(rows: Rows, name: str) -> bool:
-    return rows.get(Table.PROCEDURES, head_key(name)) is not None
-
-
-def _neighbours(rows: Rows, table: Table, key: bytes, gaps: Callable[[], list[str]]) -> list[str]:
-    """Whose a row can have been of which neither key nor contents are readable: keys are in order.
-
-    All of them stand still, rather than one of them going on without its undo unit or its note.
-    """
-    if table is Table.STEPS:
-        return gaps()
-    if table not in _BELONGS or table in {Table.LOCKS, Table.EVENTS}:
-        return []
-    before = next(rows.scan(table, after=key, reverse=True), (b"", b""))[0].partition(b"\0")[0]
-    behind = next(rows.scan(table, after=key), (b"\xff", b""))[0].partition(b"\0")[0]
-    found = []
-    for id_, _ in rows.scan(Table.PROCEDURES, after=before or None):
-        if id_ > behind:
-            break
-        found.append(id_)
-    names = [before, *found] if before else found
-    return [name for name in (id_.decode("utf-8", "backslashreplace") for id_ in names) if _exists(rows, name)]
-
-
-def _with_gaps(rows: Rows) -> list[str]:
-    """Procedures in whose step logs a record is missing or damaged."""
-    found = []
-    for key, value in rows.scan(Table.PROCEDURES):
-        head = codec.unchecked(Table.PROCEDURES, value)
-        if isinstance(head, ProcedureRecord) and head_key(head.id) == key:
-            try:
-                for _ in read_log(partial(rows.get, Table.STEPS), head.id, head.records):
-                    pass
-            except StoreDamaged:
-                found.append(head.id)
-    return found
-
-
-def _names(table: Table, value: bytes, fields: tuple[str, ...]) -> Iterator[str]:
-    body = codec.unchecked(table, value)
-    for field in fields:
-        name = getattr(body, field, None)
-        if isinstance(name, str) and name:
-            yield name
-
-
 def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value: bytes, error: StoreDamaged) -> None:
     """Whether a damaged record may be one that belongs elsewhere, where it is missed now."""
     body = codec.unchecked(table, value)
@@ -346,7 +283,7 @@ def _note_right_place(found: Findings, table: Table, value: bytes, error: StoreD
 
 def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
     """Whether this may well be the key under which the unreadable row was stored."""
-    if table is Table.PROCEDURES or (table not in _BELONGS and table is not Table.AUDIT):
+    if table is Table.PROCEDURES or (table not in BELONGS and table is not Table.AUDIT):
         return True
     id_ = owner_of(table, key)
     rest = key[:_NUMBER] if table is Table.STEPS else key[len(id_) + 1 :]
