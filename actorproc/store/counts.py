@@ -14,7 +14,8 @@ from actorproc.errors import StoreDamaged
 from actorproc.model.records import ProcedureRecord, StepRecord
 from actorproc.model.states import TERMINAL
 from actorproc.store import codec
-from actorproc.store.layout import AUDITS, head_key, meta_of, number_key, owner_of, prefix, text_key
+from actorproc.store.keys import head_key, number_key, owner_of, prefix, text_key
+from actorproc.store.layout import AUDITS, meta_of
 from actorproc.store.step_log import read_log
 from actorproc.store.tables import Rows, Table
 

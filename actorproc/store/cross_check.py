@@ -21,17 +21,8 @@ from actorproc.model.records import ProcedureRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.store import codec
 from actorproc.store.counts import Counts
-from actorproc.store.layout import (
-    EPOCH,
-    STORE_ID,
-    Row,
-    head_key,
-    index_rows,
-    key_of,
-    meta_of,
-    owner_of,
-    time_key,
-)
+from actorproc.store.keys import head_key, owner_of, time_key
+from actorproc.store.layout import EPOCH, STORE_ID, Row, index_rows, key_of, meta_of
 from actorproc.store.ownership import BELONGS, exists, names_in, neighbours_of, owners_of, with_gaps
 from actorproc.store.places import check_place, is_a_copy, is_sound
 from actorproc.store.tables import INDEXES, Rows, Table

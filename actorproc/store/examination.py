@@ -16,7 +16,7 @@ from typing import Any
 from actorproc.errors import StoreDamaged
 from actorproc.store import codec
 from actorproc.store.cross_check import cross_check
-from actorproc.store.layout import owner_of
+from actorproc.store.keys import owner_of
 from actorproc.store.lmdb import LmdbReader
 from actorproc.store.tables import Rows, Table
 

@@ -27,8 +27,8 @@ All stores share this page, so a store is only something that keeps sorted rows 
 
 Numbers are 8 bytes, big-endian, so that byte order is numeric order; times are whole microseconds since
 the epoch. Ids hold no NUL (`check_id`), so ``id NUL`` is a prefix that no other id shares. Text that is
-long or holds NUL is cut and ends in its hash (`text_key`), which keeps every key within LMDB's 511 bytes. Why the
-number comes first in the step log: `actorproc.store.step_log`.
+long or holds NUL is cut and ends in its hash, which keeps every key within LMDB's 511 bytes
+(`actorproc.store.keys`). Why the number comes first in the step log: `actorproc.store.step_log`.
 
 Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq, the type and the tags
 of a procedure never change, so their index rows are written once.
@@ -36,7 +36,6 @@ of a procedure never change, so their index rows are written once.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -67,7 +66,8 @@ from actorproc.model.writes import (
     PutUndo,
     Write,
 )
-from actorproc.store import codec, step_log
+from actorproc.store import codec
+from actorproc.store.keys import head_key, prefix, text_key, time_key
 from actorproc.store.step_log import step_key
 from actorproc.store.tables import Table
 
@@ -85,16 +85,10 @@ __all__ = [
     "Row",
     "Sweep",
     "WholeLog",
-    "head_key",
     "index_rows",
     "key_of",
     "meta_of",
-    "number_key",
-    "owner_of",
-    "prefix",
     "rows_of",
-    "text_key",
-    "time_key",
 ]
 
 FORMAT = 2
@@ -113,8 +107,6 @@ _TEXTS = {STORE_ID, PAUSED, COPIED_FROM}
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _PROCEDURES, _STEPS = Table.PROCEDURES, Table.STEPS
-_TEXT_LIMIT = 255
-_LAST_MICROSECOND = 2**63 - 1
 _pack = struct.Struct(">Q").pack
 _pack_two = struct.Struct(">QQ").pack
 
@@ -138,43 +130,6 @@ class WholeLog(NamedTuple):
 Row = tuple[Table, bytes, bytes | int | Sweep | WholeLog | None]
 """(database, key, value). bytes: put; None: delete; `SWEEP`: delete all keys with this prefix; `WholeLog`: delete it;
 an int: raise the number stored under this key to at least this."""
-
-
-def head_key(id: str) -> bytes:  # noqa: A002 - the public name of the thing
-    """Key of a head."""
-    return id.encode()
-
-
-def prefix(id: str) -> bytes:  # noqa: A002
-    """What the keys of all rows that belong to this id begin with."""
-    return id.encode() + b"\0"
-
-
-def number_key(*numbers: int) -> bytes:
-    """Numbers as key bytes that sort as the numbers do."""
-    return b"".join(map(_pack, numbers))
-
-
-def time_key(at: float) -> bytes:
-    """Epoch seconds as whole microseconds; times outside of what 63 bits hold are moved to their bounds."""
-    return _pack(int(at * 1e6) if 0 <= at < _LAST_MICROSECOND / 1e6 else (_LAST_MICROSECOND if at > 0 else 0))
-
-
-def owner_of(table: Table, key: bytes) -> bytes:
-    """Whose a row is of a table whose keys hold the id of a procedure, or the holder of a lock."""
-    if table is _STEPS:
-        return step_log.owner_of(key)
-    return key.rpartition(b"\0")[2] if table is Table.LOCKS else key.partition(b"\0")[0]
-
-
-def text_key(text: str) -> bytes:
-    """Free text as key bytes: 1 to 255 of them, without NUL, different for different texts."""
-    raw = text.encode("utf-8", "surrogatepass")
-    if raw and len(raw) <= _TEXT_LIMIT and b"\0" not in raw:
-        return raw
-    # No UTF-8 text holds the byte FF, so a hashed key cannot meet a plain one.
-    tail = b"\xff" + hashlib.blake2b(raw, digest_size=16).hexdigest().encode()
-    return raw[: _TEXT_LIMIT - len(tail)].replace(b"\0", b"\xff") + tail
 
 
 STATE_PREFIX = {state: state.value.encode() + b"\0" for state in ProcedureState}

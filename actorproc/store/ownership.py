@@ -8,7 +8,7 @@ from functools import partial
 from actorproc.errors import StoreDamaged
 from actorproc.model.records import ProcedureRecord
 from actorproc.store import codec
-from actorproc.store.layout import head_key, owner_of
+from actorproc.store.keys import head_key, owner_of
 from actorproc.store.step_log import read_log
 from actorproc.store.tables import Rows, Table
 

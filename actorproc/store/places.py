@@ -7,7 +7,8 @@ from typing import Any
 
 from actorproc.errors import StoreDamaged
 from actorproc.store import codec
-from actorproc.store.layout import head_key, key_of, number_key, prefix
+from actorproc.store.keys import head_key, number_key, prefix
+from actorproc.store.layout import key_of
 from actorproc.store.step_log import step_key
 from actorproc.store.tables import Rows, Table
 

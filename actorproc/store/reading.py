@@ -30,19 +30,8 @@ from actorproc.model.reports import StoreSize
 from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import (
-    COPIED_FROM,
-    EPOCH,
-    PAUSED,
-    STATE_PREFIX,
-    STORE_ID,
-    head_key,
-    meta_of,
-    number_key,
-    prefix,
-    text_key,
-    time_key,
-)
+from actorproc.store.keys import head_key, number_key, prefix, text_key, time_key
+from actorproc.store.layout import COPIED_FROM, EPOCH, PAUSED, STATE_PREFIX, STORE_ID, meta_of
 from actorproc.store.recovery import read_number, read_snapshot
 from actorproc.store.step_log import read_log, step_key
 from actorproc.store.tables import Rows, Table

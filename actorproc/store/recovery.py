@@ -17,18 +17,8 @@ from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
-from actorproc.store.layout import (
-    AUDITS,
-    BATCH,
-    EPOCH,
-    NEXT_SEQ,
-    PAUSED,
-    STATE_PREFIX,
-    head_key,
-    meta_of,
-    number_key,
-    prefix,
-)
+from actorproc.store.keys import head_key, number_key, prefix
+from actorproc.store.layout import AUDITS, BATCH, EPOCH, NEXT_SEQ, PAUSED, STATE_PREFIX, meta_of
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]

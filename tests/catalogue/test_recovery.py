@@ -18,7 +18,7 @@ import pytest
 from actorproc import LockKey, Procedure, RetryPolicy, StateMachineProcedure, Status
 from actorproc.errors import DuplicateProcedure, RetryLater, StorageUnavailable
 from actorproc.model.states import Phase
-from actorproc.store.layout import head_key
+from actorproc.store.keys import head_key
 from actorproc.store.memory import MemoryStore
 from actorproc.store.tables import Table
 from tests.catalogue.kit import (

@@ -23,7 +23,8 @@ from actorproc.model.writes import PutAudit, PutChild, PutEvent, PutLock, PutPro
 from actorproc.store import codec
 from actorproc.store.environment import Snapshot
 from actorproc.store.examination import examine
-from actorproc.store.layout import AUDITS, EPOCH, STORE_ID, head_key, key_of, number_key
+from actorproc.store.keys import head_key, number_key
+from actorproc.store.layout import AUDITS, EPOCH, STORE_ID, key_of
 from actorproc.store.lmdb import LmdbReader, LmdbStore
 from actorproc.store.step_log import step_key
 from actorproc.store.tables import Table
