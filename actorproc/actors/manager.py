@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pykka
@@ -50,12 +49,13 @@ from actorproc.actors.parts import ManagerParts
 from actorproc.actors.replies import Waiters, settle_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.sampling import Sampler
+from actorproc.actors.stopping import Stopping
 from actorproc.actors.sweeper import Sweeper
 from actorproc.actors.timekeeper import Timekeeper
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
 from actorproc.actors.worker_events import WorkerNews
-from actorproc.errors import InternalError, ManagerStopped, OutcomeUnknown
+from actorproc.errors import InternalError, ManagerStopped
 from actorproc.model.events import (
     AbortRequested,
     Acknowledged,
@@ -74,7 +74,6 @@ from actorproc.model.events import (
 )
 from actorproc.model.policies import Quotas
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
-from actorproc.workers.frames import TakeBackSteps
 
 __all__ = ["ManagerActor"]
 
@@ -181,6 +180,15 @@ class ManagerActor(QuickActor):
             pool=parts.pool,
             ring_me=self._ring_me,
         )
+        self._stopping = Stopping(
+            ring=self._ring,
+            ledger=self._ledger,
+            dispatcher=self._dispatcher,
+            sweeper=self._sweeper,
+            outage=self._outage,
+            replies=parts.replies,
+            patience=parts.config.stop_timeout,
+        )
         self._routes: dict[type, Callable[[Any], None]] = {
             WorkerMessages: self._worker_messages,
             CloseBatch: lambda _: self._ring.close(),
@@ -221,14 +229,12 @@ class ManagerActor(QuickActor):
             OpenGate: self._open_gate,
             Report: self._desk.report,
             WorkerLost: self._worker_lost,
-            Drain: self._drain,
-            Halt: self._halt,
+            Drain: self._stopping.drain,
+            Halt: self._stopping.halt,
         }
         self._marked = False
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
         self._unarmed = 0
-        self._draining: Future[None] | None = None
-        self._halting: Future[None] | None = None
         self._over = False
         self._sweeper.start()
 
@@ -256,8 +262,9 @@ class ManagerActor(QuickActor):
                 self._ring.close()
             else:
                 self.actor_ref.tell(CloseBatch())
-        if self._draining is not None or self._halting is not None:
-            self._check_end()
+        if self._stopping.is_due and self._stopping.look():
+            self._over = True
+            self._stopping.end()
         self._unarmed += 1
         is_settled = alone and not self._ring.is_committing
         if is_settled or self._unarmed >= _ARM_AFTER or type(message) is Committed:
@@ -363,36 +370,6 @@ class ManagerActor(QuickActor):
         self._ring.reopened(message.snapshot)
         for late in deferred:
             self._routes[type(late)](late)
-
-    # ------------------------------------------------------------ stopping
-    def _drain(self, message: Drain) -> None:
-        self._sweeper.stop()
-        self._draining = message.future
-        self._ring.set_dispatching(on=False)
-        for worker, tokens in self._ledger.waiting_behind():
-            self._dispatcher.post(worker, TakeBackSteps(tokens))
-
-    def _halt(self, message: Halt) -> None:
-        self._sweeper.stop()
-        self._halting = message.future
-        self._ring.set_dispatching(on=False)
-        self._ring.close()
-
-    def _check_end(self) -> None:
-        is_over = self._ring.idle or self._outage.is_longer_than(self._parts.config.stop_timeout)
-        if self._draining is not None and is_over and not self._ledger.busy():
-            settle_future(self._draining, None)
-            self._draining = None
-        if self._halting is None or not (self._ring.idle or self._outage.lasts):
-            return
-        unsure, later = self._ring.unanswered()
-        for reply in unsure:
-            msg = "the manager stopped while the store refused writes; ask again by id whether it was submitted"
-            self._replies.fail(reply, OutcomeUnknown(msg))
-        for reply in later:
-            self._replies.fail(reply, self._outage.refusal())
-        self._over = True
-        settle_future(self._halting, None)
 
 
 def _tell(actor: pykka.ActorRef[Any], message: object) -> None:

@@ -1,0 +1,84 @@
+"""The two ways in which a manager ends: drained, when no step runs any more, and halted, when nothing is under way."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from actorproc.actors.dispatch import Dispatcher
+from actorproc.actors.ledger import Ledger
+from actorproc.actors.messages import Drain, Halt
+from actorproc.actors.outage import Outage
+from actorproc.actors.replies import ReplyTable, settle_future
+from actorproc.actors.ring import Ring
+from actorproc.actors.sweeper import Sweeper
+from actorproc.errors import OutcomeUnknown
+from actorproc.workers.frames import TakeBackSteps
+
+__all__ = ["Stopping"]
+
+
+class Stopping:
+    """Whether the manager is to end, and when it may. Used by the manager's thread only.
+
+    ``patience``: seconds for which draining waits for a store that refuses writes.
+    """
+
+    def __init__(
+        self,
+        *,
+        ring: Ring,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        sweeper: Sweeper,
+        outage: Outage,
+        replies: ReplyTable,
+        patience: float,
+    ) -> None:
+        self._ring = ring
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._sweeper = sweeper
+        self._outage = outage
+        self._replies = replies
+        self._patience = patience
+        self._draining: Future[None] | None = None
+        self._halting: Future[None] | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Somebody waits for an end."""
+        return self._draining is not None or self._halting is not None
+
+    def drain(self, message: Drain) -> None:
+        """Hand out no more steps, take back those that have not begun, and tell when none runs any more."""
+        self._sweeper.stop()
+        self._draining = message.future
+        self._ring.set_dispatching(on=False)
+        for worker, tokens in self._ledger.waiting_behind():
+            self._dispatcher.post(worker, TakeBackSteps(tokens))
+
+    def halt(self, message: Halt) -> None:
+        """Store what was decided, and end."""
+        self._sweeper.stop()
+        self._halting = message.future
+        self._ring.set_dispatching(on=False)
+        self._ring.close()
+
+    def look(self) -> bool:
+        """Tell whoever waits for the running steps when they are over; True when the manager may `end`."""
+        is_over = self._ring.idle or self._outage.is_longer_than(self._patience)
+        if self._draining is not None and is_over and not self._ledger.busy():
+            settle_future(self._draining, None)
+            self._draining = None
+        return self._halting is not None and (self._ring.idle or self._outage.lasts)
+
+    def end(self) -> None:
+        """Answer whoever still waits for an answer, and whoever waits for the end."""
+        unsure, later = self._ring.unanswered()
+        for reply in unsure:
+            msg = "the manager stopped while the store refused writes; ask again by id whether it was submitted"
+            self._replies.fail(reply, OutcomeUnknown(msg))
+        for reply in later:
+            self._replies.fail(reply, self._outage.refusal())
+        assert self._halting is not None
+        settle_future(self._halting, None)
