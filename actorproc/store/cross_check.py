@@ -283,7 +283,7 @@ def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
     value = rows.get(Table.PROCEDURES, id_)
     if value is None:
         return False
-    head: ProcedureRecord = codec.decode(Table.PROCEDURES, head_key(id_.decode()), value)
+    head: ProcedureRecord = codec.decode(Table.PROCEDURES, id_, value)
     number = int.from_bytes(rest[:_NUMBER])
     match table:
         case Table.STEPS:

@@ -41,6 +41,8 @@ _LATER = frozenset(table for table in Table if table > Table.BY_TAG)
 """Databases that the first version of the format did not have."""
 _MAX_READERS = 512
 _SMALLEST_MAP = 64 << 20
+_LONGEST_KEY = 511
+"""Bytes of a key, at most."""
 
 
 def open_environment(
@@ -139,14 +141,17 @@ class Snapshot:
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         db = self._databases.get(table)
-        return None if db is None else self._txn.get(key, db=db)
+        try:
+            return None if db is None else self._txn.get(key, db=db)
+        except lmdb.BadValsizeError:
+            return None  # no key is empty or so long; damaged rows name such ones
 
     def get_many(self, table: Table, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         db = self._databases.get(table)
         if db is None:
             return {}
         with self._txn.cursor(db) as cursor:
-            return dict(cursor.getmulti(keys))
+            return dict(cursor.getmulti([key for key in keys if 0 < len(key) <= _LONGEST_KEY]))
 
     def count(self, table: Table) -> int:
         db = self._databases.get(table)
@@ -163,7 +168,7 @@ class Snapshot:
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         db = self._databases.get(table)
-        if db is None:
+        if db is None or len(prefix) > _LONGEST_KEY:
             return
         with self._txn.cursor(db) as cursor:
             found = _place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)

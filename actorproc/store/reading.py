@@ -86,12 +86,12 @@ class RecordReader(ABC):
         """One head, None when unknown; with `removed` also one whose tree is half removed."""
         with self._view() as rows:
             head = _head(rows, head_key(id))
-            return head if head is None or removed or not _is_removed(rows, head.root) else None
+            return head if head is None or removed or not _is_removed(rows, head_key(head.root)) else None
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
         """All heads of a tree in submit order (root first) and its undo units, oldest first."""
         with self._view() as rows:
-            if _is_removed(rows, root):
+            if _is_removed(rows, head_key(root)):
                 return [], []
             heads = [
                 _indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in rows.scan(Table.MEMBERS, prefix(root))
@@ -170,14 +170,14 @@ class RecordReader(ABC):
                         continue
                     break
                 # Stores of older versions list finished children here too.
-                if id_ == root and not _is_removed(rows, id_.decode()):
-                    found.append((id_.decode(), at))
+                if id_ == root and not _is_removed(rows, id_):
+                    found.append((_name(id_), at))
         return found
 
     def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
         """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
         with self._view() as rows:
-            if _is_removed(rows, root):
+            if _is_removed(rows, head_key(root)):
                 return None
             entries = list(islice(rows.scan(Table.MEMBERS, prefix(root)), limit + 1))
             if not entries:
@@ -197,8 +197,8 @@ class RecordReader(ABC):
     def ids(self, start: str) -> list[str]:
         """Ids that begin with this text, in order of ids."""
         with self._view() as rows:
-            gone = {key.decode() for key, _ in rows.scan(Table.REMOVALS)}
-            found = [key.decode() for key, _ in rows.scan(Table.PROCEDURES, start.encode("utf-8", "replace"))]
+            gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
+            found = [_name(key) for key, _ in rows.scan(Table.PROCEDURES, start.encode("utf-8", "replace"))]
         return [name for name in found if name not in gone]
 
     def count_states(self) -> dict[ProcedureState, int]:
@@ -250,7 +250,7 @@ class RecordReader(ABC):
                 with self._view() as rows:
                     entries = list(islice(rows.scan(table, start, after=place, reverse=reverse), _CHUNK))
                     heads = [read(rows, table, key, id_) for key, id_ in entries]
-                    gone = {key.decode() for key, _ in rows.scan(Table.REMOVALS)}
+                    gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
                 yield from (head for head in heads if head is not None and head.root not in gone and matches(head))
                 if len(entries) < _CHUNK:
                     return
@@ -279,9 +279,14 @@ def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:
     return None if value is None else cast("ProcedureRecord", codec.decode(Table.PROCEDURES, key, value))
 
 
-def _is_removed(rows: Rows, root: str) -> bool:
+def _is_removed(rows: Rows, root: bytes) -> bool:
     """The tree is half removed. There is hardly ever one, and to see that costs nothing."""
-    return rows.count(Table.REMOVALS) > 0 and rows.get(Table.REMOVALS, head_key(root)) is not None
+    return rows.count(Table.REMOVALS) > 0 and rows.get(Table.REMOVALS, root) is not None
+
+
+def _name(key: bytes) -> str:
+    """The id in a key, which a damaged row may have as any bytes."""
+    return key.decode("utf-8", "backslashreplace")
 
 
 def _indexed_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord:

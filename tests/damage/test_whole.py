@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import lmdb
 import msgspec
 import pytest
@@ -263,3 +265,25 @@ def test_a_copy_in_the_place_of_another_record_does_not_stop_whose_it_is(path):
 
     assert ("procedures", "other") in found
     assert goes_on == {"parent", "child"}
+
+
+ODD_KEYS = {"long": b"\xff" * 511, "without an id": b"\0" * 8, "short": b"\0", "no text": b"parent\0" + b"\xff" * 500}
+
+
+@pytest.mark.parametrize("key", ODD_KEYS.values(), ids=list(ODD_KEYS))
+@pytest.mark.parametrize("table", Table, ids=lambda table: table.label)
+def test_a_row_of_whatever_bytes_keeps_no_manager_and_no_reader_from_the_others(path, table, key):
+    for value in (b"", b"\xff" * 600):  # an index row names nobody, or somebody whom no key can name
+        change(path, table, key, value)
+
+        assert told(path)
+        found, running = damage(path)
+        assert found
+        assert "other" in running or table in {Table.CHILDREN, Table.NOTES}  # whose these were may be anybody
+        change(path, table, key, value)
+        with LmdbReader(path, allow_any_filesystem=True, even_damaged=True) as reader:
+            assert "other" in reader.ids("")
+            assert reader.ids("other") == ["other"]
+            assert {head.id for head in reader.scan(skip_damaged=True)} >= {"other", "ended"}
+            with contextlib.suppress(StoreDamaged):
+                assert ("ended", 9.0) in reader.finished()
