@@ -229,6 +229,8 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """What the rollback left behind, of itself, and at the top of a failing scope of its members too."""
     undo_error: ErrorInfo | None = None
     """Why the present undo failed, or killed its worker, the last time; it is tried again. `error` stays the cause."""
+    tried: int = 0
+    """Undo unit whose attempts were counted last; a wider failure that takes it over goes on counting. 0: none."""
 
 
 class StepKind(IntEnum):

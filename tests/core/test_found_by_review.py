@@ -460,3 +460,24 @@ def test_a_poisoned_step_sees_in_a_retry_what_it_saw() -> None:
     assert stage.inbox["r"].children_step == 1
     assert stage.inbox["w"].event == b"what it waited for"
     assert _difference(stage) is None
+
+
+def test_an_undo_that_a_wider_failure_takes_over_knows_that_it_was_begun_before() -> None:
+    stage = Stage(2, rollback_supported=True)
+    stage.register("R", rollback_supported=True, on_child_failure="resume")
+    stage.submit(stage.new("r", "R", unit=""))
+    stage.answer("r", Suspended(state=b"", unit="", children=(stage.new("c", unit=""), stage.new("d", unit=""))))
+    stage.answer("c", boom())
+    before = stage.inbox["c"].token
+    assert (before.mode, before.attempt) == (Mode.ROLLBACK, 1)
+    stage.answer("c", later())
+
+    stage.handle(AbortRequested("r", 2))
+    stage.answer("d", DONE)
+    assert stage.inbox["d"].token.attempt == 1
+    stage.answer("d", DONE)
+
+    again = stage.inbox["c"]
+    assert (again.token.mode, again.token.attempt, again.replayed) == (Mode.ROLLBACK, 2, True)
+    assert _difference(stage) is None
+    assert stage.undo_all() == ["c:", "r:"]
