@@ -44,10 +44,12 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.policies import TypeMeta
 from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.writes import Write
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
+from actorproc.testing.features import BATCH_CLASS
 from actorproc.testing.image import Image, compare_loads, compare_with_restored
 from actorproc.testing.requests import Call, described
 from actorproc.testing.world import HostCrash, World, ending_of
@@ -93,6 +95,8 @@ class FakeShell:
         self.in_flight: Batch | None = None
         self.registered: list[str] = []
         self.unregistered: list[str] = []
+        self.changed: dict[str, TypeMeta] = {}
+        """Classes that are others now than in the scenario."""
         self.callers: dict[int, Call] = {}
         self.commits = 0
         self.numbered = 0
@@ -136,7 +140,21 @@ class FakeShell:
     def register(self, type_name: str) -> None:
         """A class is registered, for the first time or again."""
         self.registered.append(type_name)
-        self.world.inbox.append(TypeRegistered(self.world.scenario.programs[type_name].meta))
+        self.world.inbox.append(TypeRegistered(self._meta_of(type_name)))
+
+    def change(self, type_name: str, trait: str) -> None:
+        """A class is registered anew with one trait changed: its class of work, threads, own worker, or `abort`."""
+        if type_name not in self.registered:
+            return
+        meta = self._meta_of(type_name)
+        changes: dict[str, dict[str, Any]] = {
+            "class": {"work_class": BATCH_CLASS if meta.work_class == "default" else "default"},
+            "threads": {"threads": 3 - meta.threads},
+            "own": {"dedicated": not meta.dedicated},
+            "asks": {"asks_abort": not meta.asks_abort},
+        }
+        self.changed[type_name] = replace(meta, **changes[trait])
+        self.register(type_name)
 
     def deliver(self) -> None:
         """Handle the next event of the inbox."""
@@ -218,6 +236,9 @@ class FakeShell:
             self.close()
 
     # ------------------------------------------------------------ inside
+    def _meta_of(self, type_name: str) -> TypeMeta:
+        return self.changed.get(type_name) or self.world.scenario.programs[type_name].meta
+
     def _handle(self, event: Event) -> None:
         self.batch.events.append(event)
         self._add(self.core.handle(event, self.world.now))
@@ -282,8 +303,7 @@ class FakeShell:
         beside = (replace(ready, threads=min(tokens.values(), default=1)) for ready, tokens in known)
         self._restore(stored, tuple(zip(beside, (tuple(tokens) for _, tokens in known), strict=True)))
         self.world.inbox.extendleft(reversed(kept))
-        programs = self.world.scenario.programs
-        self.world.inbox.extendleft(TypeRegistered(programs[name].meta) for name in reversed(self.registered))
+        self.world.inbox.extendleft(TypeRegistered(self._meta_of(name)) for name in reversed(self.registered))
 
     def _settle(self, batch: Batch) -> None:
         self.core.settle(batch.sealed)

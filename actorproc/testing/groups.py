@@ -1,8 +1,9 @@
-"""What is added to a random scenario beside the extras: parents that suspend again and again, and resizes.
+"""What is added to a random scenario beside the extras: parents that suspend again and again, and other calls.
 
 Elsewhere a parent spawns once and at most waits for the rest. Here it waits for the next one in a loop
 (`Status.suspended([])`), has further children join those that are outstanding, runs steps of its own in between
-while children end, and begins another group when all of one have ended and were seen.
+while children end, and begins another group when all of one have ended and were seen. Beside that the pool of workers
+is made smaller and larger, classes are registered anew with another trait, roots have delays, and steps yield.
 
 It is drawn from a stream of its own, and only for seeds from `FIRST_SEED` on, so that seeds that were kept before
 there was any of this mean what they meant.
@@ -26,6 +27,7 @@ FIRST_SEED = 5_000_000_000
 _MOST_OPERATIONS = 9
 """A program grows no longer than this: names of children have one digit for the step they come from."""
 
+_TRAITS = ("class", "threads", "own", "asks")
 _REPLACED = {"go", "fatal"}
 """Kinds of operations in the middle of a program that give way to a suspend."""
 
@@ -33,7 +35,7 @@ _REPLACED = {"go", "fatal"}
 def add_groups(scenario: Scenario, random: Random) -> Scenario:
     """The scenario with further groups of children drawn from `random`; the bystander is left as it is."""
     maker = _Maker(random, scenario)
-    roots = {name: maker.program(program) for name, program in scenario.roots.items()}
+    roots = {name: maker.root(program) for name, program in scenario.roots.items()}
     steps = sum(len(program.operations) for program in maker.programs.values())
     # Small quotas end most parents of several groups before they have had them.
     quotas = scenario.quotas if maker.chance(0.3) else Quotas()
@@ -43,7 +45,7 @@ def add_groups(scenario: Scenario, random: Random) -> Scenario:
         programs=maker.programs,
         steps=steps,
         quotas=quotas,
-        actions=(*scenario.actions, *maker.resizes()) if maker.chance(0.3) else scenario.actions,
+        actions=(*scenario.actions, *maker.resizes(), *maker.changes()),
     )
 
 
@@ -63,6 +65,14 @@ class _Maker:
         return int(self.random() * bound)
 
     # ------------------------------------------------------------ parents
+    def root(self, program: Program) -> Program:
+        """The program and all below it; it may be submitted with a delay."""
+        changed = self.program(program)
+        if program.meta.type_name != "T-bystander" and self.chance(0.15):
+            changed = msgspec.structs.replace(changed, delay=4 * self.random())
+            self.programs[program.meta.type_name] = changed
+        return changed
+
     def program(self, program: Program) -> Program:
         """The program and all below it, each changed once."""
         name = program.meta.type_name
@@ -104,7 +114,8 @@ class _Maker:
     def further(self, after: Operation) -> Operation:
         """One more operation behind a spawn: mostly a spawn, else a step while children run."""
         if self.chance(0.2):
-            return Operation("go", after.unit, seconds=self.random() if self.chance(0.4) else 0.0)
+            seconds = self.random() if self.chance(0.4) else 0.0
+            return Operation("go", after.unit, seconds=seconds, yields=self.chance(0.5))
         return self.spawn(after)
 
     def spawn(self, place: Operation) -> Operation:
@@ -126,10 +137,21 @@ class _Maker:
     def resizes(self) -> list[ClientAction]:
         """The pool of workers is made smaller or larger, some time after all that was asked before."""
         found = []
-        for _ in range(1 + self.below(3)):
-            found += [ClientAction("nap", ()) for _ in range(self.below(6))]
-            found.append(ClientAction("resize", (str(1 + self.below(3)),)))
+        for _ in range(1 + self.below(3) if self.chance(0.3) else 0):
+            found += [*self.naps(), ClientAction("resize", (str(1 + self.below(3)),))]
         return found
+
+    def changes(self) -> list[ClientAction]:
+        """Classes are registered anew, with another trait."""
+        names = [name for name in self.programs if name != "T-bystander"]
+        found = []
+        for _ in range(1 + self.below(3) if self.chance(0.3) else 0):
+            trait = _TRAITS[self.below(len(_TRAITS))]
+            found += [*self.naps(), ClientAction("anew", (names[self.below(len(names))], trait))]
+        return found
+
+    def naps(self) -> list[ClientAction]:
+        return [ClientAction("nap", ()) for _ in range(self.below(6))]
 
     # ------------------------------------------------------------ children
     def child(self) -> Program:
@@ -162,7 +184,7 @@ class _Maker:
     def simple(self, unit: str | None) -> Operation:
         draw = self.random()
         if draw < 0.5:
-            return Operation("go", unit, persist=self.chance(0.8))
+            return Operation("go", unit, persist=self.chance(0.8), yields=self.chance(0.2))
         if draw < 0.9:
             return Operation("sleep", unit, seconds=3 * self.random())
         return Operation("wait", unit, seconds=6 * self.random() if self.chance(0.5) else 0.0, event="event0")

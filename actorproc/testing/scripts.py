@@ -58,6 +58,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     """The first attempts that fail with a retryable error."""
     hangs: int = 0
     """The first attempts that never answer: they need a wall-time kill."""
+    yields: bool = False
+    """go: those that wait go first."""
     note: bool = False
     """The step makes a write-ahead note before it goes on."""
     no_return: bool = False
@@ -81,6 +83,8 @@ class Program(msgspec.Struct, frozen=True, gc=False):
     """Seconds from the submit."""
     priority: int = 0
     limit_keys: tuple[str, ...] = ()
+    delay: float = 0.0
+    """Seconds from the submit to the first step, of a root."""
 
 
 class ClientAction(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +94,7 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
     abort, force (an abort that kills), signal, clear (of a poison key), retry, bypass, rollback, pause, resume,
     delete, acknowledge, resize (of the pool of workers). The first of `targets` is whom it is about, or how many
-    workers; the rest are options of that call.
+    workers; the rest are options of that call. With "anew" a class is registered again, as `FakeShell.change` says.
     """
 
     kind: str
@@ -130,6 +134,7 @@ def program_of(id: str, program: Program, *, now: float, fresh: bool = False) ->
         locks=program.locks,
         poisons=program.poisons,
         unit=program.operations[0].unit,
+        due_at=now + program.delay if program.delay else None,
         deadline=None if program.deadline is None else now + program.deadline,
         priority=program.priority,
         limit_keys=program.limit_keys,
@@ -164,7 +169,7 @@ def _goes_on_unsaved(program: Program, position: int) -> bool:
     operation = program.operations[position]
     if operation.kind != "go" or operation.persist or operation.seconds or operation.acquire:
         return False
-    if operation.poisons is not None:
+    if operation.poisons is not None or operation.yields:
         return False
     # A step with an undo unit of its own, or past the point of no return, must be announced before it runs.
     following = program.operations[position + 1]
@@ -200,6 +205,7 @@ def _forward(
             after=operation.seconds,
             acquire=operation.acquire,
             poisons=operation.poisons,
+            yield_=operation.yields,
         )
     if kind == "sleep":
         seconds, keys = operation.seconds, operation.poisons

@@ -229,6 +229,8 @@ class Simulation:
             self.shell.sweep()
         elif action.kind == "open":
             self.shell.open_gate()
+        elif action.kind == "anew":
+            self.shell.change(*action.targets)
         else:
             self.shell.tell(call_of(action, self._reply()))
 

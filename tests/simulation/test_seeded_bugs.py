@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from actorproc.core import crashes, ending, failing, locking, queueing, restoring
+from actorproc.core import children, crashes, ending, failing, locking, queueing, restoring
 from actorproc.core.book import Book
 from actorproc.core.concurrency import Slots, _Key
 from actorproc.core.deciding import HANDLERS
@@ -240,6 +240,17 @@ def _a_rate_counts_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Key, "open_at", lambda self, now: 0.0)
 
 
+def _a_child_that_ended_while_its_parent_ran_is_not_seen(patch: pytest.MonkeyPatch) -> None:
+    honest = children.join_group
+
+    def join_group(book, record, outcome):
+        if not record.pending:
+            record.group, record.width, record.started = record.step - 1, 0, 0
+        return honest(book, record, outcome)
+
+    patch.setattr(children, "join_group", join_group)
+
+
 BUGS: dict[str, Plant] = {
     "a lock grant is not stored": _without(PutLock),
     "a lock release is not stored": _without(DeleteLock),
@@ -248,6 +259,7 @@ BUGS: dict[str, Plant] = {
     "children are not written with their parent": _children_are_not_written_with_their_parent,
     "stale answers are accepted": _stale_answers_are_accepted,
     "a parent is woken one child early": _a_parent_is_woken_one_child_early,
+    "a child that ended while its parent ran is not seen": _a_child_that_ended_while_its_parent_ran_is_not_seen,
     "units are undone oldest first": _units_are_undone_oldest_first,
     "a unit is dropped without being undone": _a_unit_is_dropped_without_being_undone,
     "replies leave before the commit": _replies_leave_before_the_commit,
