@@ -56,6 +56,8 @@ class StoppedEngine:
         self._types = TypeTable()
         self._committed: list[int] = []
         self._ring: Ring | None = None
+        self._refused: BaseException | None = None
+        """Why a commit failed: what is asked after it would wait for that one for ever."""
         self._sweeper: Sweeper
 
     def open(self) -> None:
@@ -146,7 +148,11 @@ class StoppedEngine:
     # ------------------------------------------------------------ the ring's hands
     def commit(self, batch: int, writes: list[Write]) -> None:
         """Commit at once; the ring is told of it when it has done its own part."""
-        self.store.commit(writes, self._epoch, batch)
+        try:
+            self.store.commit(writes, self._epoch, batch)
+        except BaseException as error:
+            self._refused = error
+            raise
         self._committed.append(batch)
 
     def _settle(self, ring: Ring) -> None:
@@ -177,6 +183,8 @@ class StoppedEngine:
         if self._ring is None:
             msg = f"the stopped store {self._directory} was given back"
             raise ManagerStopped(msg)
+        if self._refused is not None:
+            raise self._refused
         return self._ring
 
 

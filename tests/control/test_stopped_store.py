@@ -311,6 +311,33 @@ def test_a_verb_whose_commit_fails_is_not_said_to_be_done(manager, stopped, monk
         assert second.audit("one") == []
 
 
+def test_after_a_commit_that_failed_every_verb_says_so_and_none_waits(manager, stopped, monkeypatch):
+    with manager() as first:
+        first.submit_many([("one", Waits()), ("two", Waits())])
+        waiting(first, "one")
+        waiting(first, "two")
+
+    def full(*_):
+        raise StorageUnavailable("the disk is full")
+
+    said = []
+
+    def pause(store, name):
+        try:
+            store.pause(name)
+        except StorageUnavailable as error:
+            said.append((name, str(error)))
+
+    with stopped() as store, monkeypatch.context() as patch:
+        patch.setattr("actorproc.store.lmdb.LmdbStore.commit", full)
+        for name in ("one", "two"):
+            verb = threading.Thread(target=pause, args=(store, name), daemon=True)
+            verb.start()
+            verb.join(BOUND)
+
+    assert said == [("one", "the disk is full"), ("two", "the disk is full")]
+
+
 HOLDS = """
 import sys, time
 from actorproc.stopped import StoppedStore
