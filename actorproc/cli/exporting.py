@@ -74,9 +74,11 @@ def _export(options: argparse.Namespace) -> int:
 
 def _new_file(name: str) -> IO[str]:
     try:
-        return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         raise NotAllowed(f"there is something at {name} already; give a new file") from None
+    os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
+    return os.fdopen(fd, "w")
 
 
 def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Namespace) -> list[str]:

@@ -90,6 +90,7 @@ def _copy_key(source: Path, aside: Path) -> None:
         return
     fd = os.open(aside / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
         file.write(key)
         file.flush()
         os.fsync(file.fileno())

@@ -23,6 +23,7 @@ __all__ = [
     "check_data_file",
     "check_directory",
     "make_directory",
+    "make_private",
     "sync_names",
 ]
 
@@ -180,6 +181,18 @@ def sync_names(directory: Path) -> None:
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_private(file: Path) -> None:
+    """Make an empty file of mode 0600 unless there is something: the umask may take away even our own bits."""
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return
+    try:
+        os.fchmod(fd, 0o600)
     finally:
         os.close(fd)
 

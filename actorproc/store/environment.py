@@ -30,6 +30,8 @@ from actorproc.errors import (
     StoreDamaged,
     StoreFormat,
 )
+from actorproc.store.directory import DATA_FILE, make_private
+from actorproc.store.lock_file import MAX_READERS, make_lock_file
 from actorproc.store.tables import Table
 
 __all__ = ["Databases", "Snapshot", "check_names", "open_databases", "open_environment", "refuse_fork", "translated"]
@@ -39,7 +41,6 @@ Databases = Mapping[Table, lmdb._Database]
 _MAX_DBS = 32
 _LATER = frozenset(table for table in Table if table > Table.BY_TAG)
 """Databases that the first version of the format did not have."""
-_MAX_READERS = 512
 _SMALLEST_MAP = 64 << 20
 _LONGEST_KEY = 511
 """Bytes of a key, at most."""
@@ -53,6 +54,10 @@ def open_environment(
     0 takes the size the file names. `lock`: take part in the table of readers, which is made if it is missing. Raises
     `EngineError`s.
     """
+    if lock:
+        make_lock_file(path)
+    if create:
+        _make_data_file(path)
     while True:
         try:
             return lmdb.open(
@@ -65,7 +70,7 @@ def open_environment(
                 sync=sync,
                 mode=0o700,  # of the directory; the files get 0600
                 readahead=False,
-                max_readers=_MAX_READERS,
+                max_readers=MAX_READERS,
                 max_dbs=_MAX_DBS,
                 max_spare_txns=4,
                 lib_version=0,
@@ -80,6 +85,17 @@ def open_environment(
                     "directory and the files in it"
                 ) from error
             raise translated(error, f"opening the store {path}") from error
+
+
+def _make_data_file(path: Path) -> None:
+    try:
+        make_private(path / DATA_FILE)
+    except PermissionError as error:
+        raise EngineError(f"no permission to make {path / DATA_FILE}: {error.strerror}") from error
+    except OSError as error:
+        raise StorageUnavailable(
+            f"making {path / DATA_FILE}: {error.strerror}; free some space or check the disk"
+        ) from error
 
 
 def open_databases(env: lmdb.Environment, txn: lmdb.Transaction[bytes] | None, *, create: bool) -> Databases:
@@ -212,7 +228,7 @@ def translated(error: lmdb.Error, doing: str) -> ActorprocError:
     if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.IncompatibleError):
         return StoreFormat(f"{text}; this is no store of actorproc, or one of another engine")
     if isinstance(error, lmdb.ReadersFullError):
-        return EngineError(f"{text}; {_MAX_READERS} threads and processes read it at once, let some of them end")
+        return EngineError(f"{text}; {MAX_READERS} threads and processes read it at once, let some of them end")
     if "already open in this process" in str(error):
         return EngineError(f"{text}; ask the manager that has it open instead of opening it a second time")
     return StorageUnavailable(f"{text}; free some space or check the disk, nothing acknowledged is lost")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreDamaged, StoreInUse
-from actorproc.store.directory import OWNER_FILE
+from actorproc.store.directory import OWNER_FILE, make_private
 from actorproc.store.trust import boot_id, examined
 
 __all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "owner_of"]
@@ -57,6 +57,7 @@ class OwnerLock:
         process that has just died.
         """
         try:
+            make_private(path)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise EngineError(f"cannot open the owner lock {path}: {error.strerror}") from error

@@ -83,7 +83,9 @@ class LogSpool:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(path, flags, 0o600)
             self._used = os.fstat(self._fd).st_size
-            if self._used:
+            if not self._used:
+                os.fchmod(self._fd, 0o600)  # the umask may have taken away even our own bits
+            else:
                 self._used += os.write(self._fd, b"\n")  # what a power cut tore must not tear the next line
         return self._fd
 

@@ -88,8 +88,29 @@ def test_directory_and_files_are_private_whatever_the_umask(tmp_path, umask):
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()}
     assert set(modes) == {"data.mdb", "lock.mdb", "owner.lock"}
-    assert all(mode & 0o077 == 0 for mode in modes.values()), modes
+    assert set(modes.values()) == {0o600}, modes
     store.close()
+
+
+def test_the_table_of_readers_has_all_its_pages_before_it_is_mapped(lmdb_path):
+    opened(lmdb_path).close()
+
+    found = (lmdb_path / "lock.mdb").stat()
+    assert found.st_blocks * 512 >= found.st_size  # a page that is missing is a SIGBUS on a full disk
+
+
+def test_a_disk_without_room_for_the_table_of_readers_is_an_error_and_no_signal(lmdb_path):
+    lmdb_path.mkdir(mode=0o700)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(StorageUnavailable, match=r"making .*lock\.mdb"):
+            opened(lmdb_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert {file.name for file in lmdb_path.iterdir()} <= {"owner.lock"}
+    opened(lmdb_path).close()
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
