@@ -10,6 +10,7 @@ import os
 import threading
 from pathlib import Path
 
+from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.store.directory import KEY_FILE as FILE_NAME
 
 __all__ = ["FILE_NAME", "keep_keys", "read_keys", "rotate"]
@@ -22,18 +23,35 @@ _MOST = 64
 def read_keys(directory: str | os.PathLike[str]) -> tuple[bytes, ...]:
     """The keys of this store, the newest first; none when it has none yet. A file of another length holds no keys."""
     try:
-        content = Path(directory, FILE_NAME).read_bytes()
+        return _keys_in(Path(directory, FILE_NAME).read_bytes())
     except OSError:
         return ()
+
+
+def _known(place: Path) -> tuple[bytes, ...]:
+    """The same, for who is about to write: keys that are there and cannot be read now must not be lost."""
+    try:
+        return _keys_in(place.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        msg = f"the signing key {place} cannot be read: {error.strerror}; make it readable, what is pickled needs it"
+        raise EngineError(msg) from error
+
+
+def _keys_in(content: bytes) -> tuple[bytes, ...]:
     if len(content) % _SIZE or len(content) > _SIZE * _MOST:
         return ()
     return tuple(content[start : start + _SIZE] for start in range(0, len(content), _SIZE))
 
 
 def keep_keys(directory: str | os.PathLike[str], key: bytes) -> tuple[bytes, ...]:
-    """Store `key` unless the store has one; the keys of the store from now on."""
+    """Store `key` unless the store has one; the keys of the store from now on.
+
+    Raises `EngineError` when there are keys that cannot be read, or none can be written.
+    """
     place = Path(directory, FILE_NAME)
-    known = read_keys(directory)
+    known = _known(place)
     if known:
         return known
     # Written aside and linked, so that a crash leaves a whole key or none, and of two who come at once the first wins.
@@ -42,7 +60,7 @@ def keep_keys(directory: str | os.PathLike[str], key: bytes) -> tuple[bytes, ...
         try:
             place.hardlink_to(aside)
         except FileExistsError:
-            known = read_keys(directory)
+            known = _known(place)
             if known:
                 return known
             aside.rename(place)  # what is there is no key
@@ -54,11 +72,11 @@ def keep_keys(directory: str | os.PathLike[str], key: bytes) -> tuple[bytes, ...
 def rotate(directory: str | os.PathLike[str], *, forget: bool = False) -> tuple[bytes, ...]:
     """Put a new key before those of the store, or with `forget` in their place; the keys from now on.
 
-    For whoever owns the store: a manager reads the keys when it starts.
+    For whoever owns the store: a manager reads the keys when it starts. Raises as `keep_keys` does.
     """
-    known = () if forget else read_keys(directory)[: _MOST - 1]
-    keys = (os.urandom(_SIZE), *known)
     place = Path(directory, FILE_NAME)
+    known = () if forget else _known(place)[: _MOST - 1]
+    keys = (os.urandom(_SIZE), *known)
     aside = _written_aside(place, b"".join(keys))
     try:
         aside.rename(place)
@@ -76,9 +94,15 @@ def _written_aside(place: Path, content: bytes) -> Path:
     """A new file beside `place`, on disk; never something that was planted there."""
     aside = place.with_suffix(f".new-{os.getpid()}-{threading.get_ident()}")
     aside.unlink(missing_ok=True)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)  # the umask may have taken away even our own bits
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        msg = f"the signing key {place} cannot be written: {error.strerror}; what was there before is as it was"
+        raise StorageUnavailable(msg) from error
     return aside
