@@ -38,8 +38,13 @@ def diagnose(path: str) -> dict[str, Any]:
     }
     findings = report["findings"]
     _surroundings(place, report)
-    if not (place / "data.mdb").exists():
+    try:
+        (place / "data.mdb").stat()
+    except (FileNotFoundError, NotADirectoryError):
         _say(findings, "damage", f"there is no store at {place}", f"actorproc run MODULE --path {path}")
+    except OSError as error:
+        says = f"user {os.geteuid()} cannot look into {place}: {error.strerror}; run as the user it belongs to"
+        _say(findings, "damage", says, f"ls -ld {path}")
     else:
         _read_apart(place, report, path)
         _judge(place, report, path)
