@@ -14,7 +14,7 @@ from typing import IO, Any
 from actorproc.cli.common import OK, directory, full_id, globals_for, open_reader
 from actorproc.cli.outcomes import columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
-from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.errors import NotAllowed, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
 
 __all__ = ["add_export", "add_import", "export_apart"]
 
@@ -65,8 +65,7 @@ def _export(options: argparse.Namespace) -> int:
         if options.out is None:
             skipped = _written(sys.stdout, store, roots, options)
         else:
-            with _new_file(options.out) as file:
-                skipped = _written(file, store, roots, options)
+            skipped = _written_to_file(store, roots, options)
     if options.out is not None or skipped:
         complain(f"{len(roots) - len(skipped)} trees written" + (f", {len(skipped)} left out" if skipped else ""))
     return OK
@@ -79,6 +78,20 @@ def _new_file(name: str) -> IO[str]:
         raise NotAllowed(f"there is something at {name} already; give a new file") from None
     os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
     return os.fdopen(fd, "w")
+
+
+def _written_to_file(store: Any, roots: list[str], options: argparse.Namespace) -> list[str]:
+    """The same into a new file, which is whole or not there."""
+    file = _new_file(options.out)
+    try:
+        with file:
+            return _written(file, store, roots, options)
+    except BaseException as error:
+        Path(options.out).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            msg = f"writing {options.out}: {error.strerror}; free some space or give another place, nothing was kept"
+            raise StorageUnavailable(msg) from error
+        raise
 
 
 def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Namespace) -> list[str]:
