@@ -65,10 +65,10 @@ class Roster:
     """Which worker slots there are, dedicated ones not included, and what is to become of them."""
 
     def __init__(self, workers: int) -> None:
-        self.slots = set(range(workers))
-        """Slots that are kept filled."""
-        self.ordered = 0
-        """Workers ordered that are not ready yet."""
+        self.slots: set[int] = set()
+        """Slots that are kept filled. A worker of each was ready once: which number comes next is not known before."""
+        self.ordered = workers
+        """Workers ordered whose slots are not known yet, as none was ready."""
         self.unwanted = 0
         """How many go as soon as they are ready: the pool was made smaller while they were on their way."""
         self.retired: set[WorkerId] = set()
@@ -78,9 +78,8 @@ class Roster:
 
     def take_over(self, living: Iterable[int]) -> None:
         """Memory was lost while workers lived on: they are the slots there are, others that were wanted are to come."""
-        wanted = len(self.slots)
         self.slots = set(living)
-        self.ordered = max(0, wanted - len(self.slots))
+        self.ordered = max(0, self.ordered - len(self.slots))
 
 
 class WaitingRoom:

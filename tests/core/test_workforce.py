@@ -223,6 +223,20 @@ def test_after_a_failed_commit_the_living_workers_count_and_no_slot_that_went_be
     assert pool.count(RetireWorker) == 2
 
 
+def test_workers_whose_slots_are_not_numbered_in_a_row_are_not_counted_twice() -> None:
+    pool = Pool(0)
+    pool.core, _ = Coordinator.restore(
+        Snapshot(1, 1, 1, [], [], [], [], [], []), 0.0, scheduling=Scheduling(workers=2, max_workers=2)
+    )
+    # Slot 1 was given to the worker of one procedure, before a commit failed that knew of none of them yet.
+    for slot in (0, 2):
+        pool.handle(WorkerReady(WorkerId(slot, 1)))
+
+    pool.handle(Resized(1, None, reply=9))
+
+    assert pool.count(RetireWorker) == 1
+
+
 def test_a_retired_worker_gets_no_further_step_and_a_running_one_is_finished_where_it_runs() -> None:
     pool = Pool(2)
     pool.submit_all("T", 4)
