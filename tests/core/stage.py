@@ -12,8 +12,9 @@ from actorproc.model.records import ErrorInfo, NewProcedure
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import Write
+from actorproc.testing.image import Image, compare_with_restored
 
-__all__ = ["Stage", "boom", "later"]
+__all__ = ["Stage", "boom", "difference", "image_of", "later"]
 
 
 def boom(message: str = "boom", *, retryable: bool = False, after: float | None = None) -> Failed:
@@ -84,3 +85,15 @@ class Stage:
 
     def kills(self) -> list[KillWorker]:
         return [command for command in self.commands if isinstance(command, KillWorker)]
+
+
+def image_of(stage: Stage) -> Image:
+    """What the store would hold."""
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    return image
+
+
+def difference(stage: Stage) -> str | None:
+    """How memory differs from what a restart would give."""
+    return compare_with_restored(stage.core, image_of(stage))

@@ -12,22 +12,14 @@ from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.records import StepKind, StepRecord
-from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutAudit, PutStep
-from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom, later
+from tests.core.stage import Stage, boom, difference, image_of, later
 
 DONE = Finished(state=b"")
 KEY = LockKey.write("cat/t")
 SUCCESS = ProcedureState.SUCCESS
 KILLED = CrashReport(kind="stopped", message="bypassed by force")
-
-
-def _image(stage: Stage) -> Image:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
-    return image
 
 
 def _bypass(stage: Stage, id: str = "p", **options: object) -> Reply:  # noqa: A002 - a procedure id
@@ -45,7 +37,7 @@ def _closing(stage: Stage, id: str = "p") -> StepRecord:  # noqa: A002
 
 
 def _agrees(stage: Stage) -> None:
-    assert compare_with_restored(stage.core, _image(stage)) is None
+    assert difference(stage) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +63,7 @@ def test_a_procedure_that_waits_for_anything_ends_as_if_it_had_succeeded(outcome
     assert stage.resolved() == {"p": SUCCESS}
     closing = _closing(stage)
     assert (closing.kind, closing.outcome, closing.output) == (StepKind.COMMIT, "bypassed", b"")
-    assert (_image(stage).locks, _image(stage).units) == ({}, {})
+    assert (image_of(stage).locks, image_of(stage).units) == ({}, {})
     assert [write.record.reason for write in stage.writes if isinstance(write, PutAudit)] == ["done by hand"]
     stage.now = 100.0
     stage.handle(Tick())
@@ -82,7 +74,7 @@ def test_a_procedure_whose_class_is_not_known_can_be_bypassed() -> None:
     stage = Stage(1)
     stage.submit(stage.new("p"))
     again = Stage(0)
-    again.core, _ = Coordinator.restore(_image(stage).snapshot(), 1.0)
+    again.core, _ = Coordinator.restore(image_of(stage).snapshot(), 1.0)
 
     assert _bypass(again).value is True
     assert again.state("p") is SUCCESS
@@ -142,13 +134,13 @@ def test_a_bypassed_ancestor_waits_for_its_children_across_a_restart() -> None:
     _bypass(stage, "c", ancestors=True)
 
     again = Stage(0)
-    again.core, decision = Coordinator.restore(_image(stage).snapshot(), 1.0)
+    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), 1.0)
     again.writes = [*stage.writes, *decision.writes]
     again.register("T")
     again.handle(WorkerReady(WorkerId(0, 9)))
     again.answer("d", DONE)
 
-    assert _image(again).heads["p"].state is SUCCESS
+    assert image_of(again).heads["p"].state is SUCCESS
 
 
 # ---------------------------------------------------------------- running
@@ -165,11 +157,11 @@ def test_a_running_step_is_killed_only_by_force() -> None:
     assert [kill.reason for kill in stage.kills()] == ["bypassed by force"]
     # Its keys are free only when it does not run any more.
     assert stage.state("p") is ProcedureState.RUNNABLE
-    assert len(_image(stage).locks) == 1
+    assert len(image_of(stage).locks) == 1
 
     stage.handle(WorkerLost(WorkerId(0, 1), KILLED, blamed=stage.inbox["p"].token))
     assert stage.state("p") is SUCCESS
-    assert _image(stage).locks == {}
+    assert image_of(stage).locks == {}
 
 
 def test_what_a_killed_step_answered_before_it_died_does_not_count() -> None:
@@ -190,11 +182,11 @@ def test_a_host_that_dies_before_the_step_was_killed_bypasses_it_at_the_next_sta
     _bypass(stage, force=True)
 
     again = Stage(0)
-    again.core, decision = Coordinator.restore(_image(stage).snapshot(), 1.0)
+    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), 1.0)
     again.writes = [*stage.writes, *decision.writes]
 
-    assert _image(again).heads["p"].state is SUCCESS
-    assert _image(again).locks == {}
+    assert image_of(again).heads["p"].state is SUCCESS
+    assert image_of(again).locks == {}
 
 
 def test_a_step_that_waits_behind_another_is_taken_back_and_its_neighbour_lives() -> None:
@@ -226,8 +218,8 @@ def test_a_member_whose_undo_is_stuck_is_given_up_and_the_rest_is_undone() -> No
 
     assert stage.undo_all() == ["c:", "p:"]
     assert stage.state("p") is ProcedureState.ROLLEDBACK
-    assert _image(stage).heads["d"].state is SUCCESS
-    assert _image(stage).units == {}
+    assert image_of(stage).heads["d"].state is SUCCESS
+    assert image_of(stage).units == {}
 
 
 def test_a_root_whose_rollback_is_stuck_ends_and_gives_its_locks_back() -> None:
@@ -239,7 +231,7 @@ def test_a_root_whose_rollback_is_stuck_ends_and_gives_its_locks_back() -> None:
     assert _bypass(stage).value is True
 
     assert stage.resolved() == {"p": SUCCESS}
-    image = _image(stage)
+    image = image_of(stage)
     assert (image.locks, image.poisons, image.units) == ({}, {}, {})
 
 
@@ -248,14 +240,14 @@ def test_a_failed_root_ends_well_in_a_new_run_and_frees_what_it_poisoned() -> No
     stage.submit(stage.new("p", unit="", locks=(KEY,)))
     stage.answer("p", boom())
     stage.answer("p", boom("cannot"))
-    assert set(_image(stage).poisons) == {"cat/t"}
+    assert set(image_of(stage).poisons) == {"cat/t"}
 
     assert _bypass(stage).value is True
 
     record = stage.core.view("p")
     assert record is not None
     assert (record.state, record.run) == (SUCCESS, 2)
-    image = _image(stage)
+    image = image_of(stage)
     assert (image.poisons, image.units) == ({}, {})
     assert isinstance(_reply(stage.handle(RetryRequested("p", 8))).error, NotAllowed)
 
@@ -287,7 +279,7 @@ def test_a_root_ends_only_when_the_undo_that_runs_far_below_it_was_killed() -> N
 
     stage.handle(WorkerLost(WorkerId(0, 1), KILLED, blamed=stage.inbox["g"].token))
     assert stage.state("p") is SUCCESS
-    image = _image(stage)
+    image = image_of(stage)
     assert (image.locks, image.units) == ({}, {})
     assert image.heads["g"].bypassed
 
@@ -316,8 +308,8 @@ def test_a_rollback_ends_with_the_bypass_of_the_root_it_is_for() -> None:
     assert _bypass(stage, "d", ancestors=True).value is True
 
     assert stage.undo_all() == []
-    assert {head.state for head in _image(stage).heads.values()} == {SUCCESS}
-    assert _image(stage).units == {}
+    assert {head.state for head in image_of(stage).heads.values()} == {SUCCESS}
+    assert image_of(stage).units == {}
 
 
 def test_children_that_are_kept_back_start_in_their_order_though_one_of_them_was_bypassed() -> None:
@@ -345,7 +337,7 @@ def test_an_answer_that_does_not_count_changes_nothing_in_memory_either() -> Non
     stage.answer("d", Waited(state=b"", event="never"))
     stage.answer("e", DONE)
     again = Stage(0)
-    again.core, decision = Coordinator.restore(_image(stage).snapshot(), 1.0)
+    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), 1.0)
     again.writes = [*stage.writes, *decision.writes]
     again.register("T")
     again.handle(WorkerReady(WorkerId(0, 9)))
@@ -356,4 +348,4 @@ def test_an_answer_that_does_not_count_changes_nothing_in_memory_either() -> Non
     _agrees(again)
     assert again.state("p") is ProcedureState.RUNNABLE
     _bypass(again, "d")
-    assert _image(again).heads["p"].state is SUCCESS
+    assert image_of(again).heads["p"].state is SUCCESS

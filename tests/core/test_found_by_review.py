@@ -25,8 +25,7 @@ from actorproc.model.policies import LockKey, LockMode, Quotas, StepLimits, Type
 from actorproc.model.records import ErrorInfo, Wait
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
-from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom, later
+from tests.core.stage import Stage, boom, difference, image_of, later
 
 DONE = Finished(state=b"")
 FAILED = ProcedureState.FAILED
@@ -37,17 +36,6 @@ KEY = (LockKey.write("k"),)
 
 def _held(stage: Stage) -> dict[str, Mapping[str, LockMode]]:
     return dict(stage.core.lock_holders())
-
-
-def _image(stage: Stage) -> Image:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
-    return image
-
-
-def _difference(stage: Stage) -> str | None:
-    """How memory differs from what a restart would give."""
-    return compare_with_restored(stage.core, _image(stage))
 
 
 def _asked(stage: Stage, name: str) -> bool:
@@ -163,7 +151,7 @@ def test_a_retry_waits_for_no_keys_of_children_that_were_made_when_the_tree_fail
     assert "late" not in stage.inbox
     stage.answer("stranger", DONE)
     assert set(_held(stage)) == {"late"}
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_a_root_that_fails_while_it_takes_its_keys_again_takes_them_at_the_next_retry_too() -> None:
@@ -182,7 +170,7 @@ def test_a_root_that_fails_while_it_takes_its_keys_again_takes_them_at_the_next_
     assert not {"a", "b"} & stage.inbox.keys()
     stage.answer("stranger", DONE)
     assert {"a", "b"} <= stage.inbox.keys()
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_a_retried_parent_has_not_lost_a_child_that_it_never_counted() -> None:
@@ -316,7 +304,7 @@ def test_who_ended_with_its_tree_when_two_of_it_were_late_does_not_fail_once_mor
 
     assert set(stage.resolved()) == {"p", "a", "b"}
     stage.handle(RetryRequested("p", 2))
-    assert _difference(stage) is None
+    assert difference(stage) is None
     stage.answer("a", DONE)
     stage.answer("b", DONE)
     stage.answer("p", DONE)
@@ -332,7 +320,7 @@ def test_after_a_failed_commit_nobody_pays_for_a_step_that_ran_beside_it() -> No
 
     # Memory is made anew; the worker lived on.
     known = ((WorkerReady(worker, threads=2), tokens),)
-    stage.core, _ = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
+    stage.core, _ = Coordinator.restore(image_of(stage).snapshot(), 0.0, workers=known)
     stage.register("T", threads=2)
     stage.kill(0)
 
@@ -346,7 +334,7 @@ def test_after_a_failed_commit_a_step_that_runs_beside_another_is_killed_by_forc
     stage = Stage(1, threads=2)
     stage.submit(stage.new("a"), stage.new("b"))
     known = ((WorkerReady(WorkerId(0, 1), threads=2), tuple(stage.inbox[name].token for name in ("a", "b"))),)
-    stage.core, _ = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
+    stage.core, _ = Coordinator.restore(image_of(stage).snapshot(), 0.0, workers=known)
     stage.register("T", threads=2)
 
     stage.handle(AbortRequested("b", 2, force=True))
@@ -403,7 +391,7 @@ def test_a_last_step_that_ended_too_late_to_count_sees_in_a_retry_what_it_saw() 
     assert (p.token.step, p.children_step, p.replayed) == (2, 1, True)
     assert (w.token.step, w.event, w.replayed) == (2, b"what it waited for", True)
     assert (p.token, w.token) != before  # an answer of the run before that comes twice is none of this run
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_an_on_timeout_that_ended_too_late_to_count_is_no_step_that_got_its_signal_after_a_retry() -> None:
@@ -423,7 +411,7 @@ def test_an_on_timeout_that_ended_too_late_to_count_is_no_step_that_got_its_sign
     stage.handle(Signalled("go", b"now", 3))
 
     assert (stage.inbox["w"].token.step, stage.inbox["w"].event) == (2, b"now")
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_a_last_step_that_ended_too_late_to_count_has_its_keys_poisoned_again_in_a_retry() -> None:
@@ -433,14 +421,14 @@ def test_a_last_step_that_ended_too_late_to_count_has_its_keys_poisoned_again_in
     stage.answer("p", Advanced(state=b"", poisons=("k",)))
     stage.answer("z", boom())
     stage.answer("p", Finished(state=b"", poisons=()))
-    assert _image(stage).poisons == {}
+    assert image_of(stage).poisons == {}
 
     stage.handle(RetryRequested("r", 2))
-    assert set(_image(stage).poisons) == {"k"}
-    assert _difference(stage) is None
+    assert set(image_of(stage).poisons) == {"k"}
+    assert difference(stage) is None
 
     stage.answer("p", Finished(state=b"", poisons=()))
-    assert _image(stage).poisons == {}
+    assert image_of(stage).poisons == {}
 
 
 def test_a_poisoned_step_sees_in_a_retry_what_it_saw() -> None:
@@ -459,7 +447,7 @@ def test_a_poisoned_step_sees_in_a_retry_what_it_saw() -> None:
 
     assert stage.inbox["r"].children_step == 1
     assert stage.inbox["w"].event == b"what it waited for"
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_an_undo_that_a_wider_failure_takes_over_knows_that_it_was_begun_before() -> None:
@@ -479,5 +467,5 @@ def test_an_undo_that_a_wider_failure_takes_over_knows_that_it_was_begun_before(
 
     again = stage.inbox["c"]
     assert (again.token.mode, again.token.attempt, again.replayed) == (Mode.ROLLBACK, 2, True)
-    assert _difference(stage) is None
+    assert difference(stage) is None
     assert stage.undo_all() == ["c:", "r:"]

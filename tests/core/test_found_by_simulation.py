@@ -34,7 +34,7 @@ from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom, later
+from tests.core.stage import Stage, boom, difference, image_of, later
 
 DONE = Finished(state=b"")
 SUCCESS = ProcedureState.SUCCESS
@@ -57,21 +57,10 @@ def _stage(count: int, handed_out: Iterable[WorkerReady] = (), *, dedicated: int
     return stage
 
 
-def _image(stage: Stage) -> Image:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
-    return image
-
-
-def _difference(stage: Stage) -> str | None:
-    """How memory differs from what a restart would give."""
-    return compare_with_restored(stage.core, _image(stage))
-
-
 def _restarted(stage: Stage) -> Stage:
     """A host that knows no class yet, with what is durable of this one and no workers."""
     again = Stage(0)
-    again.core, _ = Coordinator.restore(_image(stage).snapshot(), 1.0)
+    again.core, _ = Coordinator.restore(image_of(stage).snapshot(), 1.0)
     again.now = 1.0
     return again
 
@@ -501,7 +490,7 @@ def test_an_undo_stands_before_an_older_waiter_after_a_restart_too() -> None:
     stage.answer("quick", DONE)
 
     assert "waiter" not in stage.inbox
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_a_parent_that_goes_on_when_its_child_is_undone_lends_its_slot_to_whoever_keeps_the_key_for_that() -> None:
@@ -714,7 +703,7 @@ def test_a_signal_takes_nobodys_number_when_the_clock_was_set_back_before_a_rest
     again.handle(Signalled("go", b"", 3, dedup="id-2"))
 
     stage.writes += again.writes
-    assert _image(stage).events.keys() == {("go", 1), ("go", 2), ("go", 3)}
+    assert image_of(stage).events.keys() == {("go", 1), ("go", 2), ("go", 3)}
 
 
 def test_a_signal_that_was_taken_before_a_failure_counts_once_after_a_retry_too() -> None:
@@ -733,8 +722,8 @@ def test_a_signal_that_was_taken_before_a_failure_counts_once_after_a_retry_too(
 
     # What cannot be tried again needs no ids, nor does what is removed.
     stage.handle(BypassRequested("root", 5, children=True))
-    assert not _image(stage).events
-    assert _difference(stage) is None
+    assert not image_of(stage).events
+    assert difference(stage) is None
 
 
 @pytest.mark.parametrize("verb", ["delete", "bypass"])
@@ -749,7 +738,7 @@ def test_ids_of_signals_to_what_failed_go_with_its_tree(verb: str) -> None:
     stage.handle(DeleteRequested("p", 3) if verb == "delete" else BypassRequested("p", 3))
 
     assert not stage.core.fingerprint()["taken"]
-    assert not _image(stage).events
+    assert not image_of(stage).events
 
 
 def test_what_is_due_next_is_what_goes_off_next_also_when_a_time_was_noted_again() -> None:
@@ -842,7 +831,7 @@ def test_a_failure_that_was_taken_is_no_longer_acknowledged_when_its_procedure_i
     stage.handle(BypassRequested("p", 3))
 
     assert not list(stage.core.acknowledged(stage.now))
-    assert not _image(stage).acknowledgements
+    assert not image_of(stage).acknowledgements
 
 
 def test_a_worker_that_leaves_with_nothing_in_hand_is_stopped_after_a_failed_commit_too() -> None:
@@ -886,7 +875,7 @@ def test_a_child_that_was_bypassed_in_a_failing_tree_leaves_room_for_the_next_af
 
     assert stage.state("parent") is ProcedureState.WAITING
     assert "third" in stage.inbox
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_a_retry_counts_nothing_off_at_a_parent_that_had_ended_and_left_its_child_behind() -> None:

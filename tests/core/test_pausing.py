@@ -16,24 +16,16 @@ from actorproc.model.events import (
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey
-from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom
+from tests.core.stage import Stage, boom, difference, image_of
 
 DONE = Finished(state=b"")
 STEP = Advanced(state=b"")
 KEY = LockKey.write("k")
 
 
-def _image(stage: Stage) -> Image:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
-    return image
-
-
 def _agrees(stage: Stage) -> None:
-    assert compare_with_restored(stage.core, _image(stage)) is None
+    assert difference(stage) is None
 
 
 def _pause(stage: Stage, id: str | None = "p", reason: str | None = None) -> object:  # noqa: A002 - a procedure id
@@ -56,7 +48,7 @@ def _phase(stage: Stage, id: str = "p") -> tuple[Phase, str | None]:  # noqa: A0
 
 def _restart(stage: Stage) -> Stage:
     again = Stage(0)
-    again.core, decision = Coordinator.restore(_image(stage).snapshot(), stage.now)
+    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), stage.now)
     again.writes = [*stage.writes, *decision.writes]
     again.now = stage.now
     again.register("T")
@@ -251,7 +243,7 @@ def test_behind_a_closed_gate_locks_are_held_and_nothing_runs() -> None:
     stage = Stage(1)
     stage.submit(stage.new("p", locks=(KEY,)))
     gated = Stage(0)
-    gated.core, _ = Coordinator.restore(_image(stage).snapshot(), 1.0, gated=True)
+    gated.core, _ = Coordinator.restore(image_of(stage).snapshot(), 1.0, gated=True)
     gated.register("T")
     gated.handle(WorkerReady(WorkerId(0, 9)))
     gated.submit(gated.new("q"))

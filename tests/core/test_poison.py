@@ -10,11 +10,9 @@ from actorproc.model.events import PoisonCleared, TypeRegistered
 from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Suspended
 from actorproc.model.policies import Backoff, LockKey, LockMode, TypeMeta
 from actorproc.model.records import ErrorInfo, LockRecord, ProcedureRecord
-from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.model.writes import DeletePoison, PutPoison
-from actorproc.testing.image import Image
-from tests.core.stage import Stage, boom
+from tests.core.stage import Stage, boom, image_of
 
 DONE = Finished(state=b"")
 KEY = LockKey.write("cat/t")
@@ -28,13 +26,7 @@ def _stage(**traits: object) -> Stage:
 
 def _poisons(stage: Stage) -> dict[str, str]:
     """Poisoned keys and by whom, as the writes so far left them in the store."""
-    return {path: poison.by for path, poison in _image(stage).poisons.items()}
-
-
-def _image(stage: Stage) -> Image:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
-    return image
+    return {path: poison.by for path, poison in image_of(stage).poisons.items()}
 
 
 def _give_up(stage: Stage, id: str) -> None:  # noqa: A002 - a procedure id
@@ -232,7 +224,7 @@ def test_poison_and_its_clearing_survive_a_restart() -> None:
     assert stage.state("bad") is ProcedureState.FAILED
     _clear(stage, "a")
 
-    stage.core, _ = Coordinator.restore(_image(stage).snapshot(), 0.0)
+    stage.core, _ = Coordinator.restore(image_of(stage).snapshot(), 0.0)
     stage.handle(TypeRegistered(TypeMeta(type_name="T")))
 
     assert stage.submit(stage.new("one", locks=(LockKey.read("a"),))).error is None
@@ -259,7 +251,7 @@ def _head(stage: Stage, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure
 
 # ---------------------------------------------------------------- who waits for which lock
 def _waiting_for(stage: Stage, path: str, holder: str) -> list[tuple[str, str]]:
-    lock = _image(stage).locks[path, holder]
+    lock = image_of(stage).locks[path, holder]
     queue = WaitersByNode(stage.core.lock_waiters(), lambda waiter, mode: (waiter.procedure, mode.name.lower()))
     return list(queue.of(lock))
 
@@ -324,7 +316,7 @@ def test_stored_locks_that_agree_with_memory_are_not_dangling() -> None:
     stage = Stage(workers=2)
     stage.submit(stage.new("p", locks=(KEY,)))
 
-    assert dangling(list(_image(stage).locks.values()), stage.core.lock_holders(), stage.core.view) == []
+    assert dangling(list(image_of(stage).locks.values()), stage.core.lock_holders(), stage.core.view) == []
 
 
 def test_every_disagreement_about_a_lock_is_named() -> None:
@@ -380,8 +372,8 @@ def test_a_later_poisoner_that_is_clean_first_leaves_the_key_to_the_earlier_one(
 
     stage.answer("b", Finished(state=b"", poisons=("cat/t",)))
 
-    assert _image(stage).poisons["cat/t"].by == "a"
-    assert _image(stage).poisons["cat/t"].others == ()
+    assert image_of(stage).poisons["cat/t"].by == "a"
+    assert image_of(stage).poisons["cat/t"].others == ()
 
 
 def test_a_poisoner_that_failed_without_an_undo_keeps_the_key_when_the_other_one_ends_well() -> None:
@@ -401,7 +393,7 @@ def test_all_who_poisoned_a_key_survive_a_restart_and_are_named_to_whom_it_is_re
     stage = Stage(workers=3)
     _declaring(stage, "a", "b", "c")
 
-    core, _ = Coordinator.restore(_image(stage).snapshot(), stage.now)
+    core, _ = Coordinator.restore(image_of(stage).snapshot(), stage.now)
 
     poison = core._book.poisons["cat/t"]
     assert (poison.by, poison.others) == ("a", (("b", "b"), ("c", "c")))

@@ -19,26 +19,18 @@ from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.records import ErrorInfo
-from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.model.writes import PutAudit, PutStep
-from actorproc.testing.image import Image, compare_with_restored
-from tests.core.stage import Stage, boom
+from tests.core.stage import Stage, boom, difference, image_of
 
 DONE = Finished(state=b"")
 KEY = LockKey.write("cat/t")
 UNDOABLE = {"rollback_supported": True, "rollback_retry": Backoff(max_attempts=1)}
 
 
-def _image(stage: Stage) -> Image:
-    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
-    image.apply(stage.writes)
-    return image
-
-
 def _agrees(stage: Stage) -> None:
     """Memory is what a restart would give."""
-    assert compare_with_restored(stage.core, _image(stage)) is None
+    assert difference(stage) is None
 
 
 def _retry(stage: Stage, id: str = "p", reason: str | None = None) -> Reply:  # noqa: A002 - a procedure id
@@ -52,7 +44,7 @@ def _reply(decision: Decision) -> Reply:
 def _restart(stage: Stage, **traits: object) -> Stage:
     """The next life on what the writes so far leave."""
     again = Stage(0)
-    again.core, decision = Coordinator.restore(_image(stage).snapshot(), stage.now)
+    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), stage.now)
     again.writes = [*stage.writes, *decision.writes]
     again.now = stage.now
     again.inbox.clear()
@@ -116,14 +108,14 @@ def test_a_rollback_that_gives_up_again_can_be_retried_again() -> None:
 
 def test_its_own_poison_does_not_stop_a_retry_and_is_gone_when_the_rollback_is_complete() -> None:
     stage = _given_up()
-    assert set(_image(stage).poisons) == {"cat/t"}
+    assert set(image_of(stage).poisons) == {"cat/t"}
 
     _retry(stage)
-    assert set(_image(stage).poisons) == {"cat/t"}
+    assert set(image_of(stage).poisons) == {"cat/t"}
     stage.undo_all()
 
-    assert _image(stage).poisons == {}
-    assert _image(stage).locks == {}
+    assert image_of(stage).poisons == {}
+    assert image_of(stage).locks == {}
     assert stage.submit(stage.new("q", locks=(KEY,))).error is None
 
 
@@ -142,7 +134,7 @@ def test_the_locks_of_the_tree_are_taken_again_before_anything_is_undone() -> No
     _agrees(stage)
     stage.answer("q", DONE)
     assert stage.inbox["p"].unit == "b"
-    assert {path for path, _ in _image(stage).locks} == {"cat/t"}
+    assert {path for path, _ in image_of(stage).locks} == {"cat/t"}
     _agrees(stage)
 
 
@@ -168,15 +160,15 @@ def test_a_tree_takes_again_what_its_finished_children_had_left_to_it() -> None:
     stage.answer("p", boom())
     stage.answer("c", boom("cannot undo"))  # the unit of c is newer than that of p
     assert (stage.state("p"), stage.state("c")) == (ProcedureState.FAILED, ProcedureState.FAILED)
-    assert _image(stage).locks == {}
+    assert image_of(stage).locks == {}
 
     _retry(stage)
 
-    assert {(path, holder) for path, holder in _image(stage).locks} == {("cat/t", "p")}
+    assert {(path, holder) for path, holder in image_of(stage).locks} == {("cat/t", "p")}
     _agrees(stage)
     assert stage.undo_all() == ["c:", "p:"]
     assert stage.resolved() == {"c": ProcedureState.ROLLEDBACK, "p": ProcedureState.ROLLEDBACK}
-    assert _image(stage).poisons == {}
+    assert image_of(stage).poisons == {}
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -194,7 +186,7 @@ def test_a_restart_at_any_point_of_a_retried_rollback_goes_on_there(steps: int) 
     again.handle(Tick())
     again.undo_all()
 
-    image = _image(again)
+    image = image_of(again)
     assert image.heads["p"].state is ProcedureState.ROLLEDBACK
     assert image.poisons == {}
 
@@ -217,7 +209,7 @@ def test_a_procedure_without_rollback_runs_its_failed_step_again() -> None:
     assert stage.state("p") is ProcedureState.SUCCESS
     numbers = [write.record.number for write in stage.writes if isinstance(write, PutStep)]
     assert numbers == [1, 2, 3, 4, 5]
-    assert _image(stage).locks == {}
+    assert image_of(stage).locks == {}
 
 
 def test_a_retry_is_recorded_with_its_reason() -> None:
@@ -239,7 +231,7 @@ def test_a_poisoned_step_runs_again_and_its_keys_are_free_when_it_went_well() ->
     stage.answer("p", Advanced(state=b"1", unit="b"))
     stage.answer("p", Poisoned(state=b"1", unit="b", keys=("cat/t",), error=ErrorInfo("poisoned", "Poisoned", "half")))
     assert stage.state("p") is ProcedureState.FAILED
-    assert set(_image(stage).poisons) == {"cat/t"}
+    assert set(image_of(stage).poisons) == {"cat/t"}
 
     _retry(stage)
     assert stage.inbox["p"].token.mode is Mode.EXECUTE
@@ -247,7 +239,7 @@ def test_a_poisoned_step_runs_again_and_its_keys_are_free_when_it_went_well() ->
     stage.answer("p", DONE)
 
     assert stage.state("p") is ProcedureState.SUCCESS
-    assert _image(stage).poisons == {}
+    assert image_of(stage).poisons == {}
 
 
 def test_what_ran_before_a_poisoned_step_is_undone_when_the_retry_fails_in_another_way() -> None:
