@@ -205,10 +205,7 @@ def _take_up_forward(book: Book, tree: Tree, members: list[ProcedureRecord]) -> 
 
 def _take_up(book: Book, member: ProcedureRecord, stopped: Interrupted) -> None:
     if stopped.keys:
-        member.locks = stopped.keys
-        if member.parent is None and member.lock_scope == "procedure":
-            member.locked = False
-            member.ticket = 0
+        member.locks, member.locked, member.ticket = stopped.keys, False, 0
     if stopped.step:
         # Its last step ended too late to count: it runs again.
         member.step, member.state_at = stopped.step, stopped.record

@@ -21,7 +21,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
-from actorproc.model.policies import LockKey, LockMode, Quotas, StepLimits, TypeMeta
+from actorproc.model.policies import LockKey, LockMode, LockScope, Quotas, StepLimits, TypeMeta
 from actorproc.model.records import ErrorInfo, Wait
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
@@ -469,3 +469,24 @@ def test_an_undo_that_a_wider_failure_takes_over_knows_that_it_was_begun_before(
     assert (again.token.mode, again.token.attempt, again.replayed) == (Mode.ROLLBACK, 2, True)
     assert difference(stage) is None
     assert stage.undo_all() == ["c:", "r:"]
+
+
+@pytest.mark.parametrize("scope", ["procedure", "step"])
+def test_a_retried_root_asks_for_what_it_acquired_when_its_tree_failed_already(scope: LockScope) -> None:
+    stage = Stage(3)
+    stage.register("R", lock_scope=scope)
+    stage.submit(stage.new("r", "R"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a"), stage.new("quick")), wait="any"))
+    stage.answer("quick", DONE)
+    stage.answer("a", boom())
+    stage.answer("r", Advanced(state=b"", acquire=KEY))
+    stage.submit(stage.new("stranger", locks=KEY))
+
+    stage.handle(RetryRequested("r", 2))
+
+    assert "a" in stage.inbox
+    assert "r" not in stage.inbox
+    stage.answer("stranger", DONE)
+    assert "r" in stage.inbox
+    assert _held(stage) == {"r": {"k": LockMode.WRITE}}
+    assert _difference(stage) is None
