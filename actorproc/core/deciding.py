@@ -79,10 +79,15 @@ def settle(book: Book) -> Decision:
 
 
 def _end_overdue(book: Book) -> None:
-    """Somebody's turn came after its deadline; by now it may have ended with its tree, for that of a relative."""
+    """Somebody's turn came after its deadline; by now it may have ended with its tree, for that of a relative.
+
+    Or a relative was handed a step from which there is no way back: then it goes forward, late as it is.
+    """
     record = book.procs[book.overdue.popitem()[0]]
     if book.is_late(record):
         verbs.miss_deadline(book, record)
+    else:
+        queueing.wake(book, record)
 
 
 def _staffs(book: Book) -> bool:

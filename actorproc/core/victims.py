@@ -85,5 +85,8 @@ def _fail_refused(book: Book) -> None:
         record = book.procs[name]
         if record.rolling or record.state in TERMINAL:
             continue
+        if book.has_no_return(record):
+            # A relative was handed the step in the same moment as the key was poisoned: it waits on, and gets it.
+            continue
         message = f"it needs a poisoned key: {book.poison_notice(path)}"
         fail(book, record, ErrorInfo("usage", "KeyPoisoned", message, procedure=name, step=record.step))

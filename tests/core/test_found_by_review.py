@@ -12,6 +12,8 @@ from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
     CrashReport,
+    PauseRequested,
+    ResumeRequested,
     RetryRequested,
     Signalled,
     Tick,
@@ -490,3 +492,42 @@ def test_a_retried_root_asks_for_what_it_acquired_when_its_tree_failed_already(s
     assert "r" in stage.inbox
     assert _held(stage) == {"r": {"k": LockMode.WRITE}}
     assert _difference(stage) is None
+
+
+def test_whose_turn_comes_late_goes_on_when_a_relative_passes_the_point_of_no_return_in_the_same_moment() -> None:
+    stage = Stage(0)
+    stage.submit(stage.new("p"))
+    stage.handle(WorkerReady(WorkerId(0, 1)))
+    children = (stage.new("late", deadline=10.0), stage.new("b", no_return=True))
+    stage.answer("p", Suspended(state=b"", children=children))
+    stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="stopped", message="stopped"), crashed=False))
+    stage.inbox.clear()
+
+    # A worker comes before the clock tells of the deadline.
+    stage.now = 11.0
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    assert set(stage.inbox) == {"b"}
+    assert _difference(stage) is None
+    stage.answer("b", DONE)
+    stage.answer("late", DONE)
+    stage.answer("p", DONE)
+    assert stage.resolved() == dict.fromkeys(("p", "late", "b"), SUCCESS)
+
+
+def test_a_key_poisoned_as_a_tree_passes_its_point_of_no_return_does_not_turn_it_back() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("holder", locks=KEY), stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("waiter", locks=KEY), stage.new("b"))))
+    # Nothing is handed out for a while, then two steps at once.
+    stage.handle(PauseRequested(None, 2))
+    stage.submit(stage.new("poisoner", poisons=("k",), priority=1))
+    stage.answer("b", Advanced(state=b"", no_return=True))
+    stage.handle(ResumeRequested(None, 3))
+    assert [name for name, _, _ in stage.order[-2:]] == ["poisoner", "b"]
+
+    assert stage.resolved() == {}
+    assert _difference(stage) is None
+    for name in ("b", "holder", "waiter", "r"):
+        stage.answer(name, DONE)
+    assert stage.resolved() == dict.fromkeys(("b", "holder", "waiter", "r"), SUCCESS)
