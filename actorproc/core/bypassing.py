@@ -56,7 +56,7 @@ def take_up_bypasses(book: Book, busy: Sequence[Tree]) -> None:
     for tree in busy:
         wanted = [record for record in tree.members.values() if record.bypassing]
         for record in reversed(wanted):
-            if record.id in book.staff.in_hand and not _open_below(book, record):
+            if record.forced and record.id in book.staff.in_hand:
                 _stop_step(book, record)
             settle_bypass(book, record)
 
@@ -102,6 +102,7 @@ def _bypass(book: Book, record: ProcedureRecord, event: BypassRequested) -> None
     ancestors = [member for member in ancestors if is_open(member)]
     for member in (*targets, *ancestors):
         member.bypassing = True
+        member.forced = member.forced or event.force
         _take_out(book, member)
         book.audit(member, "bypass", event.reason, "" if member is record else f"with {record.id}")
     for member in (*targets, *(ancestors if event.force else ())):

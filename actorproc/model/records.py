@@ -206,7 +206,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     paused: str | None = None
     """Why an operator paused it; neither it nor its descendants are handed out. None: it is not paused."""
     forced: bool = False
-    """The abort was asked with force: the procedure is not asked."""
+    """The abort was asked with force: the procedure is not asked. Or the bypass was: its step is killed."""
     bypassing: bool = False
     """It is to end as if it had succeeded, as soon as no worker has its step and its children have ended."""
     bypassed: bool = False

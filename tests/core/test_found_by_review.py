@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import StartWorker
+from actorproc.model.commands import KillWorker, StartWorker
 from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
@@ -531,3 +531,22 @@ def test_a_key_poisoned_as_a_tree_passes_its_point_of_no_return_does_not_turn_it
     for name in ("b", "holder", "waiter", "r"):
         stage.answer(name, DONE)
     assert stage.resolved() == dict.fromkeys(("b", "holder", "waiter", "r"), SUCCESS)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_after_a_failed_commit_a_step_of_who_is_bypassed_is_killed_only_by_force(*, force: bool) -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("quick"), stage.new("b")), wait="any"))
+    stage.answer("quick", DONE)
+    stage.answer("b", Waited(state=b"", event="go"))
+    token = stage.inbox["r"].token
+    stage.handle(BypassRequested("b", 2, ancestors=True, force=force))
+    kills = [kill.token for kill in stage.kills()]
+    assert kills == [token] * force
+
+    # Memory is made anew; the worker lived on.
+    known = ((WorkerReady(token.worker), (token,)),)
+    _, decision = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
+
+    assert [command.token for command in decision.commands if isinstance(command, KillWorker)] == kills
