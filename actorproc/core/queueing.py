@@ -179,6 +179,11 @@ def _ask_abort(book: Book, procedure: str) -> None:
     if record is None or record.state in TERMINAL or record.rolling:
         del book.asking[procedure]
         return
+    if book.has_no_return(record):
+        # Its tree went beyond the point of no return meanwhile: the wish has no effect any more.
+        del book.asking[procedure]
+        wake(book, record)
+        return
     if procedure in book.staff.in_hand or record.type_name not in book.types:
         return
     if book.tree_of(record).is_still(procedure):

@@ -550,3 +550,22 @@ def test_after_a_failed_commit_a_step_of_who_is_bypassed_is_killed_only_by_force
     _, decision = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
 
     assert [command.token for command in decision.commands if isinstance(command, KillWorker)] == kills
+
+
+def test_who_waits_to_be_asked_about_its_abort_is_not_asked_beyond_the_point_of_no_return() -> None:
+    stage = Stage(2)
+    stage.register("Asked", asks_abort=True)
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a", "Asked"), stage.new("b"))))
+    stage.handle(PauseRequested("a", 2))
+    stage.answer("a", Advanced(state=b""))
+    stage.handle(AbortRequested("a", 3))
+    stage.answer("b", Advanced(state=b"", no_return=True))
+
+    stage.handle(ResumeRequested("a", 4))
+
+    assert stage.inbox["a"].token.mode is Mode.EXECUTE
+    assert _difference(stage) is None
+    for name in ("a", "b", "r"):
+        stage.answer(name, DONE)
+    assert stage.resolved() == dict.fromkeys(("a", "b", "r"), SUCCESS)
