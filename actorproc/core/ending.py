@@ -106,6 +106,8 @@ def _note_left_open(book: Book, tree: Tree, record: ProcedureRecord) -> None:
             book.timers.add(member.deadline, member.id)
         if member.aborting:
             book.outlived[member.id] = None
+        if book.locks.is_waiting(member.id) and (path := locking.poisoned_key(book, member)) is not None:
+            book.refused[member.id] = path
         if member.state is ProcedureState.WAITING_TIMEOUT and member.due_at is None and member.event is not None:
             # Its wait was over in vain while there was no way back: it is over now.
             member.due_at = book.now

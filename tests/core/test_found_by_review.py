@@ -569,3 +569,19 @@ def test_who_waits_to_be_asked_about_its_abort_is_not_asked_beyond_the_point_of_
     for name in ("a", "b", "r"):
         stage.answer(name, DONE)
     assert stage.resolved() == dict.fromkeys(("a", "b", "r"), SUCCESS)
+
+
+def test_who_outlives_its_root_is_refused_a_key_that_was_poisoned_beyond_the_point_of_no_return() -> None:
+    stage = Stage(4)
+    stage.submit(stage.new("holder", locks=KEY), stage.new("r"))
+    children = (stage.new("waiter", locks=KEY), stage.new("b"))
+    stage.answer("r", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    stage.answer("b", Advanced(state=b"", no_return=True))
+    stage.submit(stage.new("poisoner", poisons=("k",)))
+    stage.answer("b", DONE)
+    assert set(stage.resolved()) == {"b"}
+
+    stage.answer("r", DONE)
+
+    assert stage.resolved() == {"b": SUCCESS, "r": SUCCESS, "waiter": ROLLEDBACK}
+    assert _difference(stage) is None
