@@ -168,22 +168,44 @@ def add_import(commands: _Commands) -> None:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from actorproc.store.lmdb import LmdbStore
-    from actorproc.store.transfer import bring_in
-
     output = Output(options)
     trees = _read(options.file)
-    store = LmdbStore(directory(options), role="command")
-    try:
-        epoch = store.own()
-        roots = bring_in(store, epoch, trees, write=not options.dry_run)
-    finally:
-        store.close()
+    bring = _look_whether_it_works if options.dry_run else _bring
+    roots = bring(directory(options), trees)
     result = "would be imported (dry run)" if options.dry_run else "imported"
     applied = None if options.dry_run else "stopped store"
     rows = [outcome(root, "import", result, applied=applied) for root in roots]
     output.rows("outcome", [rows], columns_of_outcomes(), name=lambda row: row["id"], empty="there is no tree in it")
     return OK
+
+
+def _bring(path: str, trees: list[dict[str, Any]]) -> list[str]:
+    from actorproc.store.lmdb import LmdbStore
+    from actorproc.store.transfer import bring_in
+
+    store = LmdbStore(path, role="command")
+    try:
+        epoch = store.own()
+        return bring_in(store, trees, lambda writes: store.commit(writes, epoch))
+    finally:
+        store.close()
+
+
+def _look_whether_it_works(path: str, trees: list[dict[str, Any]]) -> list[str]:
+    """Change nothing: a store that is missing is not made, and one that is there is only read."""
+    from actorproc.errors import StoreInUse
+    from actorproc.store.directory import DATA_FILE
+    from actorproc.store.lmdb import LmdbReader
+    from actorproc.store.memory import MemoryStore
+    from actorproc.store.transfer import bring_in
+
+    if not os.path.lexists(Path(path) / DATA_FILE):
+        return bring_in(MemoryStore(), trees, None)
+    with LmdbReader(path) as store:
+        owner = store.owner()
+        if owner is not None:
+            raise StoreInUse(f"the store {path} is in use by process {owner.pid}; stop it, or use another", owner.pid)
+        return bring_in(store, trees, None)
 
 
 def _read(name: str) -> list[dict[str, Any]]:

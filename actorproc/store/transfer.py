@@ -38,7 +38,7 @@ from actorproc.model.writes import (
     PutUndo,
     Write,
 )
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.base import RecordStore
 from actorproc.store.reading import RecordReader
 
 __all__ = ["bring_in", "take_out"]
@@ -110,11 +110,13 @@ def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
             raise StoreDamaged(msg, table="procedures", key=head.id, reason="records are missing")
 
 
-def bring_in(store: LmdbStore, epoch: int, trees: Iterable[dict[str, Any]], *, write: bool = True) -> list[str]:
-    """Put trees into a store that is owned; one commit for each. The roots that came in.
+def bring_in(
+    store: RecordStore, trees: Iterable[dict[str, Any]], commit: Callable[[list[Write]], None] | None
+) -> list[str]:
+    """Put trees into a store that is owned; one `commit` for each. The roots that came in.
 
     Raises `NotAllowed` when an id is in use or a lock is held by somebody else, and `UsageError` for data that is no
-    export. `write` False: only look whether it would work.
+    export. `commit` None: only look whether it would work; that needs no owner.
     """
     snapshot = store.load()
     seq, ticket = snapshot.next_seq, snapshot.next_ticket
@@ -134,13 +136,13 @@ def bring_in(store: LmdbStore, epoch: int, trees: Iterable[dict[str, Any]], *, w
             writes.append(PutProcedure(head, None))
         for name, make in _WRITES.items():
             writes += [make(row) for row in rows[name]]
-        if write:
-            store.commit(writes, epoch)
+        if commit is not None:
+            commit(writes)
         found.append(str(heads[0].root))
     return found
 
 
-def _check(store: LmdbStore, heads: list[Any], locks: list[Any]) -> None:
+def _check(store: RecordStore, heads: list[Any], locks: list[Any]) -> None:
     for head in heads:
         if store.procedure(head.id, removed=True) is not None:
             raise NotAllowed(f"the id {head.id!r} is in use in this store; import into another one")

@@ -116,7 +116,7 @@ def test_a_tree_goes_into_another_store_and_runs_on_there(stopped):
     assert [tree["root"] for tree in document["trees"]] == ["parent", "holder"]
 
     assert stopped("--path", "other", "import", str(file), "--dry-run")[0] == 0
-    assert stopped.rows("--path", "other", "list") == []
+    assert not (stopped.directory / "other").exists()
     assert stopped("--path", "other", "import", str(file))[0] == 0
     assert stopped("--path", "other", "import", str(file))[0] == 5
 
@@ -133,6 +133,17 @@ def test_a_tree_goes_into_another_store_and_runs_on_there(stopped):
     assert stopped("--path", "other", "signal", "parent.0", "1")[0] == 0
     assert stopped("--path", "other", "signal", "parent.1", "2")[0] == 0
     assert stopped("--path", "other", "watch", "parent", "--timeout", "50s")[0] == 0
+
+
+def test_an_import_that_only_looks_leaves_a_store_as_it_is(stopped):
+    text = stopped("export", "--all")[1]
+    before = (stopped.store / "data.mdb").read_bytes()
+
+    done = stopped.run("import", "-", "--dry-run", stdin=text)
+
+    assert done.returncode == 5
+    assert "is in use in this store" in done.stderr
+    assert (stopped.store / "data.mdb").read_bytes() == before
 
 
 def test_what_goes_out_twice_is_the_same(stopped):
@@ -163,9 +174,9 @@ def test_what_is_no_export_is_refused(quiet, text):
 def test_a_manager_that_runs_keeps_its_store(quiet):
     quiet.serve()
 
-    done = quiet.run("import", "-", stdin='{"object": "export", "schema": 1, "trees": []}')
-
-    assert done.returncode == 5
+    for options in ((), ("--dry-run",)):
+        done = quiet.run("import", "-", *options, stdin='{"object": "export", "schema": 1, "trees": []}')
+        assert done.returncode == 5
     quiet.end(signal.SIGTERM)
 
 
