@@ -262,6 +262,8 @@ class ManagerActor(QuickActor):
                 self._ring.close()
             else:
                 self.actor_ref.tell(CloseBatch())
+        if self._outage.is_in_doubt and (type(message) is Committed or self._ring.idle):
+            self._outage.end()
         if self._stopping.is_due and self._stopping.look():
             self._over = True
             self._stopping.end()
@@ -290,13 +292,13 @@ class ManagerActor(QuickActor):
 
     # ------------------------------------------------------------ callers
     def _submitted(self, event: Submitted) -> None:
-        if self._outage.lasts:
+        if self._outage.refuses:
             self._replies.fail(event.reply, self._outage.refusal())
         else:
             self._ring.handle(event)
 
     def _keep(self, event: Acknowledged | DeleteRequested) -> None:
-        if self._outage.lasts:
+        if self._outage.refuses:
             self._replies.fail(event.reply, self._outage.refusal())
         else:
             self._sweeper.ask(event)
@@ -366,7 +368,7 @@ class ManagerActor(QuickActor):
             raise message.error
 
     def _reopened(self, message: Reopened) -> None:
-        deferred = self._outage.end()
+        deferred = self._outage.doubt()
         self._ring.reopened(message.snapshot)
         for late in deferred:
             self._routes[type(late)](late)

@@ -16,24 +16,40 @@ logger = logging.getLogger("actorproc")
 
 
 class Outage:
-    """Begins with a failed commit, and ends when the store was opened again. Used by the manager's thread only."""
+    """Begins with a failed commit, and ends with the first one that works. Used by the manager's thread only.
+
+    A store that could be opened again is in doubt: a full disk lets the small commit of the opening pass, and fails
+    the next real one. Until one has worked nobody is told that it does.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deferred: list[Watch | WorkerMessages | WorkerLost] = []
         self.lasts = False
+        """The store is not open: nothing is decided."""
+        self.is_in_doubt = False
+        """It was opened again, and no real commit has worked since."""
         self.error: Exception | None = None
         """What the store said last."""
         self.since = 0.0
-        """Monotonic seconds."""
+        """Monotonic seconds of the first commit that failed."""
+
+    @property
+    def refuses(self) -> bool:
+        """New work is not taken."""
+        return self.lasts or self.is_in_doubt
 
     def begin(self, message: CommitFailed) -> None:
         """A commit failed. Raises its error when retrying cannot help."""
         _raise_if_final(message.error)
-        logger.error("a commit failed; actorproc hands out no steps and retries: %s", message.error)
+        if self.is_in_doubt:
+            logger.warning("the store could be opened again, and still takes no commits: %s", message.error)
+        else:
+            logger.error("a commit failed; actorproc hands out no steps and retries: %s", message.error)
+            self.since = self._clock.monotonic()
         self.lasts = True
+        self.is_in_doubt = False
         self.error = message.error
-        self.since = self._clock.monotonic()
 
     def go_on(self, message: StorageTrouble) -> None:
         """The store could not be opened again yet."""
@@ -43,15 +59,20 @@ class Outage:
 
     def is_longer_than(self, seconds: float) -> bool:
         """It lasts, and has lasted for so long."""
-        return self.lasts and self._clock.monotonic() - self.since >= seconds
+        return self.refuses and self._clock.monotonic() - self.since >= seconds
 
-    def end(self) -> list[Watch | WorkerMessages | WorkerLost]:
-        """The store works again; what waited for that, in order."""
-        logger.warning("the store works again after %.1f s", self._clock.monotonic() - self.since)
+    def doubt(self) -> list[Watch | WorkerMessages | WorkerLost]:
+        """The store could be opened again and be read; what waited for that, in order."""
         self.lasts = False
-        self.error = None
+        self.is_in_doubt = True
         deferred, self._deferred = self._deferred, []
         return deferred
+
+    def end(self) -> None:
+        """A commit worked, or nothing is left to commit."""
+        logger.warning("the store works again after %.1f s", self._clock.monotonic() - self.since)
+        self.is_in_doubt = False
+        self.error = None
 
     def defer(self, message: Watch | WorkerMessages | WorkerLost) -> None:
         """Keep what reads the store until it can be read."""

@@ -16,6 +16,7 @@ import actorproc
 from actorproc import Limits, Procedure, Status
 from actorproc.config import Config
 from actorproc.errors import InternalError, OutcomeUnknown, ProcedureFailed, StorageUnavailable
+from actorproc.model.states import TERMINAL
 from actorproc.store.memory import MemoryStore
 from tests.kit.waiting import wait_until
 
@@ -47,6 +48,13 @@ class FailingStore(MemoryStore):
             raise StorageUnavailable("still no space left")
         self.reopened += 1
         super().reopen()
+
+
+class CrowdedStore(FailingStore):
+    """A full disk that lets the small commit of a reopening pass, and no other."""
+
+    def reopen(self):
+        self.reopened += 1
 
 
 class BrokenStore(MemoryStore):
@@ -231,3 +239,44 @@ def test_a_resize_in_the_trouble_takes_place_when_it_is_over(open_manager, store
     submit.join(30)
     resize.join(30)
     until(lambda: len(manager.workers()) == 3)
+
+
+def told(caplog, words):
+    return sum(words in record.getMessage() for record in caplog.records)
+
+
+def test_a_store_that_opens_and_takes_no_commit_works_again_for_nobody(open_manager, until, caplog):
+    store = CrowdedStore()
+    manager = open_manager(store=store, config=FAST)
+    handles = manager.submit_many(Count(upto=20) for _ in range(4))
+    store.full = True
+    until(lambda: store.refused and manager.health().status == "storage-trouble")
+    since = store.refused
+
+    said = set()
+    until(lambda: said.add(manager.health().status) or store.refused >= since + 5)
+    with pytest.raises(StorageUnavailable, match="no space"):
+        manager.submit(Count(upto=1))
+
+    assert said == {"storage-trouble"}
+    assert told(caplog, "works again") == 0
+    store.full = False
+    assert [handle.result(60) for handle in handles] == [list(range(1, 21))] * 4
+    until(lambda: manager.health().ok)
+    assert (told(caplog, "works again"), told(caplog, "a commit failed")) == (1, 1)
+    assert manager.run(Count(upto=1)) == [1]
+
+
+def test_a_stop_without_a_time_limit_ends_although_the_store_opens_again_and_again(open_manager, until):
+    store = CrowdedStore()
+    manager = open_manager(store=store, config=dataclasses.replace(FAST, stop_timeout=0.2))
+    manager.submit(Count(upto=100_000), "kept")
+    store.full = True
+    until(lambda: store.refused > 2)
+
+    stopping = threading.Thread(target=manager.stop, daemon=True)
+    stopping.start()
+    stopping.join(60)
+
+    assert not stopping.is_alive()
+    assert store.procedure("kept").state not in TERMINAL
