@@ -8,7 +8,6 @@ the store that still runs.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from actorproc.errors import EngineError, NotAllowed, StorageUnavailable
 from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport
 from actorproc.store import codec
+from actorproc.store.aside import aside_of
 from actorproc.store.compaction import Stopwatch, copy_to
 from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, sync_names
 from actorproc.store.environment import Databases, open_databases, open_environment, translated
@@ -39,18 +39,16 @@ def back_up(
     if os.path.lexists(destination):
         raise NotAllowed(f"there is something at {destination} already; a backup never overwrites, give a new path")
     doing = f"backing the store {source} up to {destination}"
-    aside = destination.parent / f".{destination.name}.{new_id()}"
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        aside.mkdir(mode=0o700)
-        aside.chmod(0o700)
-        copy_to(env, aside / DATA_FILE, doing=doing)
-        copied_from, store_id = _name_anew(aside, source_id)
-        _copy_key(source, aside)
-        size = (aside / DATA_FILE).stat().st_size
-        sync_names(aside)
-        aside.rename(destination)
-        sync_names(destination.parent)
+        with aside_of(destination) as aside:
+            copy_to(env, aside / DATA_FILE, doing=doing)
+            copied_from, store_id = _name_anew(aside, source_id)
+            _copy_key(source, aside)
+            size = (aside / DATA_FILE).stat().st_size
+            sync_names(aside)
+            aside.rename(destination)
+            sync_names(destination.parent)
     except lmdb.Error as error:
         raise translated(error, doing) from error
     except FileExistsError as error:
@@ -59,8 +57,6 @@ def back_up(
         raise EngineError(f"{doing}: {error.strerror}; give a directory in which this user may write") from error
     except OSError as error:
         raise StorageUnavailable(f"{doing}: {error.strerror}; nothing was kept of it") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return BackupReport(str(destination), size, watch.seconds, store_id, copied_from)
 
 

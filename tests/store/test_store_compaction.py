@@ -13,6 +13,7 @@ import pytest
 
 import actorproc.store.lmdb as store_lmdb
 from actorproc.errors import NotAllowed, StorageUnavailable
+from actorproc.model.ids import new_id
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import DeleteProcedure
 from actorproc.store.compaction import FRESH_FILE
@@ -453,6 +454,51 @@ def test_a_reader_can_make_a_backup_of_a_store_that_is_at_work(loose, tmp_path):
         assert reader.store_id == out.strip()
         assert content(reader) == WANTED
     store.close()
+
+
+def test_what_a_killed_backup_left_goes_with_the_next_one_to_the_same_place(loose, tmp_path):
+    backups = tmp_path / "backups"
+    script = """
+import os, sys
+from actorproc.store import backup
+from actorproc.store.lmdb import LmdbReader
+def stop(*_):
+    print("half", flush=True)
+    sys.stdin.read()
+backup._copy_key = stop
+with LmdbReader(sys.argv[1]) as reader: reader.backup(sys.argv[2])
+"""
+
+    def begin():
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(loose), str(backups / "copy")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout.readline() == b"half\n"
+        return process
+
+    kept = [".copy.notes", f".other.{new_id()}", f".copy.{new_id()}"]
+    for name in kept:
+        (backups / name).mkdir(parents=True)
+        (backups / name / "mine").write_text("kept")
+    with begin() as killed_one:
+        killed_one.kill()
+    [left] = set(names(backups)) - set(kept)
+    assert (backups / left / "data.mdb").exists()
+    with begin() as at_work:
+        [busy] = set(names(backups)) - set(kept)  # the one before went, and the next two are told apart
+        assert busy != left
+        with LmdbReader(loose) as reader:
+            wanted = content(reader)
+            reader.backup(backups / "copy")
+        assert set(names(backups)) == {*kept, "copy", busy}
+        assert (backups / busy / "data.mdb").exists()
+        at_work.kill()
+
+    with LmdbReader(backups / "copy") as copy:
+        assert content(copy) == wanted
+    assert all((backups / name / "mine").read_text() == "kept" for name in kept)
 
 
 def test_a_process_killed_in_a_backup_leaves_no_directory_that_looks_like_one(loose, tmp_path):
