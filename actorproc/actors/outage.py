@@ -80,7 +80,7 @@ class Outage:
 
     def refusal(self) -> StorageUnavailable:
         """What a caller is told meanwhile."""
-        msg = f"the store refuses writes at the moment and is retried: {self.error}; nothing acknowledged is lost"
+        msg = f"the store refuses writes at the moment and is retried: {self.error}"
         return StorageUnavailable(msg)
 
 

@@ -24,7 +24,7 @@ from actorproc.actors.sweeper import Sweeper
 from actorproc.actors.types import TypeTable
 from actorproc.config import Config
 from actorproc.core.retention import CHUNK
-from actorproc.errors import ManagerStopped
+from actorproc.errors import ManagerStopped, StorageUnavailable
 from actorproc.model.commands import Reply
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Acknowledged, DeleteRequested, Event, RemovalContinued, TypeRegistered
@@ -40,7 +40,7 @@ __all__ = ["StoppedEngine"]
 class StoppedEngine:
     """Owns a stopped store for a moment. What only a running engine can do raises `ManagerStopped`.
 
-    Every request is durable when its answer comes. A commit that fails is raised, and the store is then not used
+    Every request is durable when its answer comes. A commit that fails twice is raised, and the store is then not used
     any more: what is on disk is what the next owner finds.
     """
 
@@ -149,11 +149,24 @@ class StoppedEngine:
     def commit(self, batch: int, writes: list[Write]) -> None:
         """Commit at once; the ring is told of it when it has done its own part."""
         try:
-            self.store.commit(writes, self._epoch, batch)
+            try:
+                self.store.commit(writes, self._epoch, batch)
+            except StorageUnavailable:
+                self._commit_again(batch, writes)
         except BaseException as error:
             self._refused = error
             raise
         self._committed.append(batch)
+
+    def _commit_again(self, batch: int, writes: list[Write]) -> None:
+        """Once more, unless the commit that failed is on disk all the same.
+
+        What one commit frees LMDB lets the next but one use. Where the file cannot grow, removals are thus refused
+        every other time; the small commit of the reopening is the one between.
+        """
+        self.store.reopen()
+        if self.store.load(whole=False).batch != batch:
+            self.store.commit(writes, self._epoch, batch)
 
     def _settle(self, ring: Ring) -> None:
         ring.close()

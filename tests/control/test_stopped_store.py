@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -370,3 +371,51 @@ def test_a_command_that_stays_is_named(manager, tmp_path, monkeypatch):
         with pytest.raises(StoreInUse, match=f"a command .process {command.pid}"):
             manager().start()
         command.stdin.close()
+
+
+# ---------------------------------------------------------------- a full disk
+@pytest.mark.parametrize("length", [60_000, 100], ids=["long", "short"])
+def test_what_is_removed_makes_room_where_the_file_cannot_grow(manager, stopped, tmp_path, length):
+    long = "x" * length
+    data = tmp_path / "state" / "data.mdb"
+    with manager() as first:
+        for n in range(8):
+            first.run(Add(long, long), f"p{n}")
+    size = data.stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        with stopped() as store:
+            assert all(store.delete(f"p{n}") for n in range(8))
+            assert not any(store.delete(f"p{n}") for n in range(8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    with manager() as second:
+        assert second.run(Add(long, long)) == 2 * long
+    assert data.stat().st_size <= size
+
+
+def test_a_commit_that_failed_and_is_on_disk_all_the_same_is_not_made_twice(manager, stopped, monkeypatch):
+    with manager() as first:
+        first.submit(Waits(), "one")
+        waiting(first, "one")
+    from actorproc.store.lmdb import LmdbStore  # not in workers
+
+    commit, asked = LmdbStore.commit, []
+
+    def late(store, writes, epoch, batch=0):
+        asked.append(batch)
+        commit(store, writes, epoch, batch)
+        if len(asked) == 1:
+            raise StorageUnavailable("the disk failed at the last moment")
+
+    with stopped() as store, monkeypatch.context() as patch:
+        patch.setattr("actorproc.store.lmdb.LmdbStore.commit", late)
+        store.signal("one", 7)
+        assert asked == [1]
+        store.signal("other", 8)
+        assert asked == [1, 2]
+
+    with manager() as second:
+        assert second.get("one").result(BOUND) == 7
