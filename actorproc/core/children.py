@@ -26,12 +26,14 @@ def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str |
         return None
     quotas, count = book.quotas, len(outcome.children)
     if count and record.depth + 1 > quotas.depth:
-        return f"sub-procedures are nested deeper than {quotas.depth} (Config.max_depth)"
+        return f"sub-procedures are nested deeper than {quotas.depth} (Config.max_depth); nest fewer, or allow more"
     if record.children + count > quotas.children:
         count += record.children
-        return f"{count} children are more than the {quotas.children} one procedure may have (Config.max_children)"
+        allowed = f"the {quotas.children} one procedure may have (Config.max_children)"
+        return f"{count} children are more than {allowed}; let some of them start the others, or allow more"
     if len(book.tree_of(record).members) + count > quotas.tree:
-        return f"the tree of {record.root} would have more than {quotas.tree} procedures (Config.max_tree)"
+        allowed = f"{quotas.tree} procedures (Config.max_tree)"
+        return f"the tree of {record.root} would have more than {allowed}; start fewer, or allow more"
     seen = set()
     for new in outcome.children:
         if new.id in seen or new.id in book.procs:

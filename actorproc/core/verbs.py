@@ -169,7 +169,8 @@ def _deliver(book: Book, record: ProcedureRecord, payload: bytes) -> None:
 def _keep(book: Book, event: Signalled) -> NotAllowed | None:
     kept = book.buffered.setdefault(event.target, [])
     if len(kept) >= MAX_BUFFERED:
-        return NotAllowed(f"{MAX_BUFFERED} signals for {event.target!r} are waiting already; nobody has taken one")
+        waiting = f"{MAX_BUFFERED} signals for {event.target!r} are waiting already and nobody has taken one"
+        return NotAllowed(f"{waiting}; send it again when some were taken")
     row = _row_of(book, event)
     kept.append(row)
     book.write(PutEvent(row))

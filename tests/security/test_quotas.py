@@ -114,18 +114,22 @@ QUOTAS = {
     "children of one step": (
         lambda n: run(replace(FAST, max_children=LIMIT), Fan(children=n)),
         ProcedureFailed,
-        "max_children",
+        r"max_children\); let some of them start the others",
     ),
     "children of several steps": (
         lambda n: run(replace(FAST, max_children=LIMIT), Fan(children=n, one_by_one=True)),
         ProcedureFailed,
-        "max_children",
+        r"max_children\); let some of them start the others",
     ),
-    "depth of a tree": (lambda n: run(replace(FAST, max_depth=LIMIT), Fan(depth=n)), ProcedureFailed, "max_depth"),
+    "depth of a tree": (
+        lambda n: run(replace(FAST, max_depth=LIMIT), Fan(depth=n)),
+        ProcedureFailed,
+        r"max_depth\); nest fewer",
+    ),
     "procedures of a tree": (
         lambda n: run(replace(FAST, max_tree=LIMIT), Fan(children=n - 1)),
         ProcedureFailed,
-        "max_tree",
+        r"max_tree\); start fewer",
     ),
     "queued procedures": (
         lambda n: accepts(replace(FAST, max_queued=LIMIT), *[submit(Waiter()) for _ in range(n)]),
@@ -180,7 +184,7 @@ QUOTAS = {
             FAST, *[lambda manager: manager.signal("nobody yet", 1) for _ in range(MAX_BUFFERED + n - LIMIT)]
         ),
         NotAllowed,
-        "1000",
+        "1000 .* send it again",
     ),
 }
 
@@ -193,6 +197,31 @@ def test_s15_every_quota_holds_at_its_edge(name):
     assert use(LIMIT)
     with pytest.raises(refusal, match=words):
         use(LIMIT + 1)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "refusal"),
+    [
+        (lambda: [(f"w{number}", Waiter()) for number in range(LIMIT + 1)], ManagerBusy),
+        (lambda: [("first", Waiter()), ("large", Text("x" * (700 + overhead())))], StateTooLarge),
+        (lambda: [("first", Waiter()), ("i" * 129, Waiter())], InvalidId),
+        (lambda: [("first", Waiter()), ("keyed", Keyed(length=256))], ValueError),
+    ],
+    ids=["queued", "state", "id", "lock key"],
+)
+def test_s15_of_a_call_in_which_one_is_beyond_a_quota_nothing_is_stored(beyond, refusal):
+    config = replace(FAST, max_queued=LIMIT, max_state=700)
+    with InlineManager([Waiter, Text, Keyed], config=config) as manager:
+        with pytest.raises(refusal):
+            manager.submit_many(beyond())
+        assert manager.list() == []
+        assert manager.submit(Waiter(), "first").info().id == "first"
+
+
+def test_s15_children_beyond_a_quota_are_not_stored():
+    with InlineManager([Fan], config=replace(FAST, max_children=LIMIT)) as manager:
+        manager.finish(manager.submit(Fan(children=LIMIT + 1), "root"))
+        assert [info.id for info in manager.list()] == ["root"]
 
 
 def test_s15_workers_of_ones_own_beyond_the_limit_wait(tmp_path):
