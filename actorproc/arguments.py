@@ -12,6 +12,7 @@ from actorproc.config import Config
 from actorproc.procedure.policies import Limits
 
 __all__ = [
+    "MAX_TAGS",
     "check_parts",
     "check_wiring",
     "check_workers",
@@ -24,6 +25,9 @@ __all__ = [
     "epoch_seconds",
     "pair",
 ]
+
+MAX_TAGS = 100
+"""Tags of one procedure; they are in its head, which is written with every step."""
 
 _STORE = ("own", "load", "commit", "reopen", "close")
 _CLOCK = ("wall", "monotonic")
@@ -41,6 +45,9 @@ def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
         msg = f"tags={tags!r:.60} is no list of strings"
         raise TypeError(msg)
     labels: tuple[Any, ...] = tuple(given)
+    if len(labels) > MAX_TAGS:
+        msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
+        raise ValueError(msg)
     for label in labels:
         checked_text(label, "a tag")
     return labels

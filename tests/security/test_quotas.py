@@ -23,6 +23,7 @@ from actorproc import (
     Status,
     UsageError,
 )
+from actorproc.arguments import MAX_TAGS
 from actorproc.core.verbs import MAX_BUFFERED
 from actorproc.procedure.codec import MAX_DEPTH
 from actorproc.testing.inline import FAST, InlineManager
@@ -172,6 +173,11 @@ QUOTAS = {
         lambda n: accepts(FAST, submit(Waiter(), tags=("t" * (256 + n - LIMIT),))),
         ValueError,
         "256",
+    ),
+    "tags": (
+        lambda n: accepts(FAST, submit(Waiter(), tags=[f"tag {number}" for number in range(MAX_TAGS + n - LIMIT)])),
+        ValueError,
+        "100",
     ),
     "length of an owner": (
         lambda n: accepts(FAST, submit(Waiter(), owner="o" * (1024 + n - LIMIT))),
