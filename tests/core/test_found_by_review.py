@@ -491,7 +491,7 @@ def test_a_retried_root_asks_for_what_it_acquired_when_its_tree_failed_already(s
     stage.answer("stranger", DONE)
     assert "r" in stage.inbox
     assert _held(stage) == {"r": {"k": LockMode.WRITE}}
-    assert _difference(stage) is None
+    assert difference(stage) is None
 
 
 def test_whose_turn_comes_late_goes_on_when_a_relative_passes_the_point_of_no_return_in_the_same_moment() -> None:
@@ -508,7 +508,7 @@ def test_whose_turn_comes_late_goes_on_when_a_relative_passes_the_point_of_no_re
     stage.handle(WorkerReady(WorkerId(0, 2)))
 
     assert set(stage.inbox) == {"b"}
-    assert _difference(stage) is None
+    assert difference(stage) is None
     stage.answer("b", DONE)
     stage.answer("late", DONE)
     stage.answer("p", DONE)
@@ -527,7 +527,7 @@ def test_a_key_poisoned_as_a_tree_passes_its_point_of_no_return_does_not_turn_it
     assert [name for name, _, _ in stage.order[-2:]] == ["poisoner", "b"]
 
     assert stage.resolved() == {}
-    assert _difference(stage) is None
+    assert difference(stage) is None
     for name in ("b", "holder", "waiter", "r"):
         stage.answer(name, DONE)
     assert stage.resolved() == dict.fromkeys(("b", "holder", "waiter", "r"), SUCCESS)
@@ -547,7 +547,7 @@ def test_after_a_failed_commit_a_step_of_who_is_bypassed_is_killed_only_by_force
 
     # Memory is made anew; the worker lived on.
     known = ((WorkerReady(token.worker), (token,)),)
-    _, decision = Coordinator.restore(_image(stage).snapshot(), 0.0, workers=known)
+    _, decision = Coordinator.restore(image_of(stage).snapshot(), 0.0, workers=known)
 
     assert [command.token for command in decision.commands if isinstance(command, KillWorker)] == kills
 
@@ -565,7 +565,7 @@ def test_who_waits_to_be_asked_about_its_abort_is_not_asked_beyond_the_point_of_
     stage.handle(ResumeRequested("a", 4))
 
     assert stage.inbox["a"].token.mode is Mode.EXECUTE
-    assert _difference(stage) is None
+    assert difference(stage) is None
     for name in ("a", "b", "r"):
         stage.answer(name, DONE)
     assert stage.resolved() == dict.fromkeys(("a", "b", "r"), SUCCESS)
@@ -584,4 +584,4 @@ def test_who_outlives_its_root_is_refused_a_key_that_was_poisoned_beyond_the_poi
     stage.answer("r", DONE)
 
     assert stage.resolved() == {"b": SUCCESS, "r": SUCCESS, "waiter": ROLLEDBACK}
-    assert _difference(stage) is None
+    assert difference(stage) is None
