@@ -1,0 +1,90 @@
+"""Records that another process damages while the engine runs: what they belong to stands still, and all else goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from actorproc import Procedure, Status
+from actorproc.errors import StoreDamaged
+from actorproc.store.examination import examine
+from actorproc.store.lmdb import LmdbStore
+from actorproc.testing.inline import FAST, InlineManager
+from tests.kit.waiting import wait_until
+
+DAMAGE = """
+import lmdb, sys
+from actorproc.store.keys import head_key
+from actorproc.store.tables import Table
+env = lmdb.open(sys.argv[1], max_dbs=len(Table), map_size=1 << 34)
+heads = env.open_db(Table.PROCEDURES.label.encode(), create=False)
+with env.begin(write=True, db=heads) as txn:
+    for name in sys.argv[2:]:
+        row = bytearray(txn.get(head_key(name)))
+        row[len(row) // 2] ^= 0xFF
+        assert txn.put(head_key(name), bytes(row))
+"""
+HURT = ("told", "asked", "forced", "failed", "parent.child")
+
+
+@dataclass
+class Waits(Procedure):
+    def execute(self, ctx):
+        return Status.wait(f"go {ctx.id}") if ctx.event is None else Status.done(ctx.event)
+
+
+@dataclass
+class Fails(Procedure):
+    def execute(self, ctx):
+        raise ValueError("it fails")
+
+
+@dataclass
+class Parent(Procedure):
+    def execute(self, ctx):
+        return Status.suspended([("parent.child", Waits())]) if ctx.step == 1 else Status.done("whole")
+
+
+def test_what_is_damaged_behind_a_running_engine_stands_still_and_all_else_goes_on(tmp_path):
+    path = tmp_path / "store"
+    classes = [Waits, Fails, Parent]
+    with InlineManager(classes, config=FAST, store=LmdbStore(path)) as manager:
+        handles = {name: manager.submit(Waits(), name) for name in ("told", "asked", "forced", "sound")}
+        parent = manager.submit(Parent(), "parent")
+        manager.submit(Fails(), "failed").exception(60)
+        wait_until(lambda: len(manager.list(phase="waiting")) == 5)
+        subprocess.run([sys.executable, "-c", DAMAGE, path, *HURT], check=True, timeout=60)
+
+        for call in (
+            lambda: manager.info("told"),
+            lambda: manager.steps("told"),
+            lambda: manager.signal("told", 1),
+            lambda: manager.abort("asked"),
+            lambda: manager.abort("forced", force=True),
+            lambda: manager.pause("forced"),
+            lambda: manager.retry("failed"),
+            lambda: manager.delete("failed"),
+            lambda: manager.signal("parent.child", 1),
+            lambda: manager.abort("parent"),
+            lambda: handles["told"].result(60),
+            lambda: parent.result(60),
+        ):
+            with pytest.raises(StoreDamaged, match="checksum"):
+                call()
+        assert [info.id for info in manager.list()] == ["sound", "parent"]
+        assert manager.info("parent").phase == "parked"
+        manager.signal("sound", "well")
+        assert handles["sound"].result(60) == "well"
+        assert manager.health().status == "degraded"
+        problems = " ".join(manager.health().problems)
+        assert all(f"{name} stands still" in problems for name in (*HURT, "parent"))
+
+    with InlineManager(classes, config=FAST, store=LmdbStore(path)) as manager:
+        with pytest.raises(StoreDamaged):
+            manager.get("told").result(60)
+        assert manager.get("sound").result(60) == "well"
+        assert manager.health().status == "degraded"
+    assert {row["key"] for row in examine(path) if row["what"] == "damaged"} == set(HURT)
