@@ -188,6 +188,9 @@ def advance(book: Book, top_id: str) -> None:
             if tree.is_still(member.id) and tree.undoing != member.id:
                 _pass_on_the_turn(book, tree, top_id)
                 return
+            if tree.undoing is not None and tree.undoing != member.id:
+                # It was being undone when a wider failure took over, and would go on: newer units are first now.
+                _set_aside(book, book.procs[tree.undoing])
             _undo(book, member, unit)
             if member.id in tree.waiting:
                 # What it waits for may hang on another failing scope.

@@ -60,6 +60,7 @@ _FULL = [
     4250105496,
     4300022006,
     4300211340,
+    4750123790,
     5800004625,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
