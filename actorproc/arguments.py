@@ -18,6 +18,7 @@ __all__ = [
     "check_workers",
     "checked_limits",
     "checked_max_workers",
+    "checked_modules",
     "checked_priority",
     "checked_tags",
     "checked_text",
@@ -105,13 +106,19 @@ def check_parts(store: Any, clock: Any) -> None:
             raise TypeError(msg)
 
 
-def check_wiring(config: Any, preload: Any, durability: Any, **functions: Any) -> None:
+def checked_modules(preload: Any) -> tuple[str, ...]:
+    """Names of the modules that workers load beforehand."""
+    modules: tuple[Any, ...] = tuple(preload)
+    if isinstance(preload, str) or not all(isinstance(name, str) and name for name in modules):
+        msg = f"preload is a list of names of modules, not {preload!r:.60}"
+        raise TypeError(msg)
+    return modules
+
+
+def check_wiring(config: Any, durability: Any, **functions: Any) -> None:
     """What a manager is made of besides its workers; the functions may be None."""
     if not isinstance(config, Config):
         msg = f"config is a Config(…) or None, not {config!r:.60}"
-        raise TypeError(msg)
-    if isinstance(preload, str) or not all(isinstance(name, str) and name for name in preload):
-        msg = f"preload is a list of names of modules, not {preload!r:.60}"
         raise TypeError(msg)
     if durability not in {"power", "process"}:
         msg = f'durability is "power" or "process", not {durability!r:.60}'

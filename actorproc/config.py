@@ -235,7 +235,7 @@ def _is_span(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return _is_span(value) and math.isfinite(value)
 
 
 def _is_share(value: Any) -> bool:

@@ -17,6 +17,7 @@ from actorproc.arguments import (
     check_wiring,
     check_workers,
     checked_max_workers,
+    checked_modules,
 )
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
@@ -92,9 +93,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
         self._config = config if config is not None else Config()
-        check_wiring(self._config, preload, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
+        check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         self._environment = environment
-        self._preload = tuple(preload)
+        self._preload = checked_modules(preload)
         self._on_fatal = [on_fatal] if on_fatal is not None else []
         self._on_event = on_event
         self._durability = durability

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from actorproc.errors import EngineError, StorageUnavailable
-from actorproc.store.directory import KEY_FILE as FILE_NAME
+from actorproc.store.directory import KEY_FILE as FILE_NAME, new_private
 
 __all__ = ["FILE_NAME", "keep_keys", "read_keys", "rotate"]
 
@@ -95,12 +95,10 @@ def _written_aside(place: Path, content: bytes) -> Path:
     aside = place.with_suffix(f".new-{os.getpid()}-{threading.get_ident()}")
     aside.unlink(missing_ok=True)
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)  # the umask may have taken away even our own bits
+        with os.fdopen(new_private(aside), "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
     except OSError as error:
         aside.unlink(missing_ok=True)
         msg = f"the signing key {place} cannot be written: {error.strerror}; what was there before is as it was"

@@ -72,12 +72,12 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _new_file(name: str) -> IO[str]:
+    from actorproc.store.directory import new_private
+
     try:
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        return os.fdopen(new_private(name), "w")
     except FileExistsError:
         raise NotAllowed(f"there is something at {name} already; give a new file") from None
-    os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
-    return os.fdopen(fd, "w")
 
 
 def _written_to_file(store: Any, roots: list[str], options: argparse.Namespace) -> list[str]:

@@ -20,6 +20,7 @@ from actorproc.core.verbs import (
     begin_abort,
     deadline_error,
     end_forced,
+    may_abort,
     on_refused,
     stop_next,
     take_buffered,
@@ -275,7 +276,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
 
 def _after_step(book: Book, record: ProcedureRecord) -> None:
     """A step ended well: an abort asked meanwhile comes due now."""
-    if record.aborting and not record.rolling and record.finished_at is None:
+    if record.aborting and may_abort(book, record):
         begin_abort(book, record)
 
 

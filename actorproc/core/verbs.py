@@ -92,9 +92,7 @@ def may_abort(book: Book, record: ProcedureRecord) -> bool:
 
 
 def begin_abort(book: Book, record: ProcedureRecord) -> None:
-    """Ask a procedure that is in no worker's hands; a class without `abort` is not asked, nor one nobody knows."""
-    if book.has_no_return(record):
-        return
+    """Ask one that `may_abort` and is in nobody's hands; a class without `abort` is not asked, nor one nobody knows."""
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
     may_refuse = book.unattended if meta is None else meta.asks_abort

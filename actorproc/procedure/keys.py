@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from actorproc.errors import UsageError
@@ -17,27 +17,14 @@ MAX_LIMIT_KEYS = 16
 
 def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
     """What it says in `lock_keys`, each once. Raises `UsageError` for what is no `LockKey`."""
-    source = f"{type_name}.lock_keys()"
-    keys = procedure.lock_keys()
-    for key in (listed := _listed(keys, source, "LockKey values such as LockKey.write('a/b')")):
-        try:
-            checked_lock_key(key)
-        except (TypeError, ValueError) as error:
-            msg = f"{source} gives LockKey values such as LockKey.write('a/b'), not {key!r:.80}: {error}"
-            raise UsageError(msg) from None
-    return tuple(dict.fromkeys(listed))
+    wanted = "LockKey values such as LockKey.write('a/b')"
+    return _paths(procedure.lock_keys(), f"{type_name}.lock_keys()", wanted, checked_lock_key)
 
 
 def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
     """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
-    source = f"{type_name}.poison_keys()"
-    for key in (listed := _listed(procedure.poison_keys(), source, "key paths such as 'catalog/db/table'")):
-        try:
-            LockKey.write(key)
-        except (TypeError, ValueError) as error:
-            msg = f"{source} gives key paths such as 'catalog/db/table', not {key!r:.80}: {error}"
-            raise UsageError(msg) from None
-    return tuple(dict.fromkeys(listed))
+    wanted = "key paths such as 'catalog/db/table'"
+    return _paths(procedure.poison_keys(), f"{type_name}.poison_keys()", wanted, LockKey.write)
 
 
 def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
@@ -55,6 +42,18 @@ def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
     if len(listed) > MAX_LIMIT_KEYS:
         msg = f"{source} gives {len(listed)} keys; a procedure may have {MAX_LIMIT_KEYS}"
         raise UsageError(msg)
+    return tuple(dict.fromkeys(listed))
+
+
+def _paths(keys: Any, source: str, wanted: str, check: Callable[[Any], object]) -> tuple[Any, ...]:
+    """The keys, each once, none of which `check` refuses."""
+    listed = _listed(keys, source, wanted)
+    for key in listed:
+        try:
+            check(key)
+        except (TypeError, ValueError) as error:
+            msg = f"{source} gives {wanted}, not {key!r:.80}: {error}"
+            raise UsageError(msg) from None
     return tuple(dict.fromkeys(listed))
 
 

@@ -19,7 +19,7 @@ from actorproc.model.reports import BackupReport
 from actorproc.store import codec
 from actorproc.store.aside import aside_of
 from actorproc.store.compaction import Stopwatch, copy_to
-from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, sync_names
+from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, new_private, sync_names
 from actorproc.store.environment import Databases, open_databases, open_environment, translated
 from actorproc.store.layout import COPIED_FROM, STORE_ID
 from actorproc.store.tables import Table
@@ -84,9 +84,7 @@ def _copy_key(source: Path, aside: Path) -> None:
         key = (source / KEY_FILE).read_bytes()
     except FileNotFoundError:
         return
-    fd = os.open(aside / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
+    with os.fdopen(new_private(aside / KEY_FILE), "wb") as file:
         file.write(key)
         file.flush()
         os.fsync(file.fileno())

@@ -19,7 +19,7 @@ from pathlib import Path
 import lmdb
 
 from actorproc.errors import ActorprocError, EngineError, StorageUnavailable
-from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, sync_names
+from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, new_private, sync_names
 from actorproc.store.environment import Databases, translated
 from actorproc.store.owner import owner_of
 from actorproc.store.tables import Table
@@ -78,9 +78,8 @@ def copy_compact(env: lmdb.Environment, databases: Databases, path: Path) -> Pat
 def copy_to(env: lmdb.Environment, file: Path, *, doing: str) -> None:
     """Write the last commit into a new private file, without unused pages, and sync it."""
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = new_private(file)
         try:
-            os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
             env.copyfd(fd, compact=True)
             os.fsync(fd)
         finally:

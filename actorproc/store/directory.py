@@ -7,6 +7,7 @@ of them is a symbolic link. The file system must keep memory maps and locks cohe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -24,6 +25,7 @@ __all__ = [
     "check_directory",
     "make_directory",
     "make_private",
+    "new_private",
     "sync_names",
 ]
 
@@ -185,16 +187,20 @@ def sync_names(directory: Path) -> None:
         os.close(fd)
 
 
+def new_private(file: str | os.PathLike[str]) -> int:
+    """A new file of mode 0600, open for writing: the umask may take away even our own bits.
+
+    Raises `FileExistsError` where there is anything, a link included, and other `OSError`s.
+    """
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.fchmod(fd, 0o600)
+    return fd
+
+
 def make_private(file: Path) -> None:
-    """Make an empty file of mode 0600 unless there is something: the umask may take away even our own bits."""
-    try:
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        return
-    try:
-        os.fchmod(fd, 0o600)
-    finally:
-        os.close(fd)
+    """Make an empty file of mode 0600 unless there is something."""
+    with contextlib.suppress(FileExistsError):
+        os.close(new_private(file))
 
 
 def _lstat(path: Path) -> os.stat_result | None:

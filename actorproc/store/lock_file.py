@@ -13,7 +13,7 @@ from pathlib import Path
 
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.ids import new_id
-from actorproc.store.directory import LOCK_FILE
+from actorproc.store.directory import LOCK_FILE, new_private
 
 __all__ = ["MAX_READERS", "make_lock_file"]
 
@@ -35,13 +35,8 @@ def make_lock_file(path: Path) -> None:
         return
     aside = path / f".{LOCK_FILE}.{new_id()}"
     try:
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.fchmod(fd, 0o600)  # the umask may have taken away even our own bits
-            with os.fdopen(fd, "wb", closefd=False) as file:
-                file.write(bytes(_SIZE))
-        finally:
-            os.close(fd)
+        with os.fdopen(new_private(aside), "wb") as file:
+            file.write(bytes(_SIZE))
         _name(aside, place)
     except PermissionError as error:
         raise EngineError(f"no permission to make {place}: this user must be able to write to {path}") from error

@@ -306,8 +306,10 @@ def test_a_cancelled_await_does_not_abort(open_manager):
     assert handle.result(30) == "rested"
 
 
-def test_workers_that_cannot_boot_fail_the_start_with_their_traceback(tmp_path):
-    manager = actorproc.ProcedureManager(tmp_path / "state", workers=2, preload=["no_such_module_anywhere"])
+@pytest.mark.parametrize("collect", [list, iter], ids=["list", "iterator"])
+def test_workers_that_cannot_boot_fail_the_start_with_their_traceback(tmp_path, collect):
+    modules = collect(["json", "no_such_module_anywhere"])
+    manager = actorproc.ProcedureManager(tmp_path / "state", workers=2, preload=modules)
 
     with pytest.raises(WorkerBootFailed, match="no_such_module_anywhere"):
         manager.start()

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import lmdb
 import msgspec
 import pytest
 
@@ -57,6 +58,21 @@ def test_the_judge_gives_the_same_verdict_on_what_was_kept(episode: Episode, tmp
 
     assert [violation.number for violation in first.violations] == [11]
     assert first.violations == second.violations
+
+
+@pytest.mark.parametrize("damage", [None, b"no record"], ids=["missing", "torn"])
+def test_a_store_that_cannot_be_read_to_its_end_is_a_violation_and_no_error_of_the_judge(episode, tmp_path, damage):
+    kept = tmp_path / "kept"
+    shutil.copytree(episode.folder, kept)
+    with lmdb.open(str(kept / "state"), max_dbs=32, lib_version=0) as env, env.begin(write=True) as txn:
+        steps = env.open_db(b"steps", txn=txn)
+        cursor = txn.cursor(db=steps)
+        assert cursor.first()
+        assert cursor.delete() if damage is None else cursor.put(cursor.key(), damage)
+
+    found = [violation for violation in judge_folder(kept).violations if violation.number == 4]
+
+    assert found
 
 
 def test_a_kept_episode_is_judged_and_played_again_by_one_command(episode: Episode, tmp_path, capsys):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from actorproc.store.lmdb import LmdbStore
+from actorproc.errors import StoreDamaged
+from actorproc.store.lmdb_reader import LmdbReader
 from actorproc.testing.invariants import StoreDump, Violation
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.oracle import judge
@@ -60,14 +61,27 @@ def play_and_keep(plan: Plan, keep: Path) -> Episode:
 def judge_folder(folder: Path) -> Episode:
     """Judge what an episode left: the same folder gives the same violations, for ever."""
     plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
-    with LmdbStore.reader(folder / "state") as reader:
-        dump = StoreDump.of(reader)
+    dump, violations = _dump_of(folder / "state")
     lines = EpisodeJournal(folder / "journal").lines()
     world = frozenset(f"{path.parent.name}/{path.name}" for path in (folder / "world").glob("*/*"))
-    violations = judge(plan, lines, dump, world)
+    violations += judge(plan, lines, dump, world)
     violations += _opinion_of_user(plan, folder)
     tally = count(lines, procedures=len(dump.heads), failed=bool(violations))
     return Episode(plan, violations, tally, folder)
+
+
+def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
+    """What is in the store, as far as it can be read: rows that contradict each other are a violation, not an error."""
+    try:
+        with LmdbReader(store) as reader:
+            return StoreDump.of(reader), []
+    except StoreDamaged as error:
+        found = [Violation(4, str(error))]
+    try:
+        with LmdbReader(store, even_damaged=True) as reader:
+            return StoreDump.of(reader), found
+    except StoreDamaged as error:
+        return StoreDump({}, {}, [], []), [*found, Violation(4, str(error))]
 
 
 def _opinion_of_user(plan: Plan, folder: Path) -> list[Violation]:

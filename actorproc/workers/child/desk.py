@@ -178,6 +178,8 @@ class Desk:
 
     def leave(self, reason: str) -> None:
         """Run no further step: give back what waits and what comes, until the host says stop."""
+        if self._is_leaving:
+            return
         self._is_leaving = True
         self.channel.send([Leaving(reason)])
         self.give_back(list(self._waiting))
@@ -230,7 +232,7 @@ class Desk:
         reason = self.worn or (self.limiter.worn if self.limiter is not None else "")
         if self.wear is not None:
             reason = reason or self.wear.after_step()
-        if reason and not self._is_leaving:
+        if reason:
             self.leave(reason)
 
     def remember_surroundings(self) -> None:
@@ -248,7 +250,7 @@ class Desk:
     def leave_if_worn(self) -> None:
         """Go when a step did something to the process that `restore` could not undo."""
         reason = self.guard.worn
-        if reason and not self._is_leaving:
+        if reason:
             self.leave(reason)
 
     def step_channel(self, token: StepToken) -> StepLine:
