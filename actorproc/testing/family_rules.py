@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from actorproc.model.ids import Mode, StepToken
-from actorproc.model.records import ChildRecord, ProcedureRecord
+from actorproc.model.records import ChildRecord, ProcedureRecord, StepKind
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.evidence import Facts, Judge, StoreDump, Violation
 
@@ -82,11 +82,25 @@ class FamilyRules(Judge):
         if was_suspended and key in self.resumed:
             self.say(12, f"{record.id} was resumed twice for step {record.step}")
         if was_suspended or before.step != record.step:
-            self.resumed[key] = _Resumed()
-            self.resumed_now.add(key)
+            self._note_resumed(record)
+
+    def _note_resumed(self, record: ProcedureRecord) -> None:
+        key = (record.id, record.step, record.run)
+        self.resumed[key] = _Resumed()
+        self.resumed_now.add(key)
 
     def _take_over(self, before: ProcedureRecord, record: ProcedureRecord) -> None:
-        """Its step said poisoned, or ended too late to count: run again, it sees what it saw."""
+        """Its step said poisoned, or ended too late to count: run again, it sees what it saw.
+
+        One that suspended again has ended; where that resumed it at once, the next one sees what had ended then.
+        """
+        numbers = range(before.records + 1, record.records + 1)
+        steps = (self.facts.records.get((record.id, number)) for number in numbers)
+        outcome = next((step.outcome for step in steps if step is not None and step.kind is StepKind.STEP), "")
+        if outcome == "suspended":
+            if record.interrupted is None:
+                self._note_resumed(record)
+            return
         for run in range(before.run, 0, -1):
             known = self.resumed.get((record.id, before.step, run))
             if known is not None:

@@ -26,8 +26,8 @@ class UndoRules(Judge):
         self.undone: set[tuple[str, str | None]] = set()
         self.gone: set[tuple[str, str | None]] = set()
         """Units whose removal is durable."""
-        self.skipped: list[tuple[str, str | None]] = []
-        """Units of this commit that a best-effort rollback left behind."""
+        self.skipped: list[tuple[str, str | None, str]] = []
+        """Units of this commit that a best-effort rollback left behind, and the top of its scope at that time."""
 
     def on_enter(self, token: StepToken, unit: str | None, *_: object) -> None:
         if token.mode is Mode.ROLLBACK and (token.procedure, unit) in self.gone:
@@ -40,11 +40,13 @@ class UndoRules(Judge):
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
         if before is None and record.kind is StepKind.ROLLBACK and record.outcome == "skipped":
             self.undone.add((record.procedure, record.label))
-            self.skipped.append((record.procedure, record.label))
+            # A later decision of the same commit may widen the scope: its top has left nothing behind.
+            top = self._top_of(record.procedure) or record.procedure
+            self.skipped.append((record.procedure, record.label, top))
 
     def on_committed(self) -> None:
-        for id, label in self.skipped:  # noqa: A001 - the name in the vocabulary
-            for place in {id, self._top_of(id) or id} & self.facts.heads.keys():
+        for id, label, top in self.skipped:  # noqa: A001 - the name in the vocabulary
+            for place in {id, top} & self.facts.heads.keys():
                 listed = [(left.procedure, left.unit) for left in self.facts.heads[place].leftovers]
                 if (id, label) not in listed:
                     self.say(11, f"the undo {label!r} of {id} was skipped and {place} does not list it")
