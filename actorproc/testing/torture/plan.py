@@ -235,6 +235,8 @@ def _ends(draw: _Draw, *, loose: bool) -> tuple[str, ...]:
 def _life(chance: Random, *, first: bool) -> Life:
     seconds = round(chance.uniform(0.1, 1.0), 3)
     faults = [_disturbance(chance, seconds) for _ in range(chance.randint(2, 6))]
+    # Many lives are short: what is to strike in most of them strikes at one of the first commits.
+    faults += [_failed_commit(chance, latest=12) for _ in range(chance.randint(1, 3))]
     if chance.random() < 0.1:
         return Life("stopped", seconds, tuple(faults))
     ending = _ending(chance, seconds, first=first)
@@ -243,6 +245,10 @@ def _life(chance: Random, *, first: bool) -> Life:
         faults = [fault for fault in faults if fault.kind is not FaultKind.EIO_LOST]
         faults.append(Fault(FaultKind.EIO_LOST, nth=chance.randint(1, 8)))
     return Life("killed", seconds, (*faults, ending))
+
+
+def _failed_commit(chance: Random, latest: int) -> Fault:
+    return Fault(chance.choice((FaultKind.EIO_LOST, FaultKind.EIO_APPLIED)), nth=chance.randint(1, latest))
 
 
 def _disturbance(chance: Random, seconds: float) -> Fault:
