@@ -20,6 +20,9 @@ from actorproc.procedure.secret import is_marked
 
 __all__ = ["reachable_classes", "resolved_hints", "secret_fields"]
 
+_DATA = (str, bytes, int)
+"""What a `Literal` may hold beside members of enums."""
+
 
 def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses: Iterable[Any]) -> tuple[type, ...]:
     """Enums and classes with declared fields that the hints of ``owner``, ``functions`` and ``uses`` reach.
@@ -28,13 +31,14 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
     only in a function) is passed over: values of its classes are then refused with `StateNotEncodable`.
     """
     found: dict[type, None] = {}
-    pending: list[Any] = [*resolved_hints(owner).values(), *uses]
+    names: list[Any] = []
+    pending: list[Any] = [*_hints_of(owner), *uses]
     for function in functions:
         pending.extend(resolved_hints(function).values())
     while pending:
         hint: Any = pending.pop(0)
         if not isinstance(hint, type) or typing.get_origin(hint) is not None:
-            pending.extend(_parts(hint))
+            pending.extend(_parts(hint, names))
             continue
         if hint in found or hint is owner:
             continue
@@ -42,8 +46,16 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
             found[hint] = None
         elif declared_fields(hint) is not None:
             found[hint] = None
-            pending.extend(resolved_hints(hint).values())
+            pending.extend(_hints_of(hint))
     return tuple(found)
+
+
+def _hints_of(cls: type) -> Iterator[Any]:
+    """What the annotations of a class say, and what stands for the type variables of generic ones among its bases."""
+    yield from resolved_hints(cls).values()
+    for base in cls.__mro__:
+        for generic in base.__dict__.get("__orig_bases__", ()):
+            yield from typing.get_args(generic)
 
 
 def secret_fields(owner: Any) -> frozenset[str]:
@@ -51,7 +63,11 @@ def secret_fields(owner: Any) -> frozenset[str]:
 
     One that cannot be resolved and speaks of it counts as marked.
     """
-    marked = {name for name, hint in resolved_hints(owner, with_marks=True).items() if is_marked(hint)}
+    marked = set()
+    for name, hint in resolved_hints(owner, with_marks=True).items():
+        with contextlib.suppress(Exception):  # a name of a type that stands for what is not there marks nothing
+            if is_marked(hint):
+                marked.add(name)
     sources = owner.__mro__ if isinstance(owner, type) else (inspect.unwrap(owner),)
     known = resolved_hints(owner)
     for source in sources:
@@ -93,10 +109,23 @@ def _evaluated(name: str, annotation: Any, scope: dict[str, Any], *, with_marks:
         yield name, typing.get_type_hints(carrier, globalns=scope, include_extras=with_marks)[name]
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
+def _parts(hint: Any, names: list[Any]) -> tuple[Any, ...]:
+    """What a hint that is no class is made of; `names` are the names of types that were looked up already."""
+    if isinstance(hint, Enum):  # a member, in a Literal
+        return (type(hint),)
     if isinstance(hint, typing.TypeVar):
         bound = () if hint.__bound__ is None else (hint.__bound__,)
         return (*hint.__constraints__, *bound)
-    arguments = tuple(part for part in typing.get_args(hint) if not isinstance(part, str | bytes | int))
+    if isinstance(hint, typing.NewType):
+        return (hint.__supertype__,)
+    arguments = tuple(part for part in typing.get_args(hint) if isinstance(part, Enum) or not isinstance(part, _DATA))
     origin = typing.get_origin(hint)
-    return (*arguments, origin) if isinstance(origin, type) else arguments
+    if isinstance(origin, type):
+        return (*arguments, origin)
+    name = hint if origin is None else origin
+    if type(name) is getattr(typing, "TypeAliasType", None) and name not in names:
+        # As Python 3.12 has them: `type Shape = Circle | Square`. One may be generic, and may name itself.
+        names.append(name)
+        with contextlib.suppress(Exception):  # it is evaluated only now
+            return (*arguments, name.__value__)
+    return arguments

@@ -11,6 +11,7 @@ that those who have nothing but the bytes can leave it out (`actorproc.procedure
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ __all__ = ["HIDDEN", "Secret", "SecretField", "is_marked", "mentions_secret", "s
 
 T_co = TypeVar("T_co", covariant=True)
 HIDDEN = "**********"
+_NAME = re.compile(r"[\w.]+")
 
 
 @final
@@ -65,11 +67,22 @@ class SecretField:
 
 
 def is_marked(hint: object) -> bool:
-    """Whether a resolved type hint is ``Annotated[…, Secret]``, a name for that, or holds it, as an optional one."""
-    hint = getattr(hint, "__value__", hint)
-    if any(mark is Secret or isinstance(mark, Secret) for mark in getattr(hint, "__metadata__", ())):
-        return True
-    return any(is_marked(part) for part in typing.get_args(hint))
+    """Whether a resolved type hint is ``Annotated[…, Secret]``, a name for that, or holds it, as an optional one.
+
+    Raises whatever the evaluation of a name of a type raises (``type Password = …``): it happens here.
+    """
+    names: list[object] = []
+    pending: list[Any] = [hint]
+    while pending:
+        part = pending.pop()
+        if any(mark is Secret or isinstance(mark, Secret) for mark in getattr(part, "__metadata__", ())):
+            return True
+        pending += typing.get_args(part)
+        name = typing.get_origin(part) or part
+        if type(name) is getattr(typing, "TypeAliasType", None) and name not in names:
+            names.append(name)  # a name of a type may stand for one with itself in it
+            pending.append(name.__value__)
+    return False
 
 
 def mentions_secret(cls: type) -> bool:
@@ -81,9 +94,21 @@ def mentions_secret(cls: type) -> bool:
 
 def _may_mark(annotation: object, owner: type) -> bool:
     if not isinstance(annotation, str):
-        return is_marked(annotation)
+        try:
+            return is_marked(annotation)
+        except Exception:  # noqa: BLE001 - a name of a type may stand for what is not there yet
+            return True
     scope = vars(sys.modules.get(owner.__module__, inspect))
-    return "Secret" in annotation or is_marked(scope.get(annotation))
+    named = [_named(path, scope) for path in _NAME.findall(annotation)]
+    return "Secret" in annotation or any(_may_mark(hint, owner) for hint in named if not isinstance(hint, str))
+
+
+def _named(path: str, scope: dict[str, Any]) -> Any:
+    name, *attributes = path.split(".")
+    found = scope.get(name)
+    for attribute in attributes:
+        found = getattr(found, attribute, None)
+    return found
 
 
 def shown(subject: Any, names: Iterable[str], secrets: frozenset[str], most: int | None = None) -> str:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from tests.kit.managers import LIGHT
 
 CANARY = "correct-horse-battery-staple"
 Token = Annotated[str, Secret]
+here = sys.modules[__name__]
 
 
 @dataclass
@@ -108,6 +110,17 @@ class Optional(Procedure):
         return Status.done()
 
 
+@dataclass
+class ByName(Procedure):
+    token: Token | None
+    other: here.Token | None = None
+    more: list[Token] = field(default_factory=lambda: [CANARY])
+    user: str = "alice"
+
+    def execute(self, ctx):
+        return Status.done()
+
+
 class Packed(msgspec.Struct, Procedure):
     token: Annotated[str, Secret]
 
@@ -136,6 +149,7 @@ def pay(user: str, token: Annotated[str, Secret]):
         lambda: Plain(CANARY),
         lambda: Below(CANARY),
         lambda: Optional(CANARY),
+        lambda: ByName(CANARY, CANARY),
         lambda: Packed(CANARY),
         Loose,
         lambda: pay("alice", CANARY),
