@@ -101,7 +101,7 @@ class Config:
     sweep_interval: float = 30.0
     """How often finished procedures to be removed are looked for."""
     priority_ageing: float = 60.0
-    """Waiting for a worker that outweighs one level of priority."""
+    """Waiting for a worker that outweighs one level of priority; `math.inf`: no waiting does."""
     max_running: int | None = None
     """How many submitted procedures (roots) run at once, from their first step to their end; the others wait."""
     max_queued: int = 1_000_000

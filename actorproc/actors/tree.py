@@ -19,7 +19,7 @@ from functools import partial
 
 import pykka
 
-from actorproc.actors.clock import Alarm, Clock
+from actorproc.actors.clock import Alarm, Clock, waiting_seconds
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
@@ -48,6 +48,8 @@ _FOR_STEPS = 0.8
 """The part of a stop's time limit that running steps get."""
 _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
+_FOR_EVER = threading.TIMEOUT_MAX / 2
+"""As long as the system waits; settings may be longer, and infinite."""
 
 
 class EngineTree(Switchboard):
@@ -155,7 +157,7 @@ class EngineTree(Switchboard):
             )
         )
         try:
-            self._asked(self._to_supervisor, LaunchAll).result(self._config.boot_timeout)
+            self._asked(self._to_supervisor, LaunchAll).result(waiting_seconds(self._config.boot_timeout))
         except TimeoutError:
             msg = f"no answer from the worker processes within {self._config.boot_timeout:g} s (Config.boot_timeout)"
             raise WorkerBootFailed(msg) from None
@@ -167,6 +169,7 @@ class EngineTree(Switchboard):
         With `drain` running steps are waited for (without limit when `timeout` is None); else, and when the time
         is up, they are killed and run again at the next start. A second caller with less patience ends that waiting.
         """
+        timeout = waiting_seconds(timeout)
         patience = 0.0 if not drain else -1.0 if timeout is None else timeout * _FOR_STEPS
         if not self._stopping.acquire(timeout=patience):
             self._hurry()
@@ -232,7 +235,7 @@ class EngineTree(Switchboard):
             logger.error("the last commit did not end in time; the store was not closed in order")
 
     def _left(self, deadline: float, least: float = 0.1) -> float:
-        return max(least, deadline - self._clock.monotonic())
+        return min(max(least, deadline - self._clock.monotonic()), _FOR_EVER)
 
     def _stopped_by_host(self) -> None:
         """Our actors were stopped by somebody else, on the manager's thread: close cleanly, at once."""

@@ -27,6 +27,8 @@ OWN_CLASS = "\0own"
 """Where those wait that run in workers of their own: whose turn it is among the others is nothing to them."""
 _NEW_ROOT = 0.5
 """Levels of priority by which new roots stand back."""
+_NEVER = 1e9
+"""Seconds of ageing that outweigh nothing while an engine lives; an order of infinite numbers would be none."""
 _FEW_LANES = 4
 """Lanes of one class of work that are looked at one by one; from there on a heap pays."""
 _SPARE_LANES = 32
@@ -61,7 +63,7 @@ class ReadyQueue:
     """Procedures that could run now. All methods take O(1), or O(log n) in the number of priorities in use."""
 
     def __init__(self, ageing: float = DEFAULT_AGEING) -> None:
-        self.ageing = ageing
+        self.ageing = min(ageing, _NEVER)
         self.rooms: list[_Room] = []
         """Other places that `discard` takes a procedure out of."""
         self._live: dict[str, tuple[_Lane, str]] = {}

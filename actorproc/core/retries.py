@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 
 from actorproc.model.policies import Backoff
@@ -14,10 +15,12 @@ def delay(policy: Backoff, *, procedure: str, step: int, errors: int) -> float:
 
     ``base * factor ** (errors - 1)``, capped, then lengthened by up to ``jitter`` of itself.
     """
-    exponent = min(errors - 1, 64)
-    pause = min(policy.base * policy.factor**exponent, policy.cap)
+    try:
+        pause = min(policy.base * policy.factor ** (errors - 1), policy.cap)
+    except OverflowError:  # beyond any float, and so beyond the cap
+        pause = policy.cap if policy.base else 0.0
     spread = zlib.crc32(f"{procedure}\0{step}\0{errors}".encode()) / 0xFFFFFFFF
-    return pause * (1.0 + policy.jitter * spread)
+    return min(pause * (1.0 + policy.jitter * spread), sys.float_info.max)
 
 
 def is_exhausted(policy: Backoff, *, errors: int, first_error_at: float, now: float) -> bool:

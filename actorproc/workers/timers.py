@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 __all__ = ["Timers"]
 
+_LONGEST = 3600.0
+"""Seconds: the system counts a longer wait in milliseconds, of which it can hold no more than 25 days."""
+
 
 class Timers:
     """Calls due at a moment of the monotonic clock. One thread only; no cancelling, calls check for themselves."""
@@ -22,8 +25,8 @@ class Timers:
         heapq.heappush(self._heap, (time.monotonic() + seconds, next(self._count), call))
 
     def wait(self) -> float | None:
-        """Seconds until the next call is due; None when there is none."""
-        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else None
+        """Seconds until it is to be looked what is due; None when there is nothing."""
+        return min(max(0.0, self._heap[0][0] - time.monotonic()), _LONGEST) if self._heap else None
 
     def run_due(self) -> None:
         """Make the calls that are due now."""
