@@ -36,6 +36,7 @@ from actorproc.errors import ActorprocError, EngineError, InternalError, Manager
 from actorproc.model.definitions import Definition
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
+from actorproc.store.standard_files import occupy_standard_files
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
 
 __all__ = ["EngineTree"]
@@ -105,6 +106,7 @@ class EngineTree(Switchboard):
         `definitions` is asked for the registered types once the store is owned.
         """
         check_room_for_threads(_THREADS)
+        occupy_standard_files()  # whichever store it is: nothing that is printed may go to a worker or a client
         try:
             self._courier.post(lambda: None)  # it is there now, whatever becomes of the system's threads
             self._alarm.start()

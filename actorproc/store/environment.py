@@ -32,6 +32,7 @@ from actorproc.errors import (
 )
 from actorproc.store.directory import DATA_FILE, make_private
 from actorproc.store.lock_file import MAX_READERS, make_lock_file
+from actorproc.store.standard_files import occupy_standard_files
 from actorproc.store.tables import Table
 
 __all__ = ["Databases", "Snapshot", "check_names", "open_databases", "open_environment", "refuse_fork", "translated"]
@@ -54,6 +55,7 @@ def open_environment(
     0 takes the size the file names. `lock`: take part in the table of readers, which is made if it is missing. Raises
     `EngineError`s.
     """
+    occupy_standard_files()
     if lock:
         make_lock_file(path)
     if create:

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreDamaged, StoreInUse
 from actorproc.store.directory import OWNER_FILE, make_private
+from actorproc.store.standard_files import occupy_standard_files
 from actorproc.store.trust import boot_id, examined
 
 __all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "owner_of"]
@@ -56,6 +57,7 @@ class OwnerLock:
         most: a manager must not fail to start because somebody typed a verb at that moment. So is the lock of a
         process that has just died.
         """
+        occupy_standard_files()
         try:
             make_private(path)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

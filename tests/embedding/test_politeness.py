@@ -126,6 +126,40 @@ def test_a_forked_copy_of_the_host_is_told_and_the_host_goes_on(program):
     assert "after the fork" in ended.stdout
 
 
+WITHOUT_STANDARD_FILES = """
+import fcntl, os, sys
+told = fcntl.fcntl(1, fcntl.F_DUPFD, 50)
+os.closerange(0, 3)  # as after `program <&- >&- 2>&-`
+from actorproc import Procedure, ProcedureManager, StoreReader, Status
+from actorproc.store.memory import MemoryStore
+class Hello(Procedure):
+    def execute(self, ctx): return Status.done("hello")
+def look():
+    for fd in range(3):
+        os.write(told, os.readlink("/proc/self/fd/%d" % fd).encode() + b"\\n")
+how = "{how}"
+if how == "reader":
+    StoreReader("state").close()
+    look()
+else:
+    with ProcedureManager("state", workers=1, store=MemoryStore() if how == "memory" else None) as manager:
+        assert manager.run(Hello()) == "hello"
+        look()
+"""
+
+
+@pytest.mark.parametrize("how", ["disk", "memory", "reader"])
+def test_a_program_without_standard_files_writes_nothing_of_its_own_into_the_store(program, how):
+    if how == "reader":
+        assert (
+            program("from actorproc import ProcedureManager as M\nM('state', workers=1).start().stop()").returncode == 0
+        )
+
+    ended = program(WITHOUT_STANDARD_FILES.replace("{how}", how))
+
+    assert (ended.returncode, ended.stdout) == (0, "/dev/null\n" * 3)
+
+
 SESSION = """
 from actorproc import ProcedureManager, Saga, step, procedure
 from actorproc.executor import ProcedureExecutor
