@@ -225,7 +225,8 @@ class PoolThread:
 
     def _may_start_spare(self) -> bool:
         """Not while the pool closes, nor while a worker boots from cold: that one is needed more."""
-        return not self._closing and all(link.booted for link in self._links.values())
+        # A list first: other threads launch workers meanwhile, and a dict must not grow while it is gone through.
+        return not self._closing and all(link.booted for link in list(self._links.values()))
 
     def learn(self, definition: Definition) -> None:
         """Workers need this class. For any thread."""

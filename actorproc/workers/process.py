@@ -11,6 +11,7 @@ Methods are for the pool's thread, except `write`, which any thread may call.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -101,17 +102,26 @@ class WorkerProcess:
                 lifeline, self.lifeline_fd = _pipe(childs, mine)
                 out, err = _pipe(mine, childs), _pipe(mine, childs)
                 self._popen = _popen(executable, (far_end.fileno(), lifeline, self.fault_fd), out[1], err[1])
+                self._identify(use_pidfd)
             except (OSError, ValueError) as error:
                 msg = f"cannot start a worker process with {executable!r}: {error}"
                 raise WorkerBootFailed(msg) from error
             mine.pop_all()
+        self.channel.setblocking(False)
+        self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO, name="stdout")
+        self.stderr = OutputPipe(err[0], label=f"{label} stderr:", level=logging.WARNING, name="stderr")
+
+    def _identify(self, use_pidfd: bool) -> None:
+        """Take hold of the process just started. Raises `OSError` when nothing could signal it, or see it end."""
         self.pid = self._popen.pid
         self.pidfd = _open_pidfd(self.pid) if use_pidfd else None
         # A number and the time when its process began: where there is no pidfd, that tells it from a later one.
         self._known = _process(self.pid) if self.pidfd is None else None
-        self.channel.setblocking(False)
-        self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO, name="stdout")
-        self.stderr = OutputPipe(err[0], label=f"{label} stderr:", level=logging.WARNING, name="stderr")
+        if self.pidfd is None and self._known is None and _exists(self.pid):
+            # Other threads of the host took the last descriptor. A worker that nobody can end is not kept.
+            self._popen.kill()
+            self._popen.wait()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     # ------------------------------------------------------------------ the channel
     def write(self, data: bytes) -> bool:

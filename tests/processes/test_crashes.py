@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -10,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from pool_listener import Listener, is_gone, open_files
 from steps_under_test import Count, Do
@@ -18,9 +21,10 @@ from steps_under_test import Count, Do
 from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Failed
-from actorproc.workers import pool_thread
+from actorproc.workers import pool_thread, process
 from actorproc.workers.base import WorkerBooted
 from actorproc.workers.frames import Ended
+from actorproc.workers.link import Link
 from tests.kit.waiting import wait_until
 
 DEATHS = [
@@ -164,6 +168,24 @@ def test_a_kill_by_a_program_that_can_open_no_file_ends_the_worker_and_no_other(
 
     assert "the test says so" in report.message
     assert host.finish(bystander, Count(1)) == 1
+
+
+def test_a_worker_that_nobody_could_end_for_want_of_a_descriptor_is_not_kept(
+    host: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    # The process is started, and then there is no descriptor for a pidfd, nor one to read its start time.
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", refuse)
+        patch.setattr(process, "psutil", SimpleNamespace(Process=refuse, Error=psutil.Error))
+        host.pool.launch(WorkerId(0, 1))
+        report = host.died(WorkerId(0, 1)).report
+
+    assert (report.kind, "Too many open files" in report.message) == ("boot", True)
+    assert children_of_this_program() == []
+    assert host.finish(host.boot(0, 2), Count(1)) == 1
 
 
 def test_a_kill_with_grace_lets_the_step_clean_up_and_shows_where_it_was(host: Listener, tmp_path: Path) -> None:
@@ -443,6 +465,31 @@ def test_a_hundred_deaths_leak_no_descriptor_thread_or_zombie(listen: Callable[.
     host.pool.close(2.0)
     assert children_of_this_program() == []
     assert open_files() < files
+
+
+def test_a_worker_may_be_launched_while_the_pool_looks_whether_it_may_start_a_spare(
+    listen: Callable[..., Listener],
+) -> None:
+    host = listen(spares=1)
+
+    class Looked(Link):
+        """Another thread launches a worker while the pool looks whether this one has booted."""
+
+        @property
+        def booted(self) -> bool:
+            if not launched:
+                launched.append(WorkerId(1, 1))
+                host.pool.launch(WorkerId(1, 1))
+            return True
+
+    launched: list[WorkerId] = []
+    link = host.pool._links[host.boot(0)]
+    del link.booted
+    link.__class__ = Looked
+    host.boot(2)
+
+    host.next_event(WorkerBooted, WorkerId(1, 1))
+    assert host.finish(WorkerId(1, 1), Count(1)) == 1
 
 
 def test_a_forked_copy_of_the_host_holds_no_lifeline(listen: Callable[..., Listener]) -> None:
