@@ -64,6 +64,9 @@ class Alarm:
     def start(self) -> None:
         """Begin to ring."""
         self._thread.start()
+        when_moved = getattr(self._clock, "when_moved", None)
+        if when_moved is not None:  # a clock that is moved by hand says so
+            when_moved(self.look_again)
 
     def set(self, name: str, when: float | None, ring: Callable[[], None]) -> None:
         """Ring once at `when` (monotonic seconds); None: never. Replaces the earlier deadline of `name`."""
@@ -90,12 +93,15 @@ class Alarm:
                 if self._closed:
                     return
                 now = self._clock.monotonic()
-                due = [name for name, (when, _) in self._deadlines.items() if when <= now]
-                rings = [self._deadlines.pop(name)[1] for name in due]
-                if not rings:
+                due = {name: entry for name, entry in self._deadlines.items() if entry[0] <= now}
+                if not due:
                     self._waiting_until = min((when for when, _ in self._deadlines.values()), default=None)
                     # Some monotonic clocks stand still while the machine sleeps; a bounded wait looks again.
                     wait = 60.0 if self._waiting_until is None else min(60.0, self._waiting_until - now)
                     self._changed.wait(wait)
-            for ring in rings:
+            for _, ring in due.values():
                 ring()
+            with self._changed:  # only now: what is not heard yet is still to come for `next_at`
+                for name, entry in due.items():
+                    if self._deadlines.get(name) is entry:
+                        del self._deadlines[name]

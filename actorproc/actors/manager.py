@@ -27,6 +27,7 @@ from actorproc.actors.messages import (
     Halt,
     LearnType,
     ListWaiters,
+    LookSettled,
     OpenGate,
     RegisterType,
     Reopened,
@@ -228,6 +229,7 @@ class ManagerActor(QuickActor):
             SlotRecovered: self._news.slot,
             OpenGate: self._open_gate,
             Report: self._desk.report,
+            LookSettled: self._look_settled,
             WorkerLost: self._worker_lost,
             Drain: self._stopping.drain,
             Halt: self._stopping.halt,
@@ -314,6 +316,12 @@ class ManagerActor(QuickActor):
     def _open_gate(self, message: OpenGate) -> None:
         self._ring.open_gate()
         settle_future(message.future, None)
+
+    def _look_settled(self, message: LookSettled) -> None:
+        is_settled = self.actor_inbox.empty() and self._ring.idle and not self._ledger.busy()
+        if is_settled:
+            self._time.arm(in_trouble=self._outage.lasts)
+        settle_future(message.future, is_settled)
 
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)

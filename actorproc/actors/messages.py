@@ -34,6 +34,7 @@ __all__ = [
     "LaunchAll",
     "LearnType",
     "ListWaiters",
+    "LookSettled",
     "ManagerMetrics",
     "ManagerStatus",
     "OpenGate",
@@ -300,6 +301,12 @@ class SlotRecovered(_Message, frozen=True):
     """This worker has booted in a parked slot."""
 
     worker: WorkerId
+
+
+class LookSettled(_Message, frozen=True):
+    """Answer whether nothing is under way: no event, no commit, no step; then the alarm is armed for what is next."""
+
+    future: Future[bool]
 
 
 class OpenGate(_Message, frozen=True):

@@ -26,6 +26,7 @@ from actorproc.actors.messages import (
     LaunchAll,
     LearnType,
     ListWaiters,
+    LookSettled,
     ManagerMetrics,
     ManagerStatus,
     OpenGate,
@@ -146,6 +147,10 @@ class Switchboard:
         """The manager's report; None when it does not answer."""
         status: ManagerStatus | None = self._report(self._to_manager)
         return status
+
+    def is_settled(self) -> bool:
+        """Nothing is under way in the manager, and its alarm is set for what comes next. Raises `ManagerStopped`."""
+        return self._asked(self._to_manager, LookSettled).result()
 
     def slots(self) -> tuple[SlotStatus, ...]:
         """The supervisor's report; empty when it does not answer."""

@@ -166,6 +166,7 @@ class _FakeWorker(threading.Thread):
         super().__init__(name=f"fake-worker-{worker.slot}", daemon=True)
         self.worker = worker
         self.started = time.monotonic()
+        self.booted = False
         self.terminating = False
         self.is_copy = False
         self.worn = ""
@@ -180,6 +181,7 @@ class _FakeWorker(threading.Thread):
     def run(self) -> None:
         self._pool._begin(self.worker)
         self._pool._emit(self, WorkerBooted(self.worker, 0))
+        self.booted = True
         try:
             Roster(self.desk, self._warm_limit).serve()
             report = CrashReport(kind="stopped", message="stopped as asked", code=0)

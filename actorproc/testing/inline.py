@@ -7,13 +7,15 @@ a zombie's would. Kills of real processes are for `ProcedureManager` itself.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
-from actorproc.errors import StorageUnavailable
+from actorproc.errors import ManagerStopped, StorageUnavailable
 from actorproc.handle import ProcedureHandle
 from actorproc.manager import ProcedureManager
 from actorproc.model.ids import WorkerId
@@ -56,8 +58,8 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         """Let this much time pass now; `seconds` is not negative."""
-        if seconds < 0:
-            msg = f"time goes forward; {seconds} seconds is backward"
+        if not 0 <= seconds < math.inf:
+            msg = f"time goes forward by a number of seconds; {seconds} is backward or none"
             raise ValueError(msg)
         self._ahead += seconds
         for watcher in list(self._watchers):
@@ -90,8 +92,8 @@ class InlinePool(FakePool):
 
     @property
     def is_idle(self) -> bool:
-        """No step runs."""
-        return not any(fake.desk.running for fake in list(self._workers.values()))
+        """No step runs, and no worker is on its way."""
+        return all(fake.booted and not fake.desk.running for fake in list(self._workers.values()))
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Hand messages over at once."""
@@ -164,12 +166,6 @@ class InlineManager(ProcedureManager):
             **options,
         )
 
-    def start(self, gated: bool = False) -> Self:
-        super().start(gated)
-        assert self._tree is not None
-        self.clock.when_moved(self._tree._alarm.look_again)
-        return self
-
     def _make_pool(self, epoch: int) -> InlinePool:
         del epoch
         self.pool = InlinePool(self._types._registry.get, on_run=self._on_run, loses=self._loses)
@@ -200,11 +196,35 @@ class InlineManager(ProcedureManager):
     def skip(self) -> float:
         """If nothing runs, let the time pass until the engine wants to do something; the seconds skipped."""
         tree = self._tree
-        at = tree._alarm.next_at("manager", "supervisor") if tree is not None and self.pool.is_idle else None
+        at = _next_at(tree) if tree is not None else None
+        # What is due already is on its way: it comes before everything that is later.
         seconds = 0.0 if at is None else max(0.0, at - self.clock.monotonic())
-        if seconds:
-            self.clock.advance(seconds)
+        if tree is None or not seconds or not self._is_settled(tree) or _next_at(tree) != at:
+            return 0.0
+        self.clock.advance(seconds)
         return seconds
+
+    def _is_settled(self, tree: EngineTree) -> bool:
+        """Nothing but time moves anything: no step, no commit, no message, no worker that is being started.
+
+        What goes on passes from one part of the engine to another, and each is looked at by itself: so all are looked
+        at twice, and none may have changed.
+        """
+        looks = []
+        for _ in range(2):
+            try:
+                if not tree.is_settled():
+                    return False
+            except ManagerStopped:
+                return False
+            looks.append(tree.slots())
+            if not self.pool.is_idle:
+                return False
+        return looks[0] == looks[1]
+
+
+def _next_at(tree: EngineTree) -> float | None:
+    return tree._alarm.next_at("manager", "supervisor")
 
 
 class CrashingStore(MemoryStore):

@@ -19,7 +19,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-__all__ = ["crash_point", "crashing_at", "watched", "worker_dies_by"]
+from actorproc.errors import UsageError
+
+__all__ = ["armed", "crash_point", "crashing_at", "watched", "worker_dies_by"]
 
 _lock = threading.Lock()
 _armed: dict[str, int] = {}
@@ -49,17 +51,29 @@ def crash_point(name: str) -> None:
 def crashing_at(name: str, passage: int = 1) -> Iterator[None]:
     """Inside, the inline worker that passes this point for the `passage`-th time dies there.
 
-    Raises `AssertionError` at the end when none came so far.
+    Raises `AssertionError` at the end when none came so far, `ValueError` when `passage` is not at least 1, and
+    `UsageError` when the point is armed already.
     """
+    with armed(name, passage) as left:
+        yield
+        if left() > 0:
+            msg = f"the crash point {name!r} was passed {passage - left()} times; it was to crash at the {passage}."
+            raise AssertionError(msg)
+
+
+@contextlib.contextmanager
+def armed(name: str, passage: int) -> Iterator[Callable[[], int]]:
+    """As `crashing_at`, but nothing is asserted: what is given says how many passages are left."""
+    if isinstance(passage, bool) or not isinstance(passage, int) or passage < 1:
+        msg = f"passages of a crash point are counted from 1, so it cannot crash at {passage!r:.60}"
+        raise ValueError(msg)
     with _lock:
+        if name in _armed:
+            msg = f"the crash point {name!r} is armed already; one crash after another, each in a `with` of its own"
+            raise UsageError(msg)
         _armed[name] = passage
     try:
-        yield
-        if _armed[name] > 0:
-            msg = (
-                f"the crash point {name!r} was passed {passage - _armed[name]} times; it was to crash at the {passage}."
-            )
-            raise AssertionError(msg)
+        yield lambda: _armed[name]
     finally:
         with _lock:
             del _armed[name]

@@ -29,11 +29,11 @@ import msgspec
 
 from actorproc.errors import ProcedureFailed, UnknownProcedure, UsageError
 from actorproc.handle import ProcedureHandle
-from actorproc.model.ids import Mode
 from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.procedure import Procedure
 from actorproc.testing.inline import CrashingStore, InlineManager, VirtualClock
-from actorproc.testing.points import crashing_at, watched
+from actorproc.testing.points import armed, watched
+from actorproc.testing.step_names import Step, name_of, step_of
 from actorproc.workers.frames import Ended, Run
 
 __all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
@@ -47,9 +47,8 @@ _REMEDY = (
 )
 _LOOK = 0.003
 """Seconds between looks at a run."""
-
-_Step = tuple[str, int, int, str]
-"""Procedure, step, mode, undo unit: the same in every run."""
+_ROOM, _BEFORE = 300, 60
+"""Characters of a difference that are shown, and how many of them stand before it."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -142,7 +141,7 @@ def _try_all(bench: _Bench, *, check: bool) -> SurvivalReport:
     report = SurvivalReport(observed=bench.observes)
     with watched() as passed:
         first = bench.run()
-    report.outcome, report.steps = first.end, [first.names[step] for step in first.ran]
+    report.outcome, report.steps = first.end[:_ROOM], [first.names[step] for step in first.ran]
     _check_same(first, bench.run())
     for at, step in first.stored.items():
         for after in (False, True):
@@ -158,9 +157,9 @@ def _try_all(bench: _Bench, *, check: bool) -> SurvivalReport:
         _compare(report, first, found, f"{name} ran twice", name)
     for point, times in passed.items():
         for passage in range(1, times + 1):
-            with contextlib.suppress(AssertionError), crashing_at(point, passage):
+            with armed(point, passage) as left:
                 found = bench.run()
-            report.points += 1
+                report.points += left() < 1
             name = _crashed_in(first, found)
             _compare(report, first, found, f"a worker died at {point!r} (passage {passage})", name)
     if report.differences and check:
@@ -185,15 +184,15 @@ class _Played(msgspec.Struct):
 
     end: str = ""
     world: Any = None
-    stored: dict[tuple[str, int], _Step | None] = msgspec.field(default_factory=dict)
+    stored: dict[tuple[str, int], Step | None] = msgspec.field(default_factory=dict)
     """Each record in order, and the step that ended with it."""
-    last: dict[str, _Step] = msgspec.field(default_factory=dict)
+    last: dict[str, Step] = msgspec.field(default_factory=dict)
     """Of each procedure the step that ran last."""
-    ran: list[_Step] = msgspec.field(default_factory=list)
+    ran: list[Step] = msgspec.field(default_factory=list)
     """Each step once, in order of first execution."""
-    times: Counter[_Step] = msgspec.field(default_factory=Counter)
+    times: Counter[Step] = msgspec.field(default_factory=Counter)
     """How often each was begun."""
-    names: dict[_Step, str] = msgspec.field(default_factory=dict)
+    names: dict[Step, str] = msgspec.field(default_factory=dict)
     was_repeated: bool = False
     lives: int = 1
 
@@ -229,7 +228,7 @@ class _Bench:
             raise UsageError(msg)
         return copy.deepcopy(given) if isinstance(given, Procedure) else given()
 
-    def run(self, *, at: tuple[str, int] | None = None, after: bool = False, repeat: _Step | None = None) -> _Played:
+    def run(self, *, at: tuple[str, int] | None = None, after: bool = False, repeat: Step | None = None) -> _Played:
         """From the beginning to the end, with at most one disturbance."""
         if self._reset is not None:
             self._reset()
@@ -249,15 +248,15 @@ class _Bench:
 
     @contextlib.contextmanager
     def _life(
-        self, store: CrashingStore, clock: VirtualClock, played: _Played, repeat: _Step | None
+        self, store: CrashingStore, clock: VirtualClock, played: _Played, repeat: Step | None
     ) -> Iterator[InlineManager]:
         def note(run: Run) -> None:
-            step = played.last[run.token.procedure] = _step_of(run)
+            step = played.last[run.token.procedure] = step_of(run)
             played.times[step] += 1
             if step not in played.names:
                 played.ran.append(step)
             if step not in played.names or run.state is not None:
-                played.names[step] = _name_of(run)
+                played.names[step] = name_of(run)
 
         def loses(ended: Ended) -> bool:
             token = ended.token
@@ -359,39 +358,23 @@ def _crashed_in(first: _Played, found: _Played) -> str:
 def _compare(report: SurvivalReport, first: _Played, found: _Played, disturbance: str, step: str) -> None:
     words = []
     if found.end != first.end:
-        words.append(f"it ended as {found.end} instead of {first.end}")
+        words.append(f"it ended as {_clipped(found.end, first.end)} instead of {_clipped(first.end, found.end)}")
     if found.world != first.world:
-        words.append(f"it left {found.world!r:.300} instead of {first.world!r:.300}")
+        left, wanted = repr(found.world), repr(first.world)
+        words.append(f"it left {_clipped(left, wanted)} instead of {_clipped(wanted, left)}")
     if words:
         report.differences.append(Difference(disturbance, step, " and ".join(words)))
 
 
+def _clipped(text: str, other: str) -> str:
+    """At most so much of a text that the place where it begins to be another one is seen."""
+    same = next((at for at, pair in enumerate(zip(text, other, strict=False)) if pair[0] != pair[1]), _BEFORE)
+    begin = 0 if same < _ROOM // 2 else same - _BEFORE
+    return ("…" if begin else "") + text[begin : begin + _ROOM]
+
+
 def _end_of(handle: ProcedureHandle) -> str:
     try:
-        return f"SUCCESS with {handle.result(1.0)!r:.200}"
+        return f"SUCCESS with {handle.result(1.0)!r}"
     except ProcedureFailed as failure:
         return f"{failure.state} with {type(failure.cause).__name__}: {failure.cause}"
-
-
-def _step_of(run: Run) -> _Step:
-    token = run.token
-    return token.procedure, token.step, int(token.mode), run.unit or ""
-
-
-def _name_of(run: Run) -> str:
-    """The step in the words of its class: its name in a Saga, its state in a state machine, else its number."""
-    number = f"step {run.token.step}"
-    name = ""
-    if run.state is not None and run.state[:1] == b"\x92":  # a position before the fields
-        position, _ = msgspec.msgpack.decode(run.state, type=tuple[Any, msgspec.Raw])
-        name = position[0] if isinstance(position, list) else position
-    short = run.type_name.rpartition(".")[2]
-    match run.token.mode:
-        case Mode.ROLLBACK:
-            return f"the undo of {short}" + (f".{run.unit}" if run.unit else f" ({number})")
-        case Mode.ASK_ABORT:
-            return f"{short}.abort ({number})"
-        case Mode.ON_TIMEOUT:
-            return f"{short}.on_timeout ({number})"
-        case _:
-            return f"{short}.{name} ({number})" if name else f"{short} ({number})"

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from actorproc import Procedure, ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, UsageError, step
+from actorproc import Limits, Procedure, ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, UsageError, step
+from actorproc.actors.clock import Alarm
 from actorproc.testing import (
     DidNotSurvive,
     InlineManager,
@@ -198,6 +200,40 @@ def test_a_step_that_only_a_death_in_its_middle_makes_run_wrongly_is_named():
     assert report.not_idempotent == ["Guarded.pay (step 2)"]
 
 
+def test_what_observe_asserts_is_told_after_a_crash_too():
+    class Torn(Idempotent):
+        @step
+        def pay(self, ctx):
+            world["begun"] += 1
+            crash_point("in the middle")
+            world["begun"] -= 1
+
+    def observe():
+        assert world["begun"] == 0, "something was left begun"
+        return dict(world)
+
+    with pytest.raises(AssertionError, match="something was left begun"):
+        survives_crashes(Torn("book"), observe=observe, reset=world.clear)
+
+
+def test_only_crashes_that_took_place_are_counted():
+    def drive(manager, handle):
+        crash_point("outside of any step")
+
+    assert survey(Idempotent("book"), drive=drive).points == 0
+
+
+def test_a_difference_far_behind_in_a_long_output_is_seen():
+    class Long(Procedure):
+        def execute(self, ctx):
+            return Status.done("a" * 1000 + f" replayed: {ctx.replayed}")
+
+    report = survives_crashes(Long(), check=False)
+
+    assert report.not_idempotent == ["Long (step 1)"]
+    assert "aaa replayed: True' instead of …aaa" in report.differences[0].words
+
+
 def test_an_output_that_changes_is_a_difference_without_any_world():
     class Attempt(Procedure):
         def execute(self, ctx):
@@ -275,6 +311,47 @@ def test_a_crash_point_kills_the_worker_once():
             manager.finish(manager.submit(Pointed()))
 
 
+def test_a_crash_point_is_armed_once_and_for_a_passage_that_can_be():
+    with pytest.raises(ValueError, match="counted from 1"), crashing_at("here", 0):
+        pass
+    with pytest.raises(UsageError, match="armed already"), crashing_at("here"), crashing_at("here"):
+        pass
+
+
+def test_time_is_skipped_only_when_nothing_is_under_way():
+    class Busy(Procedure):
+        """Has a deadline and a time limit that it does not come near to."""
+
+        at: int = 0
+
+        def execute(self, ctx):
+            self.at += 1
+            return Status.executing() if self.at < 40 else Status.done("in time")
+
+    with InlineManager([Busy]) as manager:
+        began = manager.clock.wall()
+        handle = manager.submit(Busy(), deadline=timedelta(hours=1), limits=Limits(wall_time=1800))
+        while not handle.done():
+            manager.skip()
+
+        assert handle.result() == "in time"
+        assert manager.clock.wall() - began < 1800
+
+
+def test_time_is_not_skipped_while_a_worker_is_being_replaced():
+    class Survivor(Procedure):
+        def execute(self, ctx):
+            crash_point("here")
+            return Status.done(ctx.attempt)
+
+    with InlineManager([Survivor]) as manager, crashing_at("here"):
+        handle = manager.submit(Survivor(), deadline=timedelta(hours=1))
+        while not handle.done():
+            manager.skip()
+
+        assert handle.result() == 2
+
+
 def test_a_virtual_clock_brings_what_is_due_at_once():
     class Nap(Procedure):
         at: int = 0
@@ -291,8 +368,22 @@ def test_a_virtual_clock_brings_what_is_due_at_once():
         assert not handle.wait(0.05)
         clock.advance(3601)
         assert handle.result(20) == "awake"
-    with pytest.raises(ValueError, match="backward"):
-        clock.advance(-1)
+    for seconds in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="backward"):
+            clock.advance(seconds)
+
+
+def test_whoever_waits_by_a_virtual_clock_hears_that_it_was_moved(until):
+    clock, rung = VirtualClock(), threading.Event()
+    alarm = Alarm(clock)
+    alarm.set("test", clock.monotonic() + 3600, rung.set)
+    alarm.start()
+    try:
+        until(lambda: alarm._waiting_until is not None)
+        clock.advance(3601)
+        assert rung.wait(20)
+    finally:
+        alarm.close()
 
 
 def test_a_failure_is_what_it_is_without_processes():
