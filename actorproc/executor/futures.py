@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import threading
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Batch", "CallDesk", "DurableFuture"]
+__all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
+
+logger = logging.getLogger("actorproc")
 
 T = TypeVar("T")
+_here = threading.local()
+
+
+def is_called_back_by(desk: CallDesk) -> bool:
+    """This thread is inside a callback of one of this executor's futures, which has not ended for the executor yet."""
+    return getattr(_here, "desk", None) is desk
 
 
 class Batch:
@@ -43,6 +55,7 @@ class DurableFuture(Future[T], Generic[T]):
         self._id = id
         self._desk = desk
         self._batch = batch
+        self._refusal: BaseException | None = None
         self._claims = [None]
 
     def claim(self) -> bool:
@@ -75,6 +88,10 @@ class DurableFuture(Future[T], Generic[T]):
                 self._raise_if_refused()
         return self
 
+    def refused(self, error: BaseException) -> None:
+        """It will not be on disk; called by the executor before the batch is told."""
+        self._refusal = error
+
     def stored(self) -> None:
         """It is on disk; called by the executor before the batch is told."""
         self._batch = None
@@ -98,9 +115,28 @@ class DurableFuture(Future[T], Generic[T]):
         """A worker has the call at the moment."""
         return not self.done() and self._desk.is_running(self._id)
 
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call ``fn(future)`` when the call has ended; at once when it has already.
+
+        Whatever it raises is logged: it runs on the thread that hands out the ends of all calls.
+        """
+        super().add_done_callback(fn if self.done() else functools.partial(self._call_back, fn))
+
+    def _call_back(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
+        before = getattr(_here, "desk", None)
+        _here.desk = self._desk
+        try:
+            fn(future)
+        except Exception:
+            raise  # the standard library logs it
+        except BaseException:
+            # An exit, which it would let through: the others who wait have done nothing to deserve it.
+            logger.exception("a callback of call %s raised", self._id)
+        finally:
+            _here.desk = before
+
     def _raise_if_refused(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
         if self.cancelled():
             raise CancelledError
-        error = self.exception(0) if self.done() else None
-        if error is not None:
-            raise error

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from actorproc.arguments import check_workers, checked_priority, checked_tags
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, UsageError
-from actorproc.executor.futures import DurableFuture
+from actorproc.executor.futures import DurableFuture, is_called_back_by
 from actorproc.executor.queue import CallQueue
 from actorproc.manager import ProcedureManager
 from actorproc.model.ids import check_id, new_id
@@ -103,11 +103,16 @@ class ProcedureExecutor(Executor):
         return self._put(id, fn, args, kwargs, alone=True)
 
     def get(self, id: str) -> DurableFuture[Any]:  # noqa: A002 - a procedure id
-        """A future of a call that is stored, also of an earlier run of the program. Raises `UnknownProcedure`."""
+        """A future of a call that is stored, also of an earlier run of the program.
+
+        Raises `UnknownProcedure`, `UsageError` when the id is not a call's, and `RuntimeError` after `shutdown`.
+        """
         if self._manager.info(id).type_name != Call.type_name:
             msg = f"{id} is no call of an executor; ask manager.get({id!r}) for it"
             raise UsageError(msg)
-        return self._queue.attach(id)
+        with self._state:
+            self._check_not_shut_down()  # nobody would hear of its end
+            return self._queue.attach(id)
 
     def map(
         self,
@@ -140,8 +145,8 @@ class ProcedureExecutor(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with ``wait`` return when all have ended. ``cancel_futures`` cancels what can be.
 
-        A manager of its own is stopped when its last call has ended. Without ``wait`` that happens on a thread
-        for which the interpreter waits at its exit.
+        A manager of its own is stopped when its last call has ended. Without ``wait``, and inside a callback of one of
+        its futures, which ends after this, that happens on a thread for which the interpreter waits at its exit.
         """
         with self._state:
             is_first = not self._is_shut_down
@@ -152,7 +157,7 @@ class ProcedureExecutor(Executor):
             self._queue.cancel_waiting()
         if is_first:
             self._queue.dropped = None
-        if wait:
+        if wait and not is_called_back_by(self._queue):
             _finish(self._queue, self._owned)
         elif is_first:
             _finish_later(self._queue, self._owned)
@@ -179,10 +184,13 @@ class ProcedureExecutor(Executor):
             self._check_open()
             return self._queue.put(id, call, _name_of(fn), alone=alone)
 
-    def _check_open(self) -> None:
+    def _check_not_shut_down(self) -> None:
         if self._is_shut_down:
             msg = "cannot schedule new futures after shutdown"
             raise RuntimeError(msg)
+
+    def _check_open(self) -> None:
+        self._check_not_shut_down()
         if not threading.main_thread().is_alive():
             msg = "cannot schedule new futures after interpreter shutdown"
             raise RuntimeError(msg)

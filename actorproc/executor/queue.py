@@ -269,16 +269,22 @@ class CallQueue:
                 )
                 self._manager._check_size(new)
             except ActorprocError as error:
-                self._end(future, error=error)
-                self._count_off((future,))
+                self._refuse_one(future, error)
             else:
                 news.append(new)
                 futures.append(future)
         return news, futures
 
     def _refuse(self, batch: Batch, error: BaseException) -> None:
-        self._count_off([future for future, _, _, _ in batch.calls if self._end(future, error=error)])
+        for future, _, _, _ in batch.calls:
+            if future._batch is not None:  # what is stored already goes on, and somebody watches for its end
+                self._refuse_one(future, error)
         batch.durable.set_exception(error)
+
+    def _refuse_one(self, future: AnyFuture, error: BaseException) -> None:
+        """Let the receiver tell it: callbacks may ask for what this thread is to do next."""
+        future.refused(error)
+        self._ended.put((future, None, error, None))
 
     # ------------------------------------------------------------ receiver
     def _watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: _Try | None) -> None:
@@ -312,7 +318,7 @@ class CallQueue:
             return future if self._end(future, error=error) else None
         except BaseException:
             logger.exception("the end of call %s could not be delivered", future.id)
-            return None
+            return future if future.done() else None
 
     def _deliver(self, future: AnyFuture, ending: Ending) -> bool:
         """Give the future what its call ended with; whether this did it."""

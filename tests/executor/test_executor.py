@@ -317,6 +317,60 @@ def test_shutdown_ends_what_is_queued_and_refuses_more(open_executor):
     executor.shutdown()
 
 
+def test_an_exit_in_a_callback_keeps_nobody_waiting(open_executor, caplog):
+    executor = open_executor()
+    heard = []
+    first = executor.submit(time.sleep, 0.05)
+    first.add_done_callback(lambda _: sys.exit(3))
+    first.add_done_callback(heard.append)
+
+    assert executor.submit(add, 1, 1).result(30) == 2
+    ended = threading.Thread(target=executor.shutdown, daemon=True)
+    ended.start()
+    ended.join(30)
+
+    assert not ended.is_alive()
+    assert heard == [first]
+    assert f"a callback of call {first.id} raised" in caplog.text
+
+
+def test_shutdown_in_a_callback_does_not_wait_for_that_callback(open_executor, until):
+    executor = open_executor()
+    returned = threading.Event()
+    future = executor.submit(time.sleep, 0.05)
+    future.add_done_callback(lambda _: (executor.shutdown(), returned.set()))
+
+    assert returned.wait(30)
+    until(lambda: executor.manager.health().status == "stopped")
+
+
+def test_a_callback_of_a_refused_call_may_cancel_the_others(tmp_path, monkeypatch, until):
+    with ProcedureManager(tmp_path / "state", workers=1, config=Config(max_state=100_000)) as manager:
+        executor = ProcedureExecutor(manager)
+        queue, may_send = executor._queue, threading.Event()
+        send = queue._send
+        monkeypatch.setattr(queue, "_send", lambda batch: may_send.wait(30) and send(batch))
+        executor.submit(add, 0)
+        until(lambda: not queue._open.calls)  # the sender has it; what follows goes together
+        small, large = executor.submit(add, 1), executor.submit(len, b"x" * 200_000)
+        asked = threading.Event()
+        large.add_done_callback(lambda _: (small.cancel(), asked.set()))
+        may_send.set()
+
+        assert asked.wait(30)
+        assert isinstance(large.exception(30), UsageError)
+        assert small.cancelled() or small.result(30) == 1
+        executor.shutdown()
+
+
+def test_after_shutdown_no_future_is_given_that_nobody_ends(tmp_path):
+    with ProcedureManager(tmp_path / "state", workers=1) as manager:
+        with ProcedureExecutor(manager) as executor:
+            future = executor.submit(add, 1)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            executor.get(future.id)
+
+
 def test_shutdown_can_cancel_what_has_not_begun(open_executor):
     executor = open_executor()
     futures = [executor.submit(time.sleep, 0.05) for _ in range(60)]
