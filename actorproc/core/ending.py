@@ -90,7 +90,7 @@ def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
     update_poisons(book, record, ())
     if record.ended_in:
         record.poisons = named  # a retry of its root may take up the step again that they were named for
-    if record.run > 1:
+    if record.run > 1 or record.stuck:
         take_back_all(book, record)
 
 

@@ -165,6 +165,12 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
 
 
 def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
+    if not record.rolling and book.has_no_return(record):
+        # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
+        for path in outcome.keys:
+            poison(book, path, record, outcome.error.message)
+        on_step_error(book, record, outcome.error, retryable=False)
+        return
     event, awaiting, payload = record.event, record.awaiting, record.payload
     commit_step(book, record, item, outcome, "poisoned", outcome.error)
     for path in outcome.keys:
@@ -305,7 +311,10 @@ def on_step_error(
     elif not has_way_back:
         pause = min(retries.delay(policy, procedure=record.id, step=record.step, errors=record.errors), MAX_STUCK_PAUSE)
         record.stuck = record.step
-        _retry(book, record, policy, pause)
+        if record.event is None:
+            _retry(book, record, policy, pause)
+        else:
+            _wait_on(book, record, record.event, pause)
     else:
         fail(book, record, error)
 
@@ -317,6 +326,17 @@ def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | 
     wake(book, record)
     if record.aborting:
         book.asking[record.id] = None
+
+
+def _wait_on(book: Book, record: ProcedureRecord, event: str, pause: float) -> None:
+    """Its `on_timeout` failed where there is no way back: it waits on, for the signal or for the next attempt."""
+    payload = take_buffered(book, record, event)
+    if payload is not None:  # it came meanwhile
+        record.event, record.payload = None, payload
+        wake(book, record)
+        return
+    book.listeners.add(event, record.id)
+    _sleep(book, record, pause, Trigger.WAITED_LIMITED)
 
 
 # ---------------------------------------------------------------------- asked to abort

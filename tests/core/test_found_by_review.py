@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from actorproc.core.coordinator import Coordinator
+from actorproc.errors import KeyPoisoned
 from actorproc.model.commands import KillWorker, StartWorker
 from actorproc.model.events import (
     AbortRequested,
@@ -31,6 +32,7 @@ from tests.core.stage import Stage, boom, difference, image_of, later
 
 DONE = Finished(state=b"")
 FAILED = ProcedureState.FAILED
+RUNNABLE = ProcedureState.RUNNABLE
 SUCCESS = ProcedureState.SUCCESS
 ROLLEDBACK = ProcedureState.ROLLEDBACK
 KEY = (LockKey.write("k"),)
@@ -585,3 +587,85 @@ def test_who_outlives_its_root_is_refused_a_key_that_was_poisoned_beyond_the_poi
 
     assert stage.resolved() == {"b": SUCCESS, "r": SUCCESS, "waiter": ROLLEDBACK}
     assert difference(stage) is None
+
+
+def _begin_past_the_point_of_no_return(stage: Stage) -> None:
+    """Root ``r`` whose child ``c`` was done; its second step is the point of no return."""
+    stage.submit(stage.new("r", unit="first"))
+    stage.answer("r", Suspended(state=b"", unit="second", children=(stage.new("c", unit=""),)))
+    stage.answer("c", DONE)
+    stage.answer("r", Advanced(state=b"", unit="third", no_return=True))
+
+
+def test_who_says_poisoned_past_the_point_of_no_return_runs_again_and_nothing_is_undone() -> None:
+    stage = Stage(2, rollback_supported=True)
+    _begin_past_the_point_of_no_return(stage)
+
+    half_done = ErrorInfo("poisoned", "Poisoned", "half done")
+    stage.answer("r", Poisoned(state=b"", keys=("k",), error=half_done))
+
+    assert (stage.state("r"), stage.state("c")) == (RUNNABLE, SUCCESS)
+    assert isinstance(stage.submit(stage.new("other", locks=KEY)).error, KeyPoisoned)
+    stage.now += 100
+    stage.handle(Tick())
+    assert stage.inbox["r"].token.mode is Mode.EXECUTE
+    stage.answer("r", DONE)
+    assert stage.resolved() == {"r": SUCCESS, "c": SUCCESS}
+    assert stage.submit(stage.new("other", locks=KEY)).error is None
+
+
+def test_a_sibling_that_says_poisoned_past_the_point_of_no_return_turns_nobody_back() -> None:
+    stage = Stage(3, rollback_supported=True)
+    stage.submit(stage.new("r", unit=""))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("a", unit=""), stage.new("b", unit=""))))
+    stage.answer("a", Advanced(state=b"", unit="", no_return=True))
+
+    stage.answer("b", Poisoned(state=b"", keys=("k",), error=ErrorInfo("poisoned", "Poisoned", "half done")))
+    stage.answer("a", DONE)
+
+    assert stage.undo_all() == []
+    assert stage.resolved() == {"a": SUCCESS}
+
+
+def _time_out_past_the_point_of_no_return(stage: Stage) -> None:
+    stage.submit(stage.new("p", no_return=True))
+    stage.answer("p", Waited(state=b"", event="go", timeout=5.0))
+    stage.now = 6.0
+    stage.handle(Tick())
+
+
+def test_a_wait_past_the_point_of_no_return_hears_its_signal_also_when_on_timeout_failed() -> None:
+    stage = Stage(1, has_on_timeout=True)
+    _time_out_past_the_point_of_no_return(stage)
+    assert stage.inbox["p"].token.mode is Mode.ON_TIMEOUT
+    stage.answer("p", boom("not in time"))
+    assert difference(stage) is None
+
+    stage.handle(Signalled("go", b"now", reply=1))
+
+    assert (stage.inbox["p"].token.mode, stage.inbox["p"].event) == (Mode.EXECUTE, b"now")
+    assert difference(stage) is None
+
+
+def test_a_signal_that_came_while_on_timeout_failed_past_the_point_of_no_return_is_taken() -> None:
+    stage = Stage(1, has_on_timeout=True)
+    _time_out_past_the_point_of_no_return(stage)
+
+    stage.handle(Signalled("p", b"now", reply=1))
+    stage.answer("p", boom("not in time"))
+
+    assert (stage.inbox["p"].token.mode, stage.inbox["p"].event) == (Mode.EXECUTE, b"now")
+    assert difference(stage) is None
+
+
+def test_an_on_timeout_that_failed_past_the_point_of_no_return_is_asked_again() -> None:
+    stage = Stage(1, has_on_timeout=True)
+    _time_out_past_the_point_of_no_return(stage)
+    stage.answer("p", boom("not in time"))
+
+    stage.now += 100
+    stage.handle(Tick())
+    assert stage.inbox["p"].token.mode is Mode.ON_TIMEOUT
+    stage.answer("p", DONE)
+
+    assert stage.resolved() == {"p": SUCCESS}
