@@ -53,7 +53,9 @@ def commit_step(
             )
         )
     )
-    record.version = version
+    if version != record.version:
+        record.version = version
+        record.digest = b""  # of the state it began with, as another version of the class dumped it
     record.unit = outcome.unit
     record.unit_no_return = outcome.no_return
     record.attempt = record.errors = record.crashes = 0
@@ -64,7 +66,7 @@ def commit_step(
         record.error = None
     if record.event is not None:
         forget_listening(book, record)
-    if outcome.poisons is not None and outcome.poisons != record.poisons:
+    if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
         update_poisons(book, record, outcome.poisons)
     if record.locks:
         locking.end_of_step(book, record)

@@ -65,6 +65,9 @@ def request_retry(book: Book, event: RetryRequested) -> None:
     else:
         root.reverted = False
         _take_up_forward(book, tree, members)
+    if book.lobby.capacity is not None:
+        # At once, as its tree may hold locks that others wait for; and it may be long until the root itself runs.
+        book.lobby.admit(root)
     book.audit(root, "retry", event.reason, "the rollback goes on" if stopped_at is not None else "the failed step")
     if not keys:
         go_on(book, tree, root.id)

@@ -75,7 +75,8 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
         return DuplicateProcedure(
             f"procedure {new.id} exists as {type_name}; it cannot be submitted as {new.type_name}"
         )
-    if version == new.version and digest != new.digest:
+    # What versions of a class dump of the same state differs: between two of them nothing can be compared.
+    if version == new.version and digest and digest != new.digest:
         return DuplicateProcedure(
             f"procedure {new.id} ({type_name}) exists with another initial state; use another id, or the same state"
         )

@@ -103,7 +103,9 @@ def begin_abort(book: Book, record: ProcedureRecord) -> None:
 
 
 def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
-    """No worker can run its step as it is: it is set aside, unless it must not go on anyway."""
+    """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
+    if record.state in TERMINAL and not record.undoing:
+        return  # while it was to be asked about its abort
     record.parked = reason
     book.touch(record)
     park(book, record)

@@ -176,6 +176,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     updated_at: float = 0.0
     finished_at: float | None = None
     digest: bytes = b""
+    """As of its submit; empty once a step of another version of the class was recorded."""
 
     # Appended fields.
     undoing: int = 0

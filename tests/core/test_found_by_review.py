@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import KeyPoisoned
@@ -14,6 +15,7 @@ from actorproc.model.events import (
     BypassRequested,
     CrashReport,
     PauseRequested,
+    PoisonCleared,
     ResumeRequested,
     RetryRequested,
     Signalled,
@@ -24,7 +26,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
-from actorproc.model.policies import LockKey, LockMode, LockScope, Quotas, StepLimits, TypeMeta
+from actorproc.model.policies import LockKey, LockMode, LockScope, Quotas, Scheduling, StepLimits, TypeMeta
 from actorproc.model.records import ErrorInfo, Wait
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
@@ -589,6 +591,38 @@ def test_who_outlives_its_root_is_refused_a_key_that_was_poisoned_beyond_the_poi
     assert difference(stage) is None
 
 
+def test_a_submit_again_is_the_same_one_also_when_a_newer_version_of_its_class_has_run_a_step_of_it() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    stage.register("T", version=2)
+    stage.answer("p", Advanced(state=b"", version=2))
+
+    reply = stage.submit(replace(stage.new("p"), version=2, digest=b"of a state with one more field"))
+
+    assert (reply.value, reply.error) == (("p",), None)
+    assert difference(stage) is None
+
+
+def test_a_retried_root_counts_as_running_before_it_runs_a_step_itself() -> None:
+    stage = Stage(workers=0)
+    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    stage.core, _ = Coordinator.restore(snapshot, 0.0, scheduling=Scheduling(max_running=1))
+    stage.register("T")
+    for slot in range(3):
+        stage.handle(WorkerReady(WorkerId(slot, 1)))
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c"),)))
+    stage.answer("c", boom())
+
+    stage.handle(RetryRequested("r", 2))
+    stage.submit(stage.new("new"))
+
+    assert set(stage.inbox) == {"c"}
+    stage.answer("c", DONE)
+    stage.answer("r", DONE)
+    assert set(stage.inbox) == {"new"}
+
+
 def _begin_past_the_point_of_no_return(stage: Stage) -> None:
     """Root ``r`` whose child ``c`` was done; its second step is the point of no return."""
     stage.submit(stage.new("r", unit="first"))
@@ -669,3 +703,35 @@ def test_an_on_timeout_that_failed_past_the_point_of_no_return_is_asked_again() 
     stage.answer("p", DONE)
 
     assert stage.resolved() == {"p": SUCCESS}
+
+
+def test_a_key_that_was_cleared_is_poisoned_again_before_the_next_risky_step_that_names_it() -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("p"))
+    risky = Advanced(state=b"", poisons=("k",))
+    stage.answer("p", risky)
+    stage.handle(PoisonCleared("k", 2))
+    assert stage.submit(stage.new("before", locks=KEY)).error is None
+
+    stage.answer("p", risky)
+
+    assert isinstance(stage.submit(stage.new("after", locks=KEY)).error, KeyPoisoned)
+    assert difference(stage) is None
+
+
+def test_who_has_ended_while_it_was_asked_about_its_abort_is_not_parked_for_the_answer() -> None:
+    stage = Stage(3, asks_abort=True)
+    stage.register("C")
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("quick", "C"), stage.new("slow", "C")), wait="any"))
+    stage.answer("quick", DONE)
+    stage.handle(AbortRequested("r", 2))
+    stage.answer("r", DONE)
+    stage.answer("slow", DONE)
+    assert (stage.state("r"), _asked(stage, "r")) == (SUCCESS, True)
+
+    stage.answer("r", Refused(reason="not today"))
+
+    r = stage.core.view("r")
+    assert r is not None
+    assert r.parked is None
