@@ -34,10 +34,11 @@ class Verbs(Facade):
         return accepted
 
     def signal(self, target: str, payload: Any = None, dedup: str | None = None, *, reason: str | None = None) -> bool:
-        """Send an event to a procedure (by id) or to whoever waits for this event name; durable when it returns.
+        """Send an event to a procedure (by id), or to the one that has waited longest for this event name.
 
-        False when the procedure has ended. Signals to one target with the same ``dedup`` count once, also across
-        restarts and after the first was taken: the last 1000 such ids of a target are remembered (100,000 in all).
+        Durable when it returns; it is kept for the next one that waits when nobody does. False when the procedure has
+        ended. Signals to one target with the same ``dedup`` count once, also across restarts and after the first was
+        taken: the last 1000 such ids of a target are remembered (100,000 in all).
         ``reason`` is an operator's: with it the signal is recorded (`audit`).
         """
         checked_text(target, "the target of a signal")

@@ -88,10 +88,10 @@ class Call(Procedure):
         del ctx
         return False
 
-    def _take_key(self, key: SigningKey | None) -> None:
+    def _engine_take_key(self, key: SigningKey | None) -> None:
         self._key = key
 
-    def _pickled_failure(self, error: BaseException, procedure: str) -> bytes:
+    def _engine_pickled_failure(self, error: BaseException, procedure: str) -> bytes:
         if isinstance(error, _NotStarted | _BrokenInitializer):
             return b""
         try:

@@ -28,7 +28,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         version=cls.version,
         retry=cls.retry.backoff,
         rollback_retry=cls.rollback_retry.backoff,
-        rollback_supported=cls._supports_rollback(),
+        rollback_supported=cls._engine_supports_rollback(),
         best_effort=cls.rollback_mode == "best-effort",
         on_child_failure=cls.on_child_failure,
         undo_children=cls.undo_children,
@@ -62,7 +62,7 @@ def check_class(cls: Any, signing_key: SigningKey | None) -> None:
     if problem is not None:
         msg = f"{cls.__qualname__} {problem}"
         raise UsageError(msg)
-    cls._check_class()
+    cls._engine_check_class()
 
 
 def _wrong_method(cls: Any) -> str | None:
@@ -107,10 +107,10 @@ def _wrong_codec(cls: Any, signing_key: SigningKey | None) -> str | None:
         return f"has codec = {cls.codec!r}; it must be 'data' or 'pickle'"
     if cls.codec == "pickle" and signing_key is None:
         return "asks for the codec 'pickle', which needs a signing key; register it with one, or use the codec 'data'"
-    if (cls.codec == "pickle" or cls.dump is not Procedure.dump) and cls._secret_names():
+    if (cls.codec == "pickle" or cls.dump is not Procedure.dump) and cls._engine_secret_names():
         return (
-            f"marks {min(cls._secret_names())!r} as Secret, and its state is opaque (a pickle, or a dump() of its "
-            "own), so that nobody could leave it out; use the codec 'data' and the fields as they are"
+            f"marks {min(cls._engine_secret_names())!r} as Secret, and its state is opaque (a pickle, or a dump() of "
+            "its own), so that nobody could leave it out; use the codec 'data' and the fields as they are"
         )
     if cls.codec == "pickle" and cls.dump is not Procedure.dump:
         return "asks for the codec 'pickle' and overrides dump(); do one of the two"

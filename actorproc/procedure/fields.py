@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +31,9 @@ def declared_fields(cls: type) -> tuple[str, ...] | None:
 
 def defaults_of(cls: type) -> dict[str, Callable[[], Any]]:
     """Makers of the default values of the fields that have one."""
+    own = getattr(cls, "__procedure_defaults__", None)
+    if own is not None:
+        return {name: functools.partial(copy.deepcopy, value) for name, value in own.items()}
     if dataclasses.is_dataclass(cls):
         return _dataclass_defaults(cls)
     if issubclass(cls, msgspec.Struct):

@@ -25,6 +25,7 @@ class FunctionProcedure(Procedure):
     """A call that will be made in a worker: its fields are the bound arguments. Made by a `procedure` function."""
 
     __procedure_fields__: ClassVar[tuple[str, ...]] = ()
+    __procedure_defaults__: ClassVar[dict[str, Any]] = {}
     _function: ClassVar[Callable[..., Any]]
     _locks: ClassVar[Callable[..., Iterable[LockKey]] | None] = None
     _takes_ctx: ClassVar[bool] = False
@@ -35,9 +36,10 @@ class FunctionProcedure(Procedure):
 
     def execute(self, ctx: Context) -> Status:
         """Call the function; its value is the output, a `Status` is taken as it is."""
-        first = (ctx,) if type(self)._takes_ctx else ()
-        args, kwargs = self._call()
-        result = type(self)._function(*first, *args, **kwargs)
+        own = type(self)
+        first = (ctx,) if own._takes_ctx else ()
+        args, kwargs = own._call(self)
+        result = own._function(*first, *args, **kwargs)
         return result if isinstance(result, Status) else Status.done(result)
 
     def lock_keys(self) -> Iterable[LockKey]:
@@ -45,15 +47,15 @@ class FunctionProcedure(Procedure):
         locks = type(self)._locks
         if locks is None:
             return ()
-        args, kwargs = self._call()
+        args, kwargs = type(self)._call(self)
         return locks(*args, **kwargs)
 
     @classmethod
-    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+    def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         return (cls._function,)
 
     @classmethod
-    def _secret_names(cls) -> frozenset[str]:
+    def _engine_secret_names(cls) -> frozenset[str]:
         return secret_fields(cls._function)
 
     def _call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -67,7 +69,7 @@ class FunctionProcedure(Procedure):
         return args, kwargs
 
     def __repr__(self) -> str:
-        return shown(self, self.__procedure_fields__, self._secret_names(), most=60)
+        return shown(self, type(self).__procedure_fields__, type(self)._engine_secret_names(), most=60)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.__dict__ == self.__dict__
@@ -166,6 +168,9 @@ def _made(function: Callable[..., Any], options: dict[str, Any]) -> ProcedureFun
         "_function": staticmethod(function),
         "_takes_ctx": takes_ctx,
         "type_name": default_type_name(function),
+        "__procedure_defaults__": {
+            parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
+        },
         **_calling(parameters),
         **options,
     }

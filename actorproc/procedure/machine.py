@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -24,16 +24,11 @@ class StateMachineProcedure(Procedure):
     reverse.
     """
 
-    # The position has slots, so that __dict__ holds fields and nothing else.
-    __slots__ = ("_children_added", "_cycles", "_reached")
+    # The position has slots, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
+    # distinct (two underscores), for attributes and helpers of the user may begin with one.
+    __slots__ = ("__children", "__cycles", "__reached")
     initial_state: ClassVar[Enum]
-    _children_added: list[Any]
-    _has_position: ClassVar[bool] = True
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "rollback_supported" not in cls.__dict__:
-            cls.rollback_supported = cls.rollback_state is not StateMachineProcedure.rollback_state
+    _engine_has_position: ClassVar[bool] = True
 
     def execute_from_state(self, ctx: Context, state: Any) -> Enum | Status | None:
         """Do what ``state`` asks for; return the next state, a `Status` to stay in this one, or None at the end.
@@ -49,7 +44,7 @@ class StateMachineProcedure(Procedure):
     def is_rollback_supported(self, state: Any) -> bool:
         """Whether `rollback_state` has something to undo for this state; default: whether it is overridden."""
         del state
-        return self._supports_rollback()
+        return self._engine_supports_rollback()
 
     def is_no_return(self, state: Any) -> bool:
         """Whether ``state`` is a point of no return: once it was begun, failures only retry forward. Default: no."""
@@ -57,89 +52,110 @@ class StateMachineProcedure(Procedure):
         return False
 
     def add_child(self, procedure: Procedure | tuple[str, Procedure]) -> None:
-        """Start this child, a procedure or an ``(id, procedure)`` pair, when the step returns."""
-        self._added().append(procedure)
+        """Start this child, a procedure or an ``(id, procedure)`` pair, when the step returns.
+
+        Not in a step that ends with another `Status` than ``suspended``, or ``executing`` without ``after``,
+        ``acquire`` and ``no_return``: that is `InvalidStatus`.
+        """
+        self.__added().append(procedure)
 
     @property
     def cycles(self) -> int:
         """How many times in a row the state did not change."""
-        return getattr(self, "_cycles", 0)
+        return getattr(self, "_StateMachineProcedure__cycles", 0)
 
     @property
     def current_state(self) -> Any:
         """The state that runs next; None at the end."""
-        return getattr(self, "_reached", self.initial_state)
+        return getattr(self, "_StateMachineProcedure__reached", self.initial_state)
 
     def execute(self, ctx: Context) -> Status:
         """Run the current state."""
         state = self.current_state
         if state is None:
             return Status.done()
-        self._children_added = []
+        self.__set("children", [])
         result = self.execute_from_state(ctx, state)
-        children, self._children_added = self._added(), []
+        children = self.__added()
+        self.__set("children", [])
         if isinstance(result, Status):
-            self._cycles = self.cycles + 1
+            self.__set("cycles", self.cycles + 1)
             return _with_children(result, children)
         if result is not None and not isinstance(result, type(self.initial_state)):
             kind = type(self.initial_state).__qualname__
             name = type(self).__qualname__
             msg = f"{name}.execute_from_state returns a {kind}, a Status or None, not {result!r:.120}"
             raise InvalidStatus(msg)
-        self._cycles = self.cycles + 1 if result is state else 0
-        self._reached = result
+        self.__set("cycles", self.cycles + 1 if result is state else 0)
+        self.__set("reached", result)
         if children:
             return Status.suspended(children)
         return Status.done() if result is None else Status.executing()
 
+    @staticmethod
+    def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
+        return "rollback_state" in namespace
+
     @classmethod
-    def _value_classes(cls) -> Iterable[type]:
+    def _engine_value_classes(cls) -> Iterable[type]:
         return (*cls.uses, type(getattr(cls, "initial_state", None)))
 
     @classmethod
-    def _check_class(cls) -> None:
+    def _engine_check_class(cls) -> None:
         if not isinstance(getattr(cls, "initial_state", None), Enum):
             msg = f"{cls.__qualname__} needs initial_state = a member of an enum"
             raise UsageError(msg)
         if cls.execute_from_state is StateMachineProcedure.execute_from_state:
             msg = f"{cls.__qualname__} defines no execute_from_state()"
             raise UsageError(msg)
+        if cls.rollback is not Procedure.rollback:
+            msg = (
+                f"{cls.__qualname__} defines rollback(), which nothing calls in a StateMachineProcedure; "
+                "override rollback_state()"
+            )
+            raise UsageError(msg)
         for name in ("execute_from_state", "rollback_state"):
             if not_plain(getattr(cls, name)):
                 msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; steps are plain functions"
                 raise UsageError(msg)
 
-    def _added(self) -> list[Any]:
-        if not hasattr(self, "_children_added"):
-            self._children_added = []
-        return self._children_added
+    def __added(self) -> list[Any]:
+        added: list[Any] | None = getattr(self, "_StateMachineProcedure__children", None)
+        if added is None:
+            added = []
+            self.__set("children", added)
+        return added
 
-    def _next_unit(self) -> str | None:
+    def __set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, f"_StateMachineProcedure__{name}", value)  # the class may be frozen
+
+    def _engine_next_unit(self) -> str | None:
         state = self.current_state
-        if state is None or not self._supports_rollback() or not self.is_rollback_supported(state):
+        if state is None or not self._engine_supports_rollback() or not self.is_rollback_supported(state):
             return None
         return str(state.name)
 
-    def _next_no_return(self) -> bool:
+    def _engine_next_no_return(self) -> bool:
         state = self.current_state
         return state is not None and bool(self.is_no_return(state))
 
     @classmethod
-    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
-        return (*super()._hinted_functions(), cls.execute_from_state)
+    def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+        return (*super()._engine_hinted_functions(), cls.execute_from_state)
 
-    def _undo(self, ctx: Context, unit: str) -> Status | None:
-        return self.rollback_state(ctx, self._member(unit))
+    def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
+        return self.rollback_state(ctx, self.__member(unit))
 
-    def _position(self) -> Any:
+    def _engine_position(self) -> Any:
         state = self.current_state
         return [_END if state is None else state.name, self.cycles]
 
-    def _restore(self, position: Any) -> None:
-        name, self._cycles = position
-        self._reached = None if name == _END else self._member(name)
+    def _engine_restore(self, position: Any) -> None:
+        name, cycles = position
+        self.__set("cycles", cycles)
+        self.__set("reached", None if name == _END else self.__member(name))
 
-    def _member(self, name: str) -> Any:
+    def __member(self, name: str) -> Any:
         kind = type(self.initial_state)
         if name not in kind.__members__:
             owner = type(self).__qualname__
@@ -152,6 +168,12 @@ def _with_children(status: Status, children: list[Any]) -> Status:
     if not children:
         return status
     if isinstance(status, Executing):
+        if status.after or status.acquire or status.no_return:
+            msg = (
+                f"children were added by a step that returned {status!r:.120}: after, acquire and no_return are for a "
+                "next step that comes at once; return them from a step that adds no children"
+            )
+            raise InvalidStatus(msg)
         return Status.suspended(children)
     if isinstance(status, Suspending):
         given = [child if name is None else (name, child) for name, child in status.children]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from actorproc.errors import RetryLater
@@ -40,7 +40,8 @@ class Procedure:
     retry: ClassVar[RetryPolicy] = RetryPolicy()
     rollback_retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=10, retry_on=(Exception, RetryLater))
     rollback_supported: ClassVar[bool]
-    """Whether there is something to undo; default: whether `rollback` is overridden."""
+    """Whether there is something to undo; default: what the nearest base class says that says it or has an undo of
+    its own, which is to override `rollback` (`StateMachineProcedure.rollback_state`, an undo of a step in a `Saga`)."""
     rollback_mode: ClassVar[Literal["strict", "best-effort"]] = "strict"
     """ "best-effort": an undo that gave up is recorded and skipped, and the rollback goes on. See `ProcedureInfo`'s
     ``leftovers``."""
@@ -66,8 +67,8 @@ class Procedure:
             cls.__repr__ = _repr_without_secrets  # type: ignore[assignment]
         if "type_name" not in cls.__dict__:
             cls.type_name = default_type_name(cls)
-        if "rollback_supported" not in cls.__dict__ and cls.rollback is not Procedure.rollback:
-            cls.rollback_supported = True
+        if "rollback_supported" not in cls.__dict__ or "_engine_found_undo" in cls.__dict__:
+            cls.rollback_supported = cls._engine_found_undo = _rolls_back(cls)
 
     def execute(self, ctx: Context) -> Status:
         """Do the next step and say what comes then. Called again after a crash with the last stored state."""
@@ -136,73 +137,92 @@ class Procedure:
 
     # ------------------------------------------------------------ between the engine and Saga, StateMachineProcedure
     @classmethod
-    def _supports_rollback(cls) -> bool:
+    def _engine_supports_rollback(cls) -> bool:
         return bool(getattr(cls, "rollback_supported", False))
 
+    @staticmethod
+    def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
+        """Whether what a class defines by itself has something that undoes."""
+        return "rollback" in namespace
+
     @classmethod
-    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+    def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         """Functions whose type hints name classes of this procedure's values."""
         init = cls.__dict__.get("__init__")
         return (cls.execute,) if init is None else (cls.execute, init)
 
     @classmethod
-    def _value_classes(cls) -> Iterable[type]:
+    def _engine_value_classes(cls) -> Iterable[type]:
         """Classes of this procedure's values beyond those its type hints name."""
         return cls.uses
 
     @classmethod
-    def _secret_names(cls) -> frozenset[str]:
+    def _engine_secret_names(cls) -> frozenset[str]:
         """Fields that are marked ``Annotated[…, Secret]``."""
-        known: frozenset[str] | None = cls.__dict__.get("_secrets")
+        known: frozenset[str] | None = cls.__dict__.get("_engine_secrets")
         if known is None:
             known = secret_fields(cls)
             # Written to the class, which takes it along when it is sent to a worker by value.
             if known:
-                cls._secrets = known
+                cls._engine_secrets = known
         return known
 
     @classmethod
-    def _check_class(cls) -> None:
+    def _engine_check_class(cls) -> None:
         """Raise `UsageError` when the class cannot be run."""
 
-    def _next_unit(self) -> str | None:
+    def _engine_next_unit(self) -> str | None:
         """Undo label of the next step."""
-        return "" if self._supports_rollback() else None
+        return "" if self._engine_supports_rollback() else None
 
-    def _next_no_return(self) -> bool:
+    def _engine_next_no_return(self) -> bool:
         """The next step is declared the point of no return."""
         return False
 
-    def _undo(self, ctx: Context, unit: str) -> Status | None:
+    def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         """Undo one unit."""
         del unit
         return self.rollback(ctx)
 
-    def _position(self) -> Any:
-        """Where it is beyond its fields, as plain data; only classes with ``_has_position`` are asked."""
+    def _engine_position(self) -> Any:
+        """Where it is beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
         return None
 
-    def _restore(self, position: Any) -> None:
+    def _engine_restore(self, position: Any) -> None:
         """Take up a stored position; raises ValueError when the class no longer has it."""
 
-    def _pickled_failure(self, error: BaseException, procedure: str) -> bytes:
+    def _engine_pickled_failure(self, error: BaseException, procedure: str) -> bytes:
         """The exception that ended a step as signed bytes, for classes that can make it again; else none."""
         del error, procedure
         return b""
 
-    def _take_key(self, key: bytes | tuple[bytes, ...] | None) -> None:
+    def _engine_take_key(self, key: bytes | tuple[bytes, ...] | None) -> None:
         """Called in a worker with the keys of the store, for classes that sign bytes of their own."""
 
-    _has_position: ClassVar[bool] = False
-    _shipped_classes: ClassVar[tuple[type, ...]] = ()
+    _engine_has_position: ClassVar[bool] = False
+    _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()
     """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
-    _reserved: ClassVar[frozenset[str]] = frozenset()
-    _secrets: ClassVar[frozenset[str]] = frozenset()
+    _engine_reserved: ClassVar[frozenset[str]] = frozenset()
+    _engine_secrets: ClassVar[frozenset[str]] = frozenset()
+    _engine_found_undo: ClassVar[bool]
+    """`rollback_supported` was found out, not declared."""
 
 
 RESERVED = frozenset({"type_name", "rollback_supported", *(name for name in Procedure.__dict__ if name[0] != "_")})
 """Names a field must not have."""
-Procedure._reserved = RESERVED
+Procedure._engine_reserved = RESERVED
+
+
+def _rolls_back(cls: type[Procedure]) -> bool:
+    for base in cls.__mro__:
+        own = base.__dict__
+        if "_engine_brings_undo" in own:
+            break
+        if "rollback_supported" in own and "_engine_found_undo" not in own:
+            return bool(own["rollback_supported"])
+        if cls._engine_brings_undo(own):
+            return True
+    return False
 
 
 def _repr_without_secrets(self: Procedure) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, dataclass_transform, overload
 
 from actorproc.errors import UsageError
@@ -21,7 +21,9 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _END = ""
+_UNDOES = "__actorproc_undoes__"
 _NEXT = Status.executing()
+_set = object.__setattr__  # the class may be frozen
 
 
 def _check_plain(function: Any, what: str) -> None:
@@ -42,23 +44,31 @@ class Step(Generic[S, P, R]):
         self.name = function.__name__
         self.no_return = no_return
         self.undo_function: Callable[[Any, Context], Any] | None = None
+        self._is_of_class = False
         self.__doc__ = function.__doc__
 
     def undo(self, function: F) -> F:
         """Decorates the method ``(self, ctx)`` that undoes this step; returns it as it is.
 
         It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and
-        must cope with a step that ran half.
+        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone.
         """
-        if self.undo_function is not None:
+        is_inherited = self._is_of_class
+        if self.undo_function is not None and not is_inherited:
             msg = f"step {self.name!r} has an undo already"
             raise TypeError(msg)
         _check_plain(function, f"the undo of step {self.name!r}")
         if function.__name__ == self.name:
             msg = f"the undo of step {self.name!r} would take the place of the step; give it a name of its own"
             raise TypeError(msg)
-        self.undo_function = function
+        if is_inherited:
+            setattr(function, _UNDOES, self.name)
+        else:
+            self.undo_function = function
         return function
+
+    def __set_name__(self, _owner: type, _name: str) -> None:
+        self._is_of_class = True
 
     @overload
     def __get__(self, instance: None, owner: type) -> Step[S, P, R]: ...
@@ -107,10 +117,11 @@ class Saga(Procedure):
     On failure the undos of all steps that were started run in reverse, the failing one's included.
     """
 
-    # The position has a slot, so that __dict__ holds fields and nothing else.
-    __slots__ = ("_at",)
-    _stages: ClassVar[tuple[_Stage, ...]] = ()
-    _has_position: ClassVar[bool] = True
+    # The position has a slot, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
+    # distinct (two underscores), for attributes and helpers of the user may begin with one.
+    __slots__ = ("__at",)
+    __stages: ClassVar[tuple[_Stage, ...]] = ()
+    _engine_has_position: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -118,53 +129,61 @@ class Saga(Procedure):
             if isinstance(cls.__dict__.get(name), Step):
                 msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
                 raise TypeError(msg)
-        dataclasses.dataclass(cls)
-        cls._stages = _stages_of(cls)
-        if "rollback_supported" not in cls.__dict__:
-            cls.rollback_supported = any(stage.undo is not None for stage in cls._stages)
+        _make_dataclass(cls)
+        cls.__stages = _stages_of(cls)
 
     def execute(self, ctx: Context) -> Status:
         """Run the step at the current position."""
-        stages = self._stages
-        at = self._index()
+        stages = self.__stages
+        at = self.__index()
         if at >= len(stages):
             return Status.done()
         result = stages[at].run(self, ctx)
         if isinstance(result, Status):
             if isinstance(result, Suspending | Sleeping | Waiting):
-                self._at = at + 1
+                _set(self, "_Saga__at", at + 1)
             return result
-        self._at = at + 1
+        _set(self, "_Saga__at", at + 1)
         return Status.done(result) if at + 1 == len(stages) else _NEXT
 
     @classmethod
-    def _check_class(cls) -> None:
-        if not cls._stages and cls.execute is Saga.execute:
+    def _engine_check_class(cls) -> None:
+        if not cls.__stages and cls.execute is Saga.execute:
             msg = f"{cls.__qualname__} has no @step"
             raise UsageError(msg)
+        if cls.rollback is not Procedure.rollback:
+            msg = f"{cls.__qualname__} defines rollback(), which nothing calls in a Saga; give its steps an undo each"
+            raise UsageError(msg)
+
+    @staticmethod
+    def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
+        return any(
+            _undoes(member) is not None or (isinstance(member, Step) and member.undo_function is not None)
+            for member in namespace.values()
+        )
 
     @classmethod
-    def _hinted_functions(cls) -> Iterable[Callable[..., Any]]:
-        return tuple(stage.run for stage in cls._stages)
+    def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
+        return tuple(stage.run for stage in cls.__stages)
 
-    def _index(self) -> int:
+    def __index(self) -> int:
         # An object that was never loaded nor run has no position yet.
-        return getattr(self, "_at", 0)
+        return getattr(self, "_Saga__at", 0)
 
-    def _stage(self) -> _Stage | None:
-        at = self._index()
-        return self._stages[at] if at < len(self._stages) else None
+    def __stage(self) -> _Stage | None:
+        at = self.__index()
+        return self.__stages[at] if at < len(self.__stages) else None
 
-    def _next_unit(self) -> str | None:
-        stage = self._stage()
+    def _engine_next_unit(self) -> str | None:
+        stage = self.__stage()
         return None if stage is None or not self.rollback_supported else stage.unit
 
-    def _next_no_return(self) -> bool:
-        stage = self._stage()
+    def _engine_next_no_return(self) -> bool:
+        stage = self.__stage()
         return stage is not None and stage.no_return
 
-    def _undo(self, ctx: Context, unit: str) -> Status | None:
-        for stage in self._stages:
+    def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
+        for stage in self.__stages:
             if stage.name == unit and stage.undo is not None:
                 undone = stage.undo(self, ctx)
                 # What an undo returns beside a Status is of no use to anybody.
@@ -172,19 +191,34 @@ class Saga(Procedure):
         msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
         raise StateRefused(msg)
 
-    def _position(self) -> Any:
-        stage = self._stage()
+    def _engine_position(self) -> Any:
+        stage = self.__stage()
         return _END if stage is None else stage.name
 
-    def _restore(self, position: Any) -> None:
-        names = [stage.name for stage in self._stages]
+    def _engine_restore(self, position: Any) -> None:
+        names = [stage.name for stage in self.__stages]
         if position == _END:
-            self._at = len(names)
+            _set(self, "_Saga__at", len(names))
         elif position in names:
-            self._at = names.index(position)
+            _set(self, "_Saga__at", names.index(position))
         else:
             msg = f"{type(self).__qualname__} has no step {position!r} any more, and the procedure stands before it"
             raise StateRefused(msg)
+
+
+def _make_dataclass(cls: type) -> None:
+    if "__dataclass_fields__" in cls.__dict__:  # it was one before `@dataclass(slots=True)` made it again
+        return
+    own = {name: cls.__dict__.get(name) for name in inspect.get_annotations(cls)}
+    dataclasses.dataclass(cls)
+    for name, field in own.items():
+        if isinstance(field, dataclasses.Field) and field.default_factory is not dataclasses.MISSING:
+            setattr(cls, name, field)  # for a `@dataclass` above the class, which would find no default any more
+
+
+def _undoes(member: Any) -> str | None:
+    """The step of a base class that this function undoes."""
+    return getattr(member, _UNDOES, None) if inspect.isfunction(member) else None
 
 
 def _stages_of(cls: type) -> tuple[_Stage, ...]:
@@ -196,6 +230,8 @@ def _stages_of(cls: type) -> tuple[_Stage, ...]:
                 found[name] = member
                 if member.undo_function is not None:
                     undos[name] = member.undo_function
+            elif (undone := _undoes(member)) is not None:
+                undos[undone] = member
         for name, undo in undos.items():
             # A subclass that overrides the undo method by its name means this step's undo.
             override = base.__dict__.get(undo.__name__)

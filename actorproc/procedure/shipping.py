@@ -105,7 +105,7 @@ def _unpickled(pickled: bytes) -> Any:
         if isinstance(member, type) and (member.__module__, member.__qualname__) != (module, qualname):
             member.__module__, member.__qualname__ = module, qualname
     if isinstance(subject, type) and issubclass(subject, Procedure):
-        subject._shipped_classes = classes
+        subject._engine_shipped_classes = classes
     return subject
 
 

@@ -7,6 +7,7 @@ with a position of their own, an array of that position and one of the former. S
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,11 +36,14 @@ class StateFormat:
         self.names = declared_fields(cls)
         self._defaults = defaults_of(cls)
         self._required = required_fields(cls)
-        self.secrets = cls._secret_names()
+        self.secrets = cls._engine_secret_names()
         """Fields that are marked as secret."""
+        self._slots = _plain_slots(cls) if self.names is None else ()
         self._reads_dict = cls.__dictoffset__ != 0
-        self._reserved = cls._reserved
-        classes = reachable_classes(cls, cls._hinted_functions(), (*cls._value_classes(), *cls._shipped_classes))
+        self._reserved = cls._engine_reserved
+        classes = reachable_classes(
+            cls, cls._engine_hinted_functions(), (*cls._engine_value_classes(), *cls._engine_shipped_classes)
+        )
         self.codec = DataCodec(cls.__qualname__, classes)
 
     def dump_fields(self, procedure: Any) -> bytes:
@@ -81,7 +85,11 @@ class StateFormat:
                 name = min(self._reserved.intersection(attributes))
                 msg = f"{self.cls.__qualname__}.{name} was set on the object, but {name!r} is reserved; rename it"
                 raise StateNotEncodable(msg)
-            return {name: value for name, value in attributes.items() if name[0] != "_"}
+            values = {name: value for name, value in attributes.items() if name[0] != "_"}
+            for name in self._slots:
+                if hasattr(procedure, name):
+                    values[name] = getattr(procedure, name)
+            return values
         try:
             values = {name: attributes[name] for name in names}
         except KeyError:
@@ -104,6 +112,16 @@ class StateFormat:
         """Encode field by field, so that the message names the field as code does: ``Order.items[3].price``."""
         for name, value in values.items():
             self.codec.encode(value, f"{self.cls.__qualname__}.{name}")
+
+
+def _plain_slots(cls: type) -> tuple[str, ...]:
+    """Attributes of a class that have a slot (``__slots__``) in the place of an entry in `__dict__`."""
+    return tuple(
+        name
+        for base in reversed(cls.__mro__)
+        for name, member in base.__dict__.items()
+        if isinstance(member, types.MemberDescriptorType) and not name.startswith("_")
+    )
 
 
 def format_of(cls: Any) -> StateFormat:

@@ -75,7 +75,7 @@ class TypeRuntime:
         self._format = format_of(cls)
         self._state_codec = cls.codec
         self._dumps_fields = cls.dump is Procedure.dump and cls.codec == "data"
-        self._has_position = cls._has_position
+        self._has_position = cls._engine_has_position
         self._locks = cls.lock_keys is not Procedure.lock_keys
         self._poisons = cls.poison_keys is not Procedure.poison_keys
         self._limit_keyed = cls.limit_keys is not Procedure.limit_keys
@@ -137,8 +137,8 @@ class TypeRuntime:
             locks=lock_keys_of(procedure, own.type_name) if own._locks else (),
             poisons=poison_keys_of(procedure, own.type_name) if own._poisons else (),
             limit_keys=limit_keys_of(procedure, own.type_name) if own._limit_keyed else (),
-            unit=procedure._next_unit() if own._has_position else own._plain_unit,
-            no_return=procedure._next_no_return() if own._has_position else False,
+            unit=procedure._engine_next_unit() if own._has_position else own._plain_unit,
+            no_return=procedure._engine_next_no_return() if own._has_position else False,
             owner=owner,
             priority=priority,
             due_at=due_at,
@@ -150,7 +150,7 @@ class TypeRuntime:
         """The bytes of the state as stored; a pickled one is signed for the procedure of this id."""
         payload = self._format.dump_fields(procedure) if self._dumps_fields else self._dump_custom(procedure, id)
         if self._has_position:
-            return _encode((procedure._position(), msgspec.Raw(payload)))
+            return _encode((procedure._engine_position(), msgspec.Raw(payload)))
         return payload
 
     def load(self, state: bytes, codec: str, version: int, id: str = "") -> Procedure:  # noqa: A002 - as above
@@ -226,7 +226,7 @@ class TypeRuntime:
         return self._outcome(live, ctx, status)
 
     def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
-        status = self._recovering(live, ctx, lambda ctx: live._undo(ctx, unit))
+        status = self._recovering(live, ctx, lambda ctx: live._engine_undo(ctx, unit))
         if status is None or isinstance(status, Done):
             return Finished(state=self.dump_state(live, ctx.id), poisons=self._poisons_after(live))
         if isinstance(status, Executing):
@@ -247,7 +247,7 @@ class TypeRuntime:
         state = self.dump_state(live, ctx.id)
         unit, no_return = self._plain_unit, False
         if self._has_position:
-            unit, no_return = live._next_unit(), live._next_no_return()
+            unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
         poisons = self._poisons_after(live)
         if isinstance(status, Executing):
             advanced = Advanced(
@@ -303,7 +303,7 @@ class TypeRuntime:
         policy = cls.rollback_retry if mode is Mode.ROLLBACK else cls.retry
         retryable, after = policy.judge(error)
         info = error_info(error, procedure=ctx.id, step=ctx.step)
-        pickled = live._pickled_failure(error, ctx.id)
+        pickled = live._engine_pickled_failure(error, ctx.id)
         if pickled:
             info = msgspec.structs.replace(info, pickled=pickled)
         return Failed(error=info, retryable=retryable, after=after)
@@ -334,12 +334,12 @@ class TypeRuntime:
             msg = f"the state was written by the codec {codec!r}, which this version does not know"
             raise StateRefused(msg)
         live = self._checked(self._loaded(data, version, is_fields=data is payload))
-        live._take_key(self.signing_key)
-        if live._has_position:
+        live._engine_take_key(self.signing_key)
+        if live._engine_has_position:
             if position is None:
                 msg = f"the state of {self.type_name} was stored by a class of another kind: it holds no position"
                 raise StateRefused(msg)
-            live._restore(position)
+            live._engine_restore(position)
         elif position is not None:
             msg = f"the state of {self.type_name} was stored by a class of another kind: it holds a position"
             raise StateRefused(msg)

@@ -232,9 +232,9 @@ def _unit_of(ctx: Context, procedure: Procedure) -> str | None:
     """The undo unit the step belongs to; a forward step is told none, but its procedure knows."""
     if ctx.mode is not Mode.EXECUTE:
         return ctx.unit
-    if procedure._has_position:
-        return procedure._next_unit()
-    return "" if procedure._supports_rollback() else None
+    if procedure._engine_has_position:
+        return procedure._engine_next_unit()
+    return "" if procedure._engine_supports_rollback() else None
 
 
 def _hash_of(procedure: Procedure) -> str:
