@@ -14,12 +14,16 @@ logger = logging.getLogger("actorproc")
 
 
 class Courier:
-    """One daemon thread, started at the first errand; errands run in order and their errors are logged."""
+    """One daemon thread, started at the first errand; errands run in order and their errors are logged.
+
+    What is posted after `close`, of which nobody waits for an end, runs on a thread that ends with it.
+    """
 
     def __init__(self) -> None:
         self._errands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def post(self, errand: Callable[[], object]) -> None:
         """Run this soon. Returns at once; may be called from any thread."""
@@ -27,14 +31,26 @@ class Courier:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="actorproc-courier", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                    self._begin()
+
+    def _begin(self) -> None:
+        """Start a thread, with the lock held."""
+        thread = threading.Thread(target=self._run, name="actorproc-courier", daemon=True)
+        if self._closed:
+            self._errands.put(None)
+        else:
+            self._thread = thread  # at once: Ctrl-C may raise while it starts
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._thread = None
+            raise
 
     def close(self, timeout: float) -> None:
         """End after the errands posted so far; waits at most `timeout` seconds."""
         with self._lock:
             thread, self._thread = self._thread, None
+            self._closed = True
         if thread is not None:
             self._errands.put(None)
             if thread is not threading.current_thread():

@@ -28,3 +28,10 @@ class QuickActor(pykka.ThreadingActor):
     def _create_actor_inbox() -> ActorInbox:
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         return inbox
+
+    def _start_actor_loop(self) -> None:
+        try:
+            super()._start_actor_loop()
+        except BaseException:  # Ctrl-C while its thread starts: nobody gets a reference to stop it with
+            self.actor_ref.stop(block=False)
+            raise

@@ -47,6 +47,13 @@ def take_back(future: Future[Any], callback: Callable[[Future[Any]], object]) ->
         future._done_callbacks.remove(callback)  # type: ignore[attr-defined]
 
 
+def _once_more(error: ActorprocError) -> ActorprocError:
+    """The same error anew: one object that is raised again and again keeps the frames of all who got it."""
+    again = type(error)(*error.args)
+    again.__cause__ = error.__cause__
+    return again
+
+
 class ReplyTable:
     """Callers waiting for an answer. Thread-safe; once closed it refuses and fails everything with one error."""
 
@@ -62,7 +69,7 @@ class ReplyTable:
         future: Future[Any] = Future()
         with self._lock:
             if self._closed is not None:
-                raise self._closed
+                raise _once_more(self._closed)
             self._last += 1
             self._waiting[self._last] = future
             return self._last, future
@@ -71,7 +78,7 @@ class ReplyTable:
         """Keep a caller's own future, so that a stop fails it; returns its number."""
         with self._lock:
             if self._closed is not None:
-                raise self._closed
+                raise _once_more(self._closed)
             self._last += 1
             number = self._last
             self._waiting[number] = future
@@ -82,7 +89,7 @@ class ReplyTable:
         """Keep these until they have heard, so that a stop tells them."""
         with self._lock:
             if self._closed is not None:
-                raise self._closed
+                raise _once_more(self._closed)
             for listener in listeners:
                 listener.wait_in(self._listening)
 

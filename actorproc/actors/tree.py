@@ -196,11 +196,13 @@ class EngineTree(Switchboard):
         self._ask_end(Halt, self._left(deadline))
         if self.closed:  # by a signal handler, in the middle of the above
             return
-        self._close(ManagerStopped("the manager was stopped"), self._left(deadline) if idle else _NOW)
-        for actor in (self._supervisor, self._manager):
-            if actor is not None:
-                with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
-                    actor.stop(timeout=self._left(deadline, 1.0))
+        try:
+            self._close(ManagerStopped("the manager was stopped"), self._left(deadline) if idle else _NOW)
+        finally:
+            for actor in (self._supervisor, self._manager):
+                if actor is not None:
+                    with contextlib.suppress(pykka.ActorDeadError, pykka.Timeout):
+                        actor.stop(timeout=self._left(deadline, 1.0))
 
     def _hurry(self) -> None:
         """Wait for running steps no longer."""
@@ -224,16 +226,24 @@ class EngineTree(Switchboard):
         return True
 
     def _close(self, why: ActorprocError, timeout: float) -> None:
-        """Close everything that is not an actor, and fail whoever still waits."""
+        """Close everything that is not an actor, and fail whoever still waits.
+
+        All of it, in the reverse order of these lines, also when Ctrl-C ends the waiting for a part: who stops it once
+        more finds it closed, and the store must not stay owned nor anybody wait for ever.
+        """
         self._closed.set()
-        for close in self.at_close:
-            close()
-        self._alarm.close()
-        if hasattr(self, "pool"):
-            self.pool.close(timeout)
-        self._replies.close(why)
-        self._courier.close(timeout=1.0)
-        if not self._persister.close(max(timeout, 5.0)):
+        with contextlib.ExitStack() as parts:
+            parts.callback(self._close_store, max(timeout, 5.0))
+            parts.callback(self._courier.close, timeout=1.0)
+            parts.callback(self._replies.close, why)
+            if hasattr(self, "pool"):
+                parts.callback(self.pool.close, timeout)
+            parts.callback(self._alarm.close)
+            for close in reversed(self.at_close):
+                parts.callback(close)
+
+    def _close_store(self, timeout: float) -> None:
+        if not self._persister.close(timeout):
             logger.error("the last commit did not end in time; the store was not closed in order")
 
     def _left(self, deadline: float, least: float = 0.1) -> float:
@@ -241,6 +251,8 @@ class EngineTree(Switchboard):
 
     def _stopped_by_host(self) -> None:
         """Our actors were stopped by somebody else, on the manager's thread: close cleanly, at once."""
+        if self._closed.is_set():
+            return  # it was us, after a stop that the manager could not end in time
         self._to_supervisor(StandDown())
         logger.warning("the actorproc actors were stopped from outside; the engine closes")
         self._close(ManagerStopped("the manager's actors were stopped by the host program"), _NOW)
@@ -259,7 +271,8 @@ class EngineTree(Switchboard):
 
     def _fatal(self, error: ActorprocError, *, close: bool) -> None:
         """Tell the host, on a thread of its own: whoever found out must not wait for itself."""
-        if self.failure is not None:
+        # A bug is news also to who was told that no worker can be started: from that there is a way back.
+        if isinstance(self.failure, InternalError) or (self.failure is not None and not close):
             return
         self.failure = error
 

@@ -78,6 +78,9 @@ class ControlServer:
             self.close()
             msg = f"no thread for the control socket: {error}; raise the limit of processes and threads of this program"
             raise EngineError(msg) from error
+        except BaseException:  # Ctrl-C: the thread may run
+            self.close()
+            raise
 
     def _listen(self) -> socket.socket:
         with contextlib.ExitStack() as undo:

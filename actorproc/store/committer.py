@@ -28,6 +28,9 @@ _log = logging.getLogger("actorproc.store")
 _FINAL = (StoreInUse, StoreFormat, StoreDamaged)
 """No waiting helps against these."""
 
+_STARTS_WITHIN = 5.0
+"""Seconds for the end of a thread whose start was interrupted: it may never have begun."""
+
 _T = TypeVar("_T")
 
 Done = Callable[[int, Exception | None], None]
@@ -74,6 +77,7 @@ class Committer:
         self._longest_delay = longest_delay
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._failed: Exception | None = None
         # Only a commit that worked resets it: a full disk may well let a reopen pass, and fail the next commit.
@@ -90,9 +94,16 @@ class Committer:
             raise ManagerStopped("a committer starts once; make another one")
         loaded: Future[Snapshot] = Future()
         self._jobs.put(lambda: self._own(loaded))
-        thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
-        thread.start()
-        self._thread = thread
+        # Known before it runs: Ctrl-C may raise while it starts, and nobody else would have it close the store.
+        thread = self._thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._thread = None
+            raise
+        except BaseException:
+            self.stop(_STARTS_WITHIN)
+            raise
         try:
             return loaded.result()
         except BaseException:
@@ -128,15 +139,20 @@ class Committer:
         if thread is None:
             return True
         self._jobs.put(None)
-        thread.join(timeout)
-        return not thread.is_alive()
+        if not self._ended.wait(timeout):
+            return False
+        thread.join()
+        return True
 
     def _run(self) -> None:
         try:
             while (job := self._jobs.get()) is not None:
                 job()
         finally:
-            self._store.close()
+            try:
+                self._store.close()
+            finally:
+                self._ended.set()
 
     def _own(self, loaded: Future[Snapshot]) -> None:
         try:

@@ -109,9 +109,13 @@ class LocalPool:
                 use_pidfd=self._use_pidfd,
             )
             self._pid = os.getpid()
-            thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
-            thread.start()
-            self._thread = thread
+            # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.
+            thread = self._thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""
@@ -252,7 +256,7 @@ class LocalPool:
         if thread is None or os.getpid() != self._pid:
             return
         thread.post(partial(thread.close, timeout))
-        if threading.current_thread() is not thread.thread:
+        if threading.current_thread() is not thread.thread and thread.thread.is_alive():
             thread.thread.join(timeout + _KILLED_MUST_DIE)
 
     def _opened(self) -> PoolThread:

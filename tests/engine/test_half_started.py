@@ -53,6 +53,28 @@ def test_a_start_without_a_thread_for_the_workers_leaves_nothing_behind(tmp_path
         assert manager.health().ok
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["actorproc-courier", "actorproc-store", "ManagerActor", "actorproc-pool", "Supervisor", "actorproc-control"],
+)
+def test_ctrl_c_while_a_thread_of_the_engine_starts_leaves_nothing_behind(tmp_path, monkeypatch, name):
+    manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
+    start = threading.Thread.start
+
+    def start_and_be_interrupted(thread):
+        start(thread)
+        if thread.name.startswith(name):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.start()
+
+    with manager:
+        assert manager.health().ok
+
+
 def test_a_cancelled_async_start_stops_what_it_started(tmp_path, monkeypatch):
     manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
     is_starting, go_on = threading.Event(), threading.Event()

@@ -22,6 +22,7 @@ from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
 from actorproc.store.memory import MemoryStore
+from actorproc.workers.local_pool import LocalPool
 from tests.kit.procedures import Nap
 
 pytestmark = pytest.mark.processes
@@ -118,6 +119,50 @@ def test_a_second_stop_that_does_not_drain_cuts_short_the_waiting_of_the_first(o
     assert not patient.is_alive()
     with pytest.raises(ManagerStopped):
         handle.result(30)
+
+
+def test_ctrl_c_in_a_stop_that_waits_for_the_workers_closes_the_rest_all_the_same(open_manager, monkeypatch):
+    manager = open_manager()
+    handle = manager.submit(Dozes(600))
+    told = []
+
+    def wait():
+        try:
+            handle.result()
+        except ManagerStopped as error:
+            told.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    close = LocalPool.close
+
+    def close_and_be_interrupted(pool, timeout):
+        close(pool, timeout)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPool, "close", close_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.stop()
+    manager.stop()
+    waiting.join(30)
+
+    assert told
+    with manager:
+        assert manager.health().ok
+
+
+def test_a_callback_for_an_end_that_is_known_needs_no_thread_for_ever_after_a_stop(open_manager, until):
+    manager = open_manager()
+    handle = manager.submit(Dozes(0))
+    handle.result(30)
+    manager.stop()
+    called = []
+
+    handle.add_done_callback(lambda ended: called.append(ended.id))
+
+    until(lambda: called == [handle.id])
+    until(lambda: "actorproc-courier" not in [thread.name for thread in threading.enumerate()])
 
 
 def test_a_signal_handler_may_stop_what_its_thread_is_stopping(tmp_path):

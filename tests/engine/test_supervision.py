@@ -11,7 +11,7 @@ import pytest
 
 from actorproc import Config, Procedure, Status
 from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
-from actorproc.errors import InternalError
+from actorproc.errors import InternalError, WorkerBootFailed
 from actorproc.model.crash_report import CrashReport
 from actorproc.workers import pool_thread
 
@@ -163,6 +163,45 @@ def test_a_bug_in_the_pool_of_workers_breaks_the_engine_loudly(open_manager, unt
     assert manager.health().status == "broken"
     with pytest.raises(InternalError):
         manager.submit(Job())
+
+
+@pytest.mark.processes
+def test_a_bug_is_told_also_when_all_slots_were_parked_before(open_manager, until, monkeypatch):
+    fatal = []
+    config = Config(restart_limit=1, spares=0, parked_for=600.0)
+    manager = open_manager(workers=1, config=config, on_fatal=fatal.append)
+    end_idle_worker(manager, until, signal.SIGABRT)
+    until(lambda: fatal)
+
+    def fail(**_):
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(pool_thread, "WorkerProcess", fail)
+    manager.resize(2)
+    until(lambda: len(fatal) == 2)
+
+    assert [type(error) for error in fatal] == [WorkerBootFailed, InternalError]
+    assert manager.health().status == "broken"
+    until(lambda: manager._tree.pool._thread.thread.is_alive() is False)
+
+
+@pytest.mark.processes
+def test_who_asks_a_broken_engine_again_and_again_does_not_gather_what_the_others_held(
+    open_manager, until, monkeypatch
+):
+    fatal = []
+    manager = open_manager(workers=1, on_fatal=fatal.append)
+    monkeypatch.setattr(pool_thread, "WorkerProcess", None)
+    os.kill(until(lambda: idle_worker(manager)).pid, signal.SIGKILL)
+    until(lambda: fatal)
+
+    depths = []
+    for _ in range(3):
+        with pytest.raises(InternalError) as refused:
+            manager.submit(Job())
+        depths.append(len(refused.traceback))
+
+    assert depths == [depths[0]] * 3
 
 
 @pytest.mark.processes
