@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -52,6 +53,7 @@ class ProcedureHandle:
     def __init__(self, id: str, source: HandleSource) -> None:  # noqa: A002
         self._id = id
         self._source = source
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._future: Future[Ending] | None = None
 
@@ -134,6 +136,12 @@ class ProcedureHandle:
         return self._unpack(future.result())
 
     def _watch(self) -> Future[Ending]:
+        if os.getpid() != self._pid:
+            # A forked copy of the program: nobody settles an open future here, and a thread that is not here may hold
+            # the lock. Whoever the handle is of says so.
+            future = self._future
+            is_known = future is not None and future.done() and future.exception() is None
+            return future if future is not None and is_known else self._source.end_of(self._id)
         with self._lock:
             future = self._future
             # A manager that was started again, or one whose store was repaired, can still tell.

@@ -160,6 +160,39 @@ def test_a_program_without_standard_files_writes_nothing_of_its_own_into_the_sto
     assert (ended.returncode, ended.stdout) == (0, "/dev/null\n" * 3)
 
 
+def test_a_handle_in_a_forked_copy_of_the_host_does_not_wait_for_ever(program):
+    ended = program(
+        "import asyncio, os, signal, warnings\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)\n"
+        "from actorproc import ManagerStopped, Procedure, ProcedureManager, Status\n"
+        "class Sleeps(Procedure):\n"
+        "    def execute(self, ctx): return Status.sleep(600)\n"
+        "class Ends(Procedure):\n"
+        "    def execute(self, ctx): return Status.done('ended')\n"
+        "async def wait(handle): return await handle\n"
+        "with ProcedureManager('state', workers=1) as manager:\n"
+        "    handle = manager.submit(Sleeps())\n"
+        "    assert not handle.wait(0)\n"  # so it has a future
+        "    known = manager.submit(Ends())\n"
+        "    assert known.result() == 'ended'\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        signal.alarm(30)\n"
+        "        for use in (handle.result, handle.wait, handle.exception, handle.done, lambda: asyncio.run(wait(handle))):\n"
+        "            try:\n"
+        "                use()\n"
+        "            except ManagerStopped as refused:\n"
+        "                print(refused, flush=True)\n"
+        "        assert known.result() == 'ended'\n"
+        "        os._exit(0)\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0\n"
+        "    assert not handle.wait(0)\n"
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("forked child") == 5
+
+
 SESSION = """
 from actorproc import ProcedureManager, Saga, step, procedure
 from actorproc.executor import ProcedureExecutor
