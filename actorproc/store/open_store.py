@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,11 @@ from actorproc.store.transaction import Txn, read_meta
 __all__ = ["OpenStore"]
 
 
+_PATIENCE = 2.0
+"""Seconds to wait for a place among the readers, each of whom has one for a moment: who waits may be the manager."""
+_PAUSE = 0.002
+
+
 class OpenStore(RecordReader):
     """What the owner and a mere reader have in common: snapshots of an open environment."""
 
@@ -37,6 +43,7 @@ class OpenStore(RecordReader):
 
     def _view(self) -> Snapshot:
         refuse_fork(self.path, self._pid)
+        began: float | None = None
         while True:
             inside = self._gate.enter()
             try:
@@ -48,8 +55,10 @@ class OpenStore(RecordReader):
                     env.set_mapsize(0)  # adopt the size to which the owner has grown it
             except lmdb.ReadersFullError as error:
                 inside.leave()
-                if not env.reader_check():
+                began = time.monotonic() if began is None else began
+                if not env.reader_check() and time.monotonic() - began >= _PATIENCE:
                     raise translated(error, f"reading the store {self.path}") from error
+                time.sleep(_PAUSE)
             except lmdb.Error as error:
                 inside.leave()
                 raise translated(error, f"reading the store {self.path}") from error

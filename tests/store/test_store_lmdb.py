@@ -12,14 +12,16 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import lmdb
 import pytest
 
 import actorproc.store.lmdb as store_lmdb
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.store import codec, directory
+from actorproc.store import codec, directory, open_store
 from actorproc.store.layout import FORMAT, FORMAT_KEY
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
@@ -735,7 +737,23 @@ def test_killed_readers_take_no_places_from_those_that_live(lmdb_path):
         store.close()
 
 
-def test_more_readers_than_there_are_places_are_told_so(lmdb_path):
+def test_who_finds_no_place_among_the_readers_waits_for_one(lmdb_path, monkeypatch):
+    store = LmdbStore(lmdb_path)
+    store.own()
+    try:
+        with contextlib.ExitStack() as others:
+            for _ in range(512):
+                others.enter_context(store._view())
+            clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: others.close())
+            monkeypatch.setattr(open_store, "time", clock)
+
+            assert store.procedure("p1") is None
+    finally:
+        store.close()
+
+
+def test_more_readers_than_there_are_places_are_told_so(lmdb_path, monkeypatch):
+    monkeypatch.setattr(open_store, "_PATIENCE", 0.0)
     store = LmdbStore(lmdb_path)
     store.own()
     try:
