@@ -6,6 +6,7 @@ Futures are our own, not Pykka's, so that a stop can fail all of them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
@@ -49,7 +50,7 @@ def take_back(future: Future[Any], callback: Callable[[Future[Any]], object]) ->
 
 def _once_more(error: ActorprocError) -> ActorprocError:
     """The same error anew: one object that is raised again and again keeps the frames of all who got it."""
-    again = type(error)(*error.args)
+    again = copy.copy(error)
     again.__cause__ = error.__cause__
     return again
 

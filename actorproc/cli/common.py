@@ -143,7 +143,9 @@ def quiet() -> None:
 
 
 def full_id(source: StoreReader | LmdbReader, start: str) -> str:
-    """The id that is this, or the only one that begins so. Raises `UnknownProcedure` and `AmbiguousId`."""
+    """The id that is this, or the only one that begins so. Raises `UnknownProcedure`, `AmbiguousId`, `UsageError`."""
+    if not start:  # an empty variable of a script, and not the beginning of the only id there is
+        raise UsageError("an id is empty; give one, or the beginning of one")
     found = source.ids(start)[: _CANDIDATES + 1]
     if start in found:
         return start

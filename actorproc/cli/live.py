@@ -202,7 +202,8 @@ def end_of_watch(client: ProcedureClient, name: str | None, options: argparse.Na
     try:
         output.rows("change", changes(), columns, name=lambda change: change.id)
     except TimeoutError:
-        complain(f"{name or 'nothing'} has not ended within {duration(limit or 0.0)}")
+        said = "the time was up" if name is None else f"{name} has not ended"
+        complain(f"{said} after {duration(limit or 0.0)}")
         return TIMED_OUT
     if name is None:
         return OK
@@ -232,7 +233,7 @@ def _metrics(options: argparse.Namespace) -> int:
     if getattr(options, "output", None) in ("json", "jsonl"):
         output.one("metrics", metrics, tuple)
     else:
-        sys.stdout.write(metrics.prometheus())
+        output.lines(metrics.prometheus().removesuffix("\n").split("\n"))
     return OK
 
 

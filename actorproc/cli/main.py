@@ -62,7 +62,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 well, 1 a procedure failed or the command says no, 2 it was called wrongly, 3 nothing has this id, 4 no manager
     answers, 5 the manager refuses, 124 the time was up, 130 interrupted, 141 nobody reads its output any more.
     """
+    from actorproc.cli.standard import replace_closed_streams
+
+    replace_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _done(given)
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _done(given: list[str]) -> int:
+    """The exit code of a command, which has told of what went wrong. Raises `BrokenPipeError` when nobody listens."""
     named = _named(given)
     parser = build_parser(named)
     try:
@@ -73,9 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        raise
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

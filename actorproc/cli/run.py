@@ -104,7 +104,9 @@ def found_in(target: str) -> tuple[Any, str]:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
         module = importlib.import_module(module_name)
-    except (ModuleNotFoundError, ValueError) as error:
+    except (ModuleNotFoundError, ValueError, TypeError) as error:
+        if isinstance(error, TypeError) and not module_name.startswith("."):
+            raise  # the module itself did; a name such as ./shop.py is never looked for
         missing = getattr(error, "name", None)
         if missing is not None and missing != module_name and not module_name.startswith(f"{missing}."):
             raise  # the module is there, but something that it imports is not: its traceback says what

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.common import OK, REFUSED, code_of, full_id, globals_for, open_reader
+from actorproc.cli.common import OK, REFUSED, code_of, full_id, globals_for, is_owned, open_reader
 from actorproc.cli.filters import add_filters, filter_of, has_filter
 from actorproc.cli.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
@@ -86,11 +86,13 @@ def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act
     codes: list[int] = []
     if not names:
         complain("no procedure matches")
+        output.rows("outcome", [[]] if output.is_json else [], [], name=str)  # a program gets its empty list
         return OK
     steered = Steered(options)
 
     def results() -> Iterator[list[dict[str, Any]]]:
         if options.dry_run:
+            is_owned(options)  # there is a store
             yield [outcome(name, verb, DRY_RUN) for name in names]
             return
         with steered as engine:

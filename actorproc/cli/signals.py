@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import NOT_FOUND, OK, REFUSED, full_id, globals_for, open_reader
+from actorproc.cli.fields import strict_json
 from actorproc.cli.filters import has_filter
 from actorproc.cli.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output import Output
@@ -66,7 +66,7 @@ def _signal(options: argparse.Namespace) -> int:
 
 def _payload_of(text: str | None) -> Any:
     try:
-        return json.loads(text) if text is not None else None
+        return strict_json(text) if text is not None else None
     except ValueError as error:
         raise UsageError(f"the payload {text!r} is no JSON ({error}); a text needs quotes: '\"text\"'") from None
 
@@ -92,7 +92,7 @@ def _clear_poison(options: argparse.Namespace) -> int:
         known = reader.poisons()
         if options.by is not None and not any(_is_by(poison, options.by) for poison in known):
             options.by = full_id(reader, options.by)
-    keys = options.keys or [poison.path for poison in known if _matches(poison, options)]
+    keys = _checked(options.keys) or [poison.path for poison in known if _matches(poison, options)]
     if not keys:
         rows = [outcome(options.by or options.below, "clear-poison", error="no such key is poisoned")]
         return _tell(options, rows)
@@ -107,6 +107,13 @@ def _clear_poison(options: argparse.Namespace) -> int:
     code = _tell(options, [_row(key, "cleared" if done else None, steered.applied) for key, done in cleared])
     steered.tell()
     return code
+
+
+def _checked(keys: list[str]) -> list[str]:
+    """Each key once; one that can be none is refused before anything is done. Raises `UsageError`s."""
+    from actorproc.model.policies import LockKey
+
+    return list(dict.fromkeys(LockKey.write(key).path for key in keys))
 
 
 def _matches(poison: PoisonInfo, options: argparse.Namespace) -> bool:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command
+from actorproc.cli.fields import fields_of
 from actorproc.cli.filters import seconds
 from actorproc.cli.outcomes import outcome
 from actorproc.cli.output import Output, complain
@@ -53,10 +54,10 @@ def _submit(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     if not callable(made):
         raise UsageError(f"{name} is neither a procedure class nor a @procedure function")
-    fields = _fields(options)
+    fields = fields_of(options)
     try:
         procedure = made(**fields)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise UsageError(f"{name} cannot be made of these fields: {error}") from None
     output = Output(options)
     if options.dry_run:
@@ -111,26 +112,6 @@ def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
         return TIMED_OUT
     output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
     return OK
-
-
-def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if options.json_fields is not None:
-        try:
-            fields = json.loads(options.json_fields)
-        except ValueError as error:
-            raise UsageError(f"--json is no JSON: {error}") from None
-        if not isinstance(fields, dict):
-            raise UsageError('--json is an object: {"field": value}')
-    for text in options.fields:
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"{text!r} is no FIELD=VALUE")
-        try:
-            fields[name] = json.loads(value)
-        except ValueError:
-            fields[name] = value
-    return fields
 
 
 def _plain(value: Any) -> Any:

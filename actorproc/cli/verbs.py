@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from actorproc.cli.common import REFUSED, globals_for, open_reader
-from actorproc.cli.filters import seconds
+from actorproc.cli.common import REFUSED, globals_for, is_owned, open_reader
+from actorproc.cli.filters import has_filter, seconds
 from actorproc.cli.outcomes import DRY_RUN, outcome
 from actorproc.cli.output import Output
 from actorproc.cli.selection import add_care, add_selection, apply, carry_out, confirmed
@@ -145,11 +145,13 @@ def _resume(options: argparse.Namespace, engine: Steering, name: str) -> str:
 
 def _whole(options: argparse.Namespace, verb: str) -> int:
     """Pause or resume everything."""
-    if options.ids or options.all_matching:
+    if options.ids or options.all_matching or has_filter(options):
         raise UsageError("--manager means everything: leave ids and filters out")
     found = outcome(None, verb, DRY_RUN)
     steered = Steered(options)
-    if not options.dry_run:
+    if options.dry_run:
+        is_owned(options)  # there is a store
+    else:
         with steered as engine:
             done = getattr(engine, verb)(reason=options.reason)
             result = ("paused" if verb == "pause" else "goes on" + _later(engine)) if done else "was not paused"

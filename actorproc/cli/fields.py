@@ -1,0 +1,42 @@
+"""JSON that is typed at a shell: the fields of a procedure, the payload of a signal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, NoReturn
+
+from actorproc.errors import UsageError
+
+__all__ = ["fields_of", "strict_json"]
+
+
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises `ValueError` for any other, also for NaN and Infinity, which are none."""
+    return json.loads(text, parse_constant=_refused)
+
+
+def _refused(name: str) -> NoReturn:
+    msg = f"{name} is no JSON"
+    raise ValueError(msg)
+
+
+def fields_of(options: argparse.Namespace) -> dict[str, Any]:
+    """What --json and FIELD=VALUE say. Raises `UsageError`."""
+    fields: dict[str, Any] = {}
+    if options.json_fields is not None:
+        try:
+            fields = strict_json(options.json_fields)
+        except ValueError as error:
+            raise UsageError(f"--json is no JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise UsageError('--json is an object: {"field": value}')
+    for text in options.fields:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{text!r} is no FIELD=VALUE")
+        try:
+            fields[name] = strict_json(value)
+        except ValueError:
+            fields[name] = value
+    return fields

@@ -1,0 +1,126 @@
+"""Commands as scripts and daemons give them: empty variables, closed streams, filters that do not belong there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def lonely(place):
+    """A place with one procedure, which waits."""
+    place("submit", "jobs:Waits", "event=never", "--id", "only")
+    return place
+
+
+def closed(place, redirections, *arguments):
+    """Run a command whose standard streams the shell has closed."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-m", "actorproc", *arguments],
+        cwd=place.directory, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_an_empty_id_is_not_the_beginning_of_the_only_one(lonely):
+    for arguments in (["show", ""], ["abort", "--force", ""], ["list", "--root", ""]):
+        code, _, said = lonely(*arguments)
+        assert code == 2
+        assert "an id is empty" in said
+    assert lonely.state("only") == "WAITING"
+
+
+def test_a_filter_does_not_pause_everything(lonely):
+    for verb in ("pause", "resume"):
+        code, _, said = lonely(verb, "--manager", "--type", "jobs.Waits")
+        assert code == 2
+        assert "leave ids and filters out" in said
+    assert lonely.rows("status")[0]["paused"] is None
+
+
+def test_a_program_gets_an_empty_list_when_nothing_matches(lonely):
+    code, out, said = lonely("-o", "json", "retry", "--state", "FAILED", "--type", "jobs.None", "--all-matching")
+
+    assert (code, said) == (0, "no procedure matches\n")
+    assert json.loads(out) == {"schema": 1, "object": "list", "of": "outcome", "items": []}
+
+
+def test_what_is_no_json_is_text_in_a_field_and_refused_as_a_payload(lonely):
+    code, out, _ = lonely("-o", "table", "submit", "jobs:add", "a=NaN", "b=!", "--wait")
+    assert (code, out) == (0, '"NaN!"\n')
+    assert lonely("signal", "only", "Infinity")[0] == 2
+    assert lonely("submit", "jobs:add", "--json", '{"a": NaN, "b": 1}')[0] == 2
+
+
+def test_a_class_that_refuses_its_fields_is_quoted(lonely):
+    (lonely.directory / "strict.py").write_text(
+        "from dataclasses import dataclass\nfrom actorproc import Procedure\n\n@dataclass\nclass Strict(Procedure):\n"
+        "    count: int\n    def __post_init__(self):\n        raise ValueError('count must be even')\n"
+    )
+
+    code, _, said = lonely("submit", "strict:Strict", "count=3")
+
+    assert code == 2
+    assert said == "actorproc: strict:Strict cannot be made of these fields: count must be even\n"
+
+
+def test_a_path_in_the_place_of_a_module_is_told(lonely):
+    for command in ("run", "submit"):
+        code, _, said = lonely(command, "./jobs.py")
+        assert code == 2
+        assert "there is no module './jobs.py' here" in said
+        assert "Traceback" not in said
+
+
+def test_a_dry_run_where_there_is_no_store_says_so(lonely):
+    for arguments in (["pause", "--manager"], ["signal", "only"]):
+        assert lonely("--path", "nowhere", *arguments, "--dry-run")[0] == 4
+
+
+def test_keys_are_looked_at_before_any_is_given_back(lonely):
+    code, out, said = lonely("clear-poison", "a/b", "//")
+
+    assert (code, out) == (2, "")
+    assert "lock key '//'" in said
+    assert [row["id"] for row in lonely.rows("clear-poison", "a/b", "a/b")] == ["a/b"]
+
+
+def test_metrics_are_printed_whatever_the_terminal_can_show(lonely):
+    (lonely.directory / "umlaut.py").write_text(
+        "from actorproc import Procedure, Status\n\nclass Größe(Procedure):\n"
+        "    def execute(self, ctx):\n        return Status.done()\n"
+    )
+    assert lonely("submit", "umlaut:Größe", "--wait")[0] == 0
+
+    done = lonely.run("metrics", PYTHONIOENCODING="ascii")
+
+    assert done.returncode == 0
+    assert r"Gr\xf6\xdfe" in done.stdout
+
+
+def test_commands_whose_streams_are_closed_do_what_they_are_to_do(lonely):
+    assert closed(lonely, "<&- >&- 2>&-", "list").returncode == 0
+    failed = closed(lonely, "2>&-", "show", "nobody")
+    assert (failed.returncode, failed.stdout) == (3, "")
+    asked = closed(lonely, "<&-", "delete", "--state", "WAITING", "--all-matching")
+    assert asked.returncode == 2
+    assert "say --yes" in asked.stderr
+
+
+def test_a_complaint_that_nobody_reads_ends_as_output_does(lonely):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "actorproc", "show", "nobody"],
+            cwd=lonely.directory, stdout=subprocess.DEVNULL, stderr=writing, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+
+    assert done.returncode == 141
