@@ -23,6 +23,8 @@ _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
 _LONGEST_LINE = 64 * 1024
 """Characters of one log record that are sent to the host."""
+_OF_ABORT = "abort()\n"
+"""Before the keys of what `abort` remembers."""
 _rows = msgspec.msgpack.Decoder(list[OutcomeRow])
 _SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
 
@@ -217,14 +219,16 @@ class Context:
             notes = self._notes = {}
         if key in notes:
             return notes[key]
+        # `abort` is asked between steps, under the number of the next one, which may remember by the same key.
+        name = key if self.mode is not Mode.ASK_ABORT else f"{_OF_ABORT}{key}"
         if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
-            stored = self._channel.request("recall", key, b"", self.step)
+            stored = self._channel.request("recall", name, b"", self.step)
             if stored is not None:
                 notes[key] = self._codec.decode(stored)
                 return notes[key]
         value = make()
         encoded = self._codec.encode(value, f"remember({key!r})")
-        self._channel.request("remember", key, encoded, self.step)
+        self._channel.request("remember", name, encoded, self.step)
         notes[key] = value
         return value
 

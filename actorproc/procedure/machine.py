@@ -143,6 +143,13 @@ class StateMachineProcedure(Procedure):
     def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         return (*super()._engine_hinted_functions(), cls.execute_from_state)
 
+    def _engine_on_timeout(self, ctx: Context) -> Status | None:
+        self.__set("children", [])
+        status = self.on_timeout(ctx)
+        children = self.__added()
+        self.__set("children", [])
+        return _with_children(status, children) if isinstance(status, Status) else status
+
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         return self.rollback_state(ctx, self.__member(unit))
 

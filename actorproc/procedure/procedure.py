@@ -179,6 +179,10 @@ class Procedure:
         """The next step is declared the point of no return."""
         return False
 
+    def _engine_on_timeout(self, ctx: Context) -> Status | None:
+        """`on_timeout` with all that it asks for."""
+        return self.on_timeout(ctx)
+
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         """Undo one unit."""
         del unit

@@ -214,7 +214,7 @@ class TypeRuntime:
         return result
 
     def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
-        status = self._recovering(live, ctx, live.on_timeout)
+        status = self._recovering(live, ctx, live._engine_on_timeout)
         if status is None:
             error = error_info(
                 WaitTimeout("the event it waited for did not come in time"),

@@ -57,6 +57,13 @@ def test_the_idempotency_key_is_the_same_for_every_attempt_of_a_step_and_no_othe
     assert len(attempts | others) == 4
 
 
+def test_what_abort_remembers_is_not_what_the_next_step_remembers(context):
+    assert context(mode=Mode.ASK_ABORT).remember("old", lambda: "asked") == "asked"
+    assert context(attempt=2).remember("old", lambda: "read") == "read"
+    assert context(mode=Mode.ASK_ABORT, attempt=3).remember("old", lambda: "again") == "asked"
+    assert context(attempt=3, replayed=True).remember("old", lambda: "again") == "read"
+
+
 def row(name, state="SUCCESS", output=b"\xc0", error=None):
     return OutcomeRow(name, "T", state, output, "data", error, "trace")
 

@@ -158,3 +158,22 @@ def test_methods_that_are_coroutines_are_refused():
         body = {"initial_state": Phase.PREPARE, "execute_from_state": lambda self, ctx, state: None, name: later}
         with pytest.raises(UsageError, match=rf"{name}\(\) as a coroutine"):
             TypeRegistry().register(type("Later", (StateMachineProcedure,), body))
+
+
+def test_children_that_on_timeout_adds_are_started_as_well(context):
+    class Patient(Build):
+        def on_timeout(self, ctx):
+            self.add_child(("mind", Leaf()))
+            return Status.executing()
+
+    class Firm(Build):
+        def on_timeout(self, ctx):
+            self.add_child(("mind", Leaf()))
+
+    runtime = TypeRuntime.of_class(Patient)
+    suspended, _ = runtime.run(Patient(), context(mode=Mode.ON_TIMEOUT), Mode.ON_TIMEOUT, None, None)
+    failed, _ = TypeRuntime.of_class(Firm).run(Firm(), context(mode=Mode.ON_TIMEOUT), Mode.ON_TIMEOUT, None, None)
+
+    assert isinstance(suspended, Suspended)
+    assert [child.id for child in suspended.children] == ["mind"]
+    assert isinstance(failed, Failed)
