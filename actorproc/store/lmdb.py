@@ -159,9 +159,13 @@ class LmdbStore(OpenStore):
         if self._lock is None:
             raise self._not_open()
         self._close_environment()
-        if not (self.path / DATA_FILE).exists():
-            raise StorageUnavailable(f"{self.path / DATA_FILE} is gone; put it back, nothing else can be done")
-        drop_leftovers(self.path)
+        try:
+            if not (self.path / DATA_FILE).exists():
+                raise StorageUnavailable(f"{self.path / DATA_FILE} is gone; put it back, nothing else can be done")
+            drop_leftovers(self.path)
+        except OSError as error:  # a disk that answers nothing, no descriptor left: it may pass
+            msg = f"opening the store {self.path} again: {error.strerror}; check the disk"
+            raise StorageUnavailable(msg) from error
         check_data_file(self.path)
         env = self._env = open_environment(self.path, map_size=self._map_size, sync=self._sync)
         try:

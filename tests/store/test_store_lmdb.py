@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import shutil
@@ -592,6 +593,22 @@ def test_reopening_a_store_whose_file_is_gone_does_not_make_an_empty_one(filled)
 
     assert not (filled / "data.mdb").exists()
     (filled / "elsewhere").rename(filled / "data.mdb")
+    store.reopen()
+    assert store.procedure("a").id == "a"
+    store.close()
+
+
+@pytest.mark.parametrize("call", ["stat", "unlink"])
+def test_reopening_on_a_file_system_that_has_shut_down_is_worth_another_try(filled, monkeypatch, call):
+    def fail(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = opened(filled)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, call, fail)
+        with pytest.raises(StorageUnavailable, match="Input/output error"):
+            store.reopen()
+
     store.reopen()
     assert store.procedure("a").id == "a"
     store.close()
