@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import io
 import mmap
@@ -197,6 +198,11 @@ class Messy(Procedure):
     def timer(self):
         signal.setitimer(signal.ITIMER_VIRTUAL, 30)
 
+    def event_loop(self):
+        loop = asyncio.new_event_loop()
+        loop.add_signal_handler(signal.SIGUSR2, print)
+        del loop  # never closed: the descriptor that signals are written to goes with it
+
     def flood(self):
         for _ in range(20_000):
             os.write(1, b"x" * 1023 + b"\n")
@@ -247,7 +253,14 @@ class Plain(Procedure):
         limits = [resource.getrlimit(limit) for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE)]
         len(bytearray(1 << 29))
         return Status.done(
-            (*found, blocked, signal.getitimer(signal.ITIMER_VIRTUAL)[0], limits, sys.getrecursionlimit())
+            (
+                *found,
+                blocked,
+                signal.set_wakeup_fd(-1),
+                signal.getitimer(signal.ITIMER_VIRTUAL)[0],
+                limits,
+                sys.getrecursionlimit(),
+            )
         )
 
 
@@ -261,6 +274,7 @@ MESSES = [
     "input",
     "blocked_signals",
     "timer",
+    "event_loop",
     "flood",
     "small_descriptors",
     "child_left_running",

@@ -60,6 +60,11 @@ class Surroundings:
         self._recursion = sys.getrecursionlimit()
         self._handlers = tuple(map(_handler_of, _SIGNALS))
         self._blocked = _blocked()
+        wakeup = signal.set_wakeup_fd(-1)
+        self._has_wakeup = wakeup != -1
+        """Somebody who was there before the steps wants to be woken by signals."""
+        if self._has_wakeup:
+            signal.set_wakeup_fd(wakeup)
         self.worn = ""
         """What a step did that cannot be undone: the worker should go."""
 
@@ -94,6 +99,8 @@ class Surroundings:
         for timer in _TIMERS:
             if signal.getitimer(timer)[0]:
                 signal.setitimer(timer, 0)
+        if not self._has_wakeup:
+            _plain_signal.set_wakeup_fd(-1)  # of an event loop left open: the number may be another file's by now
         if _blocked() != self._blocked:
             self._restore_mask()
         if tuple(map(_handler_of, _SIGNALS)) == self._handlers:
