@@ -90,7 +90,9 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
     details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
     if record.state in TERMINAL and item.token.mode is Mode.ASK_ABORT:
         return  # it ended while it was asked
-    if item.token.mode is Mode.ASK_ABORT and not book.has_no_return(record):
+    if item.token.mode is Mode.ASK_ABORT and not record.aborting:
+        ask_again(book, record)
+    elif item.token.mode is Mode.ASK_ABORT and not book.has_no_return(record):
         # A procedure that dies over the question is not asked twice.
         fail(book, record, aborted_error(record))
     elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:

@@ -14,8 +14,10 @@ from actorproc.core.tree import Tree
 from actorproc.model.records import PoisonRecord, ProcedureRecord
 from actorproc.model.writes import DeletePoison, PutPoison
 
-__all__ = ["declare", "free_tree", "poison", "take_back_all", "update_poisons"]
+__all__ = ["declare", "disown", "free_tree", "poison", "take_back_all", "update_poisons"]
 
+_NOBODY = "?"
+"""No root has this id, so no tree is exempt, nor takes anything back."""
 _DECLARED = "set by poison_keys() before a risky step"
 
 
@@ -23,7 +25,7 @@ def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
     """Poison a key; who waits for it already fails."""
     known = book.poisons.get(path)
     others = () if known is None else ((known.by, known.root), *known.others)
-    others = tuple(other for other in others if other[0] != by.id)
+    others = tuple(other for other in others if other != (by.id, by.root))
     _put(book, PoisonRecord(path, by.id, by.root, book.now, reason, others))
     _refuse_waiters(book)
 
@@ -34,7 +36,7 @@ def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
         known = book.poisons.get(path)
         if known is None:
             poison(book, path, record, _DECLARED)
-        elif record.id not in _owners(known):
+        elif (record.id, record.root) not in _owners(known):
             _put(book, replace(known, others=(*known.others, (record.id, record.root))))
 
 
@@ -59,12 +61,21 @@ def free_tree(book: Book, tree: Tree) -> None:
         take_back_all(book, record)
 
 
+def disown(book: Book, root: str) -> None:
+    """A tree is removed: what it poisoned stays so, and nobody who gets its ids is exempt from it or frees it."""
+    for known in list(book.poisons.values()):
+        if root == known.root or any(root == theirs for _, theirs in known.others):
+            others = tuple((name, _NOBODY if theirs == root else theirs) for name, theirs in known.others)
+            _put(book, replace(known, root=_NOBODY if known.root == root else known.root, others=others))
+
+
 def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:
     known = book.poisons.get(path)
-    if known is None or record.id not in _owners(known):
+    own = (record.id, record.root)
+    if known is None or own not in _owners(known):
         return
-    left = tuple(other for other in known.others if other[0] != record.id)
-    if known.by != record.id:
+    left = tuple(other for other in known.others if other != own)
+    if (known.by, known.root) != own:
         _put(book, replace(known, others=left))
         _refuse_waiters(book)
     elif left:
@@ -86,8 +97,8 @@ def _refuse_waiters(book: Book) -> None:
             book.refused[name] = path
 
 
-def _owners(known: PoisonRecord) -> set[str]:
-    return {known.by, *(name for name, _ in known.others)}
+def _owners(known: PoisonRecord) -> set[tuple[str, str]]:
+    return {(known.by, known.root), *known.others}
 
 
 def _put(book: Book, record: PoisonRecord) -> None:

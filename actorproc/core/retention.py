@@ -16,6 +16,7 @@ from copy import copy
 from actorproc.core import signals
 from actorproc.core.book import Book
 from actorproc.core.damage import error_of
+from actorproc.core.poisoning import disown
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.commands import Reply
 from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, TreesExpired
@@ -137,6 +138,8 @@ def _is_due(book: Book, tree: FinishedTree, at: float, *, needs_operator: bool) 
 # ---------------------------------------------------------------------- removing
 def _remove(book: Book, tree: FinishedTree) -> None:
     root = tree.members[0].id
+    if book.poisons:
+        disown(book, root)
     resident = book.trees.get(root)
     if resident is not None:
         # Not stored yet as it is, so it cannot be read back in parts: it goes at once. Hardly ever so.

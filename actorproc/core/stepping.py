@@ -70,10 +70,10 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if book.suspects:
         book.suspects.discard(record.id)
     _look_after(book, worker)
-    if kind is Failed or kind is Refused:
-        book.warm.pop(record.id, None)
-    else:
-        book.warm[record.id] = worker.id
+    if token.mode is _ASK_ABORT and not record.aborting:
+        wake(book, record)  # another run, or another procedure under this id: it is not the one that was asked
+        return
+    _note_object(book, record, worker, outcome)
     if record.bypassing:
         settle_bypass(book, record)
         return
@@ -99,6 +99,14 @@ def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None
         fail(book, record, deadline_error(record))
     elif item.forced == "deadline" and record.deadline is not None:
         book.timers.add(record.deadline, record.id)  # the clock was set back since
+
+
+def _note_object(book: Book, record: ProcedureRecord, worker: Worker, outcome: Outcome) -> None:
+    """Which worker holds the live object now; after a failure it is thrown away."""
+    if type(outcome) is Failed or type(outcome) is Refused:
+        book.warm.pop(record.id, None)
+    else:
+        book.warm[record.id] = worker.id
 
 
 def _look_after(book: Book, worker: Worker) -> None:

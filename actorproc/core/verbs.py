@@ -115,7 +115,9 @@ def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
 
 def ask_again(book: Book, record: ProcedureRecord) -> None:
     """The question about its abort came back unanswered; force asks nobody."""
-    if record.forced and may_abort(book, record):
+    if not record.aborting:
+        wake(book, record)  # it was asked of another run, or of another procedure under this id
+    elif record.forced and may_abort(book, record):
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None

@@ -81,13 +81,12 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
     if not heads:
         msg = f"no procedure has the id {root!r}"
         raise UnknownProcedure(msg)
-    members = {head.id for head in heads}
     rows: dict[str, list[Any]] = {name: [] for name in _KINDS}
     rows["procedures"] += heads
     rows["undo"] += units
     if heads[0].state not in TERMINAL or heads[0].left_open:
         rows["locks"] += [lock for lock in store.locks() if lock.root == root]
-    rows["poisons"] += [poison for poison in store.poisons() if poison.root == root or poison.by in members]
+    rows["poisons"] += [own for poison in store.poisons() if (own := _own_part(poison, root)) is not None]
     for head in heads:
         rows["steps"] += store.steps(head.id)
         rows["children"] += store.children(head.id)
@@ -96,6 +95,15 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
         rows["notes"] += store.notes(head.id, head.step)
     _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
+
+
+def _own_part(poison: PoisonRecord, root: str) -> PoisonRecord | None:
+    """What a tree poisoned of a key that others may have poisoned too; None when it did not."""
+    owners = [(poison.by, poison.root), *poison.others]
+    own = [owner for owner in owners if owner[1] == root]
+    if not own:
+        return None
+    return msgspec.structs.replace(poison, by=own[0][0], root=root, others=tuple(own[1:]))
 
 
 def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
@@ -120,6 +128,7 @@ def bring_in(
     """
     snapshot = store.load()
     seq, ticket = snapshot.next_seq, snapshot.next_ticket
+    poisons = {poison.path: poison for poison in snapshot.poisons}
     found = []
     for tree in trees:
         rows = {name: [_record(kind, row) for row in tree.get(name, ())] for name, kind in _KINDS.items()}
@@ -131,9 +140,12 @@ def bring_in(
         for head in heads:
             head.seq, seq = seq, seq + 1
             head.epoch = 0
+        for head in sorted(heads, key=lambda head: head.ticket):
             if head.ticket:
                 head.ticket, ticket = ticket, ticket + 1
-            writes.append(PutProcedure(head, None))
+        writes += [PutProcedure(head, None) for head in heads]
+        rows["poisons"] = _merged(poisons, rows["poisons"])
+        rows["events"] = [_behind(store, event) for event in rows["events"]]
         for name, make in _WRITES.items():
             writes += [make(row) for row in rows[name]]
         if commit is not None:
@@ -153,6 +165,26 @@ def _check(store: RecordStore, heads: list[Any], locks: list[Any]) -> None:
                     f"{lock.root} holds a lock on {lock.path!r}, which {held.holder} has on {held.path!r} here; import "
                     "into another store"
                 )
+
+
+def _merged(known: dict[str, PoisonRecord], added: Iterable[PoisonRecord]) -> list[PoisonRecord]:
+    """Keys that come in poisoned; one that is so here already stays poisoned for those as well."""
+    found = []
+    for poison in added:
+        here = known.get(poison.path)
+        if here is not None:
+            owners = dict.fromkeys((*here.others, (poison.by, poison.root), *poison.others))
+            owners.pop((here.by, here.root), None)
+            poison = msgspec.structs.replace(here, others=tuple(owners))  # noqa: PLW2901
+        known[poison.path] = poison
+        found.append(poison)
+    return found
+
+
+def _behind(store: RecordStore, event: EventRecord) -> EventRecord:
+    """A signal that comes in, numbered after those that were kept here for this id before anybody had it."""
+    kept = store.events(event.target)
+    return msgspec.structs.replace(event, seq=event.seq + kept[-1].seq) if kept else event
 
 
 def _touch(one: str, other: str) -> bool:

@@ -14,11 +14,13 @@ from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
     CrashReport,
+    DeleteRequested,
     PauseRequested,
     PoisonCleared,
     ResumeRequested,
     RetryRequested,
     Signalled,
+    StepReturned,
     Tick,
     TypeRegistered,
     WorkerLost,
@@ -735,3 +737,65 @@ def test_who_has_ended_while_it_was_asked_about_its_abort_is_not_parked_for_the_
     r = stage.core.view("r")
     assert r is not None
     assert r.parked is None
+
+
+def _fail_with_a_poisoned_key(stage: Stage) -> None:
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c", locks=KEY, poisons=("k",)),)))
+    stage.answer("c", boom())
+
+
+def test_a_key_of_a_tree_that_was_deleted_stays_poisoned_for_the_next_one_with_its_ids_too() -> None:
+    stage = Stage(2)
+    _fail_with_a_poisoned_key(stage)
+    stage.handle(DeleteRequested("r", 2, force=True))
+
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c", locks=KEY),)))
+
+    assert stage.state("r") is FAILED
+    assert stage.core.view("c") is None
+    assert difference(stage) is None
+
+
+def test_who_gets_the_ids_of_a_deleted_tree_does_not_free_what_that_one_poisoned() -> None:
+    stage = Stage(2)
+    _fail_with_a_poisoned_key(stage)
+    stage.handle(DeleteRequested("r", 2, force=True))
+
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c", poisons=("k",)),)))
+    stage.answer("c", DONE)
+    stage.answer("r", DONE)
+
+    assert stage.state("r") is SUCCESS
+    assert isinstance(stage.submit(stage.new("other", locks=KEY)).error, KeyPoisoned)
+    assert difference(stage) is None
+
+
+@pytest.mark.parametrize("how", ["allowed", "refused", "returned", "lost"])
+def test_nobody_answers_for_the_abort_of_one_that_had_its_id_before(how: str) -> None:
+    stage = Stage(3, asks_abort=True)
+    stage.register("C")
+    stage.submit(stage.new("r"))
+    stage.answer("r", Suspended(state=b"", children=(stage.new("quick", "C"), stage.new("slow", "C")), wait="any"))
+    stage.answer("quick", DONE)
+    stage.handle(AbortRequested("r", 2))
+    stage.answer("r", DONE)
+    stage.answer("slow", DONE)
+    asked = stage.inbox["r"].token
+    assert (stage.state("r"), asked.mode) == (SUCCESS, Mode.ASK_ABORT)
+    stage.handle(DeleteRequested("r", 3))
+    stage.submit(stage.new("r"))
+    assert stage.inbox["r"].token == asked
+
+    if how == "returned":
+        stage.handle(StepReturned(asked))
+    elif how == "lost":
+        stage.kill(asked.worker.slot)
+    else:
+        stage.answer("r", Refused(reason="not today") if how == "refused" else Answered(allowed=True))
+
+    assert (stage.inbox["r"].token.mode, stage.inbox["r"].token.step) == (Mode.EXECUTE, 1)
+    assert not stage.inbox["r"].warm
+    assert difference(stage) is None

@@ -1,0 +1,88 @@
+"""A tree that goes into another store meets what is there already: poisoned keys, kept signals, an order of tickets."""
+
+from __future__ import annotations
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.events import TypeRegistered, WorkerReady
+from actorproc.model.ids import WorkerId
+from actorproc.model.outcomes import Suspended
+from actorproc.model.policies import LockKey, TypeMeta
+from actorproc.model.records import EventRecord, PoisonRecord
+from actorproc.model.writes import PutEvent, PutPoison
+from actorproc.store.memory import MemoryStore
+from actorproc.store.transfer import bring_in, take_out
+from tests.core.stage import Stage, boom
+
+KEY = LockKey.write("k")
+
+
+def _store_of(stage: Stage) -> MemoryStore:
+    store = MemoryStore()
+    store.commit(stage.writes, store.own())
+    return store
+
+
+def _moved(source: MemoryStore, root: str, target: MemoryStore) -> None:
+    epoch = target.own()
+    assert bring_in(target, [take_out(source, root)], lambda writes: target.commit(writes, epoch)) == [root]
+
+
+def test_a_tree_takes_its_part_of_a_poisoned_key_along_also_when_it_was_the_second_to_poison_it() -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("first", poisons=("k",)), stage.new("second", poisons=("k",)))
+    stage.answer("first", boom())
+    stage.answer("second", boom())
+    target = MemoryStore()
+
+    _moved(_store_of(stage), "second", target)
+
+    assert [(poison.by, poison.root, poison.others) for poison in target.poisons()] == [("second", "second", ())]
+
+
+def test_a_key_that_is_poisoned_in_both_stores_stays_so_for_those_of_both() -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("a", poisons=("k",)))
+    stage.answer("a", boom())
+    target = MemoryStore()
+    here = PoisonRecord("k", "b", "b", 1.0, "its rollback gave up")
+    target.commit([PutPoison(here)], target.own())
+
+    _moved(_store_of(stage), "a", target)
+
+    (poison,) = target.poisons()
+    assert (poison.by, poison.reason, poison.others) == ("b", here.reason, (("a", "a"),))
+
+
+def test_signals_that_were_kept_for_an_id_before_its_tree_came_are_not_overwritten() -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("a"))
+    source = _store_of(stage)
+    source.commit([PutEvent(EventRecord("a", 1, b"there", None, 1.0))], source.own())
+    target = MemoryStore()
+    target.commit([PutEvent(EventRecord("a", 1, b"here", None, 1.0))], target.own())
+
+    _moved(source, "a", target)
+
+    assert [event.payload for event in target.events("a")] == [b"here", b"there"]
+
+
+def test_those_who_wait_for_a_key_stand_in_the_same_order_in_the_other_store() -> None:
+    stage = Stage(3)
+    stage.submit(stage.new("p", locks=(KEY,)))
+    children = (stage.new("one", locks=(KEY,)), stage.new("two"), stage.new("three", locks=(KEY,)))
+    stage.answer("p", Suspended(state=b"", children=children))
+    source = _store_of(stage)
+    tree = take_out(source, "p")
+    for row in tree["procedures"]:  # as if the second had asked when the third stood in line already
+        row["ticket"] = {"p": 1, "one": 2, "two": 4, "three": 3}[row["id"]]
+    target = MemoryStore()
+    epoch = target.own()
+
+    bring_in(target, [tree], lambda writes: target.commit(writes, epoch))
+
+    heads = sorted(target.scan(), key=lambda head: head.ticket)
+    assert [head.id for head in heads] == ["p", "one", "three", "two"]
+    core, _ = Coordinator.restore(target.load(), 0.0)
+    core.handle(TypeRegistered(TypeMeta(type_name="T")), 0.0)
+    core.handle(WorkerReady(WorkerId(0, 1)), 0.0)
+    assert core.in_hand == 1
