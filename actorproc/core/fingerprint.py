@@ -60,7 +60,8 @@ def _at_work(book: Book) -> set[str]:
     queued.update(book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
     if book.asking:
         queued.difference_update(book.asking)
-    return {name for name in queued if not _stands_still(book, name)}
+    # One that ended while it was asked about its abort may have left memory before the answer.
+    return {name for name in queued if name in book.procs and not _stands_still(book, name)}
 
 
 def _stands_still(book: Book, name: str) -> bool:

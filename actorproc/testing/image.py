@@ -260,12 +260,10 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
 def _is_asked_before_its_locks(core: Coordinator) -> bool:
     """Somebody asks for locks only when a worker has answered for its `abort`: after a restart it does so at once."""
     book = core._book
-    asked = (
-        book.procs[name]
-        for name, worker in book.staff.in_hand.items()
-        if worker.queue[name].token.mode is Mode.ASK_ABORT
-    )
-    return any(not (record.locked or record.rolling or book.locks.is_waiting(record.id)) for record in asked)
+    asked = {name for name, worker in book.staff.in_hand.items() if worker.queue[name].token.mode is Mode.ASK_ABORT}
+    asked |= book.asking.keys()  # the question came back unanswered, and no worker is there to ask it again
+    records = (book.procs[name] for name in asked if name in book.procs)
+    return any(not (record.locked or record.rolling or book.locks.is_waiting(record.id)) for record in records)
 
 
 def _comparable(core: Coordinator) -> dict[str, Any]:

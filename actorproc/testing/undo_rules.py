@@ -23,6 +23,9 @@ class UndoRules(Judge):
         """Scope in which the undoing of a unit was begun."""
         self.unscoped: dict[tuple[str, int], str] = {}
         """Units begun to be undone in this commit, and whose, before the head that begins their scope was read."""
+        self.begun: dict[tuple[str, int], str] = {}
+        self.failed_now: set[str] = set()
+        """Units whose undoing began in this commit, and whose; tops of the scopes that began in it."""
         self.undone: set[tuple[str, str | None]] = set()
         self.gone: set[tuple[str, str | None]] = set()
         """Units whose removal is durable."""
@@ -50,13 +53,35 @@ class UndoRules(Judge):
                 listed = [(left.procedure, left.unit) for left in self.facts.heads[place].leftovers]
                 if (id, label) not in listed:
                     self.say(11, f"the undo {label!r} of {id} was skipped and {place} does not list it")
+        for unit, id in self.begun.items():  # noqa: A001 - the name in the vocabulary
+            widest = self.tops.get(unit)
+            if widest is not None and widest in self.failed_now:
+                self.tops[unit] = self._inner_scope(id, widest)
         self.skipped.clear()
         self.unscoped.clear()
+        self.begun.clear()
+        self.failed_now.clear()
+
+    def _inner_scope(self, id: str, top: str) -> str:  # noqa: A002 - the name in the vocabulary
+        """The scope an undo was handed out in when that of `top`, which failed in the same commit, took over after it.
+
+        Of the inner one nothing is left but the error of its own, which is not the one that `top` failed with.
+        """
+        error = self.facts.heads[top].error
+        culprit = None if error is None else error.procedure
+        for name in self.facts.line(id):
+            own = self.facts.heads[name].error
+            if name == top or (own is not None and own.kind != "cancelled" and own.procedure != culprit):
+                return name
+        return top
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         if record.undoing and (before is None or before.undoing != record.undoing):
             self.tops.pop((record.root, record.undoing), None)
             self.unscoped[record.root, record.undoing] = record.id
+            self.begun[record.root, record.undoing] = record.id
+        if record.failing and (before is None or not before.failing):
+            self.failed_now.add(record.id)
         # A decision writes the member before the top of its scope; the next one of the commit may widen the scope.
         for unit, id in list(self.unscoped.items()):  # noqa: A001 - the name in the vocabulary
             if (top := self._top_of(id)) is not None:

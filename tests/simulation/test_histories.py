@@ -63,7 +63,10 @@ _FULL = [
     4700088128,
     4750090406,
     4750123790,
+    4800018227,
     5800004625,
+    9850018171,
+    9850069351,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
