@@ -140,8 +140,9 @@ class ProcedureHandle:
             # A forked copy of the program: nobody settles an open future here, and a thread that is not here may hold
             # the lock. Whoever the handle is of says so.
             future = self._future
-            is_known = future is not None and future.done() and future.exception() is None
-            return future if future is not None and is_known else self._source.end_of(self._id)
+            if future is not None and future.done() and future.exception() is None:
+                return future
+            return self._source.end_of(self._id)
         with self._lock:
             future = self._future
             # A manager that was started again, or one whose store was repaired, can still tell.

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Alarm", "Clock", "SystemClock", "waiting_seconds"]
+__all__ = ["LONGEST_WAIT", "Alarm", "Clock", "SystemClock", "waiting_seconds"]
+
+LONGEST_WAIT = threading.TIMEOUT_MAX / 2
+"""Seconds; a longer wait is one without limit. There is room to add to it."""
 
 
 class Clock(Protocol):
@@ -37,7 +40,7 @@ def waiting_seconds(timeout: Any) -> float | None:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
         msg = f"a timeout is a number of seconds or None, not {timeout!r:.60}"
         raise TypeError(msg)
-    return None if timeout > threading.TIMEOUT_MAX / 2 else max(0.0, timeout)  # there is room to add to it
+    return None if timeout > LONGEST_WAIT else max(0.0, timeout)
 
 
 class Alarm:

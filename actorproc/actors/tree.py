@@ -19,7 +19,7 @@ from functools import partial
 
 import pykka
 
-from actorproc.actors.clock import Alarm, Clock, waiting_seconds
+from actorproc.actors.clock import LONGEST_WAIT, Alarm, Clock, waiting_seconds
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
@@ -49,8 +49,6 @@ _FOR_STEPS = 0.8
 """The part of a stop's time limit that running steps get."""
 _NOW = 0.2
 """Seconds idle workers get to leave in order when the others are killed."""
-_FOR_EVER = threading.TIMEOUT_MAX / 2
-"""As long as the system waits; settings may be longer, and infinite."""
 
 
 class EngineTree(Switchboard):
@@ -247,7 +245,7 @@ class EngineTree(Switchboard):
             logger.error("the last commit did not end in time; the store was not closed in order")
 
     def _left(self, deadline: float, least: float = 0.1) -> float:
-        return min(max(least, deadline - self._clock.monotonic()), _FOR_EVER)
+        return min(max(least, deadline - self._clock.monotonic()), LONGEST_WAIT)
 
     def _stopped_by_host(self) -> None:
         """Our actors were stopped by somebody else, on the manager's thread: close cleanly, at once."""

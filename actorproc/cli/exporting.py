@@ -193,10 +193,10 @@ def _bring(path: str, trees: list[dict[str, Any]]) -> list[str]:
 
 def _look_whether_it_works(path: str, trees: list[dict[str, Any]]) -> list[str]:
     """Change nothing: a store that is missing is not made, and one that is there is only read."""
-    from actorproc.errors import StoreInUse
     from actorproc.store.directory import DATA_FILE
     from actorproc.store.lmdb import LmdbReader
     from actorproc.store.memory import MemoryStore
+    from actorproc.store.owner import in_use
     from actorproc.store.transfer import bring_in
 
     if not os.path.lexists(Path(path) / DATA_FILE):
@@ -204,7 +204,7 @@ def _look_whether_it_works(path: str, trees: list[dict[str, Any]]) -> list[str]:
     with LmdbReader(path) as store:
         owner = store.owner()
         if owner is not None:
-            raise StoreInUse(f"the store {path} is in use by process {owner.pid}; stop it, or use another", owner.pid)
+            raise in_use(store.path, owner.pid, owner.role, owner.host)
         return bring_in(store, trees, None)
 
 

@@ -163,7 +163,7 @@ def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | Non
     A poison key conflicts like a write lock of its owner, never with the tree of one who poisoned it.
     """
     for path, poison in book.poisons.items():
-        if poison.root == root or any(root == theirs for _, theirs in poison.others):
+        if root in poison.roots:
             continue
         for key in keys:
             if key.path == path or key.path.startswith(path + "/") or path.startswith(key.path + "/"):

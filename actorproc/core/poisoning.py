@@ -11,21 +11,19 @@ from msgspec.structs import replace
 from actorproc.core import locking
 from actorproc.core.book import Book
 from actorproc.core.tree import Tree
-from actorproc.model.records import PoisonRecord, ProcedureRecord
+from actorproc.model.records import NOBODY, PoisonRecord, ProcedureRecord
 from actorproc.model.writes import DeletePoison, PutPoison
 
 __all__ = ["declare", "disown", "free_tree", "poison", "take_back_all", "update_poisons"]
 
-_NOBODY = "?"
-"""No root has this id, so no tree is exempt, nor takes anything back."""
 _DECLARED = "set by poison_keys() before a risky step"
 
 
 def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
     """Poison a key; who waits for it already fails."""
     known = book.poisons.get(path)
-    others = () if known is None else ((known.by, known.root), *known.others)
-    others = tuple(other for other in others if other != (by.id, by.root))
+    owners = () if known is None else known.owners
+    others = tuple(owner for owner in owners if owner != (by.id, by.root))
     _put(book, PoisonRecord(path, by.id, by.root, book.now, reason, others))
     _refuse_waiters(book)
 
@@ -36,7 +34,7 @@ def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
         known = book.poisons.get(path)
         if known is None:
             poison(book, path, record, _DECLARED)
-        elif (record.id, record.root) not in _owners(known):
+        elif (record.id, record.root) not in known.owners:
             _put(book, replace(known, others=(*known.others, (record.id, record.root))))
 
 
@@ -64,15 +62,15 @@ def free_tree(book: Book, tree: Tree) -> None:
 def disown(book: Book, root: str) -> None:
     """A tree is removed: what it poisoned stays so, and nobody who gets its ids is exempt from it or frees it."""
     for known in list(book.poisons.values()):
-        if root == known.root or any(root == theirs for _, theirs in known.others):
-            others = tuple((name, _NOBODY if theirs == root else theirs) for name, theirs in known.others)
-            _put(book, replace(known, root=_NOBODY if known.root == root else known.root, others=others))
+        if root in known.roots:
+            others = tuple((name, NOBODY if theirs == root else theirs) for name, theirs in known.others)
+            _put(book, replace(known, root=NOBODY if known.root == root else known.root, others=others))
 
 
 def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:
     known = book.poisons.get(path)
     own = (record.id, record.root)
-    if known is None or own not in _owners(known):
+    if known is None or own not in known.owners:
         return
     left = tuple(other for other in known.others if other != own)
     if (known.by, known.root) != own:
@@ -95,10 +93,6 @@ def _refuse_waiters(book: Book) -> None:
         path = None if waiting.undoing else locking.poisoned_key(book, waiting)
         if path is not None:
             book.refused[name] = path
-
-
-def _owners(known: PoisonRecord) -> set[tuple[str, str]]:
-    return {(known.by, known.root), *known.others}
 
 
 def _put(book: Book, record: PoisonRecord) -> None:

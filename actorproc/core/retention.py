@@ -97,7 +97,7 @@ def _unsound(book: Book, record: ProcedureRecord, *, force: bool) -> NotAllowed 
 def _poisoners(book: Book) -> Iterable[tuple[str, frozenset[str]]]:
     """Every poisoned key with the roots of all who poisoned it."""
     for path, poison in book.poisons.items():
-        yield path, frozenset((poison.root, *(root for _, root in poison.others)))
+        yield path, poison.roots
 
 
 # ---------------------------------------------------------------------- the clock

@@ -71,7 +71,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
         book.suspects.discard(record.id)
     _look_after(book, worker)
     if token.mode is _ASK_ABORT and not record.aborting:
-        wake(book, record)  # another run, or another procedure under this id: it is not the one that was asked
+        ask_again(book, record)
         return
     _note_object(book, record, worker, outcome)
     if record.bypassing:

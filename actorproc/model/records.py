@@ -22,6 +22,7 @@ from actorproc.model.record_parts import (
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "NOBODY",
     "WITH_RUNNING",
     "WITH_SLOT",
     "WITH_STARTED",
@@ -310,6 +311,10 @@ class LockRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The `LockMode` of it that came from finished children (0: nothing); kept when a step's own locks are given up."""
 
 
+NOBODY = "?"
+"""In the place of a root in a poison record: no root has this id, so no tree is exempt, nor takes anything back."""
+
+
 class PoisonRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A key that only an operator clears."""
 
@@ -320,6 +325,16 @@ class PoisonRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str
     others: tuple[tuple[str, str], ...] = ()
     """Who else poisoned it, with their roots, in order; the key is free when the last of all took it back."""
+
+    @property
+    def owners(self) -> tuple[tuple[str, str], ...]:
+        """All who poisoned it, with their roots."""
+        return ((self.by, self.root), *self.others)
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """The roots of all who poisoned it."""
+        return frozenset(root for _, root in self.owners)
 
 
 class AuditRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from actorproc.procedure.fields import declared_fields
-from actorproc.procedure.secret import is_marked
+from actorproc.procedure.secret import alias_in, is_marked
 
 __all__ = ["reachable_classes", "resolved_hints", "secret_fields"]
 
@@ -122,10 +122,9 @@ def _parts(hint: Any, names: list[Any]) -> tuple[Any, ...]:
     origin = typing.get_origin(hint)
     if isinstance(origin, type):
         return (*arguments, origin)
-    name = hint if origin is None else origin
-    if type(name) is getattr(typing, "TypeAliasType", None) and name not in names:
-        # As Python 3.12 has them: `type Shape = Circle | Square`. One may be generic, and may name itself.
-        names.append(name)
+    name = alias_in(hint)
+    if name is not None and name not in names:
+        names.append(name)  # it may stand for one with itself in it
         with contextlib.suppress(Exception):  # it is evaluated only now
             return (*arguments, name.__value__)
     return arguments

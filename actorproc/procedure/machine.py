@@ -74,10 +74,7 @@ class StateMachineProcedure(Procedure):
         state = self.current_state
         if state is None:
             return Status.done()
-        self.__set("children", [])
-        result = self.execute_from_state(ctx, state)
-        children = self.__added()
-        self.__set("children", [])
+        result, children = self.__with_added(lambda: self.execute_from_state(ctx, state))
         if isinstance(result, Status):
             self.__set("cycles", self.cycles + 1)
             return _with_children(result, children)
@@ -119,6 +116,14 @@ class StateMachineProcedure(Procedure):
                 msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; steps are plain functions"
                 raise UsageError(msg)
 
+    def __with_added(self, step: Callable[[], Any]) -> tuple[Any, list[Any]]:
+        """What a step returns, and the children that it added."""
+        self.__set("children", [])
+        result = step()
+        children = self.__added()
+        self.__set("children", [])
+        return result, children
+
     def __added(self) -> list[Any]:
         added: list[Any] | None = getattr(self, "_StateMachineProcedure__children", None)
         if added is None:
@@ -144,10 +149,7 @@ class StateMachineProcedure(Procedure):
         return (*super()._engine_hinted_functions(), cls.execute_from_state)
 
     def _engine_on_timeout(self, ctx: Context) -> Status | None:
-        self.__set("children", [])
-        status = self.on_timeout(ctx)
-        children = self.__added()
-        self.__set("children", [])
+        status, children = self.__with_added(lambda: self.on_timeout(ctx))
         return _with_children(status, children) if isinstance(status, Status) else status
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:

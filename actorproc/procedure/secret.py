@@ -17,7 +17,7 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, final
 
-__all__ = ["HIDDEN", "Secret", "SecretField", "is_marked", "mentions_secret", "shown"]
+__all__ = ["HIDDEN", "Secret", "SecretField", "alias_in", "is_marked", "mentions_secret", "shown"]
 
 T_co = TypeVar("T_co", covariant=True)
 HIDDEN = "**********"
@@ -78,11 +78,21 @@ def is_marked(hint: object) -> bool:
         if any(mark is Secret or isinstance(mark, Secret) for mark in getattr(part, "__metadata__", ())):
             return True
         pending += typing.get_args(part)
-        name = typing.get_origin(part) or part
-        if type(name) is getattr(typing, "TypeAliasType", None) and name not in names:
+        name = alias_in(part)
+        if name is not None and name not in names:
             names.append(name)  # a name of a type may stand for one with itself in it
             pending.append(name.__value__)
     return False
+
+
+def alias_in(hint: object) -> Any:
+    """The name of a type that a hint is or, where that is generic, is made of; None when it is none.
+
+    As Python 3.12 has them: ``type Shape = Circle | Square``. What it stands for, its ``__value__``, is evaluated only
+    when it is asked for.
+    """
+    name = typing.get_origin(hint) or hint
+    return name if type(name) is getattr(typing, "TypeAliasType", None) else None
 
 
 def mentions_secret(cls: type) -> bool:

@@ -20,7 +20,7 @@ from actorproc.store.directory import OWNER_FILE, make_private
 from actorproc.store.standard_files import occupy_standard_files
 from actorproc.store.trust import boot_id, examined
 
-__all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "owner_of"]
+__all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "in_use", "owner_of"]
 
 OwnerRole = Literal["manager", "command"]
 """A command owns a store for as long as it takes to write down what was asked for."""
@@ -197,15 +197,19 @@ def _start_ticks(pid: int | None = None) -> str:
 def _in_use(path: Path, holder: str) -> StoreInUse:
     facts = facts_in(holder)
     pid = int(facts["pid"]) if facts.get("pid", "").isdecimal() else 0
+    return in_use(path.parent, pid, facts.get("role", ""), facts.get("host", ""))
+
+
+def in_use(store: Path, pid: int, role: str, host: str) -> StoreInUse:
+    """The error of whoever finds a store in use; `pid` 0 and the empty texts: it is not known."""
     if pid == os.getpid():
         who = f"another manager of this process ({pid})"
     else:
         who = f"process {pid}" if pid else "another process"
-        who = f"a command ({who})" if facts.get("role") == "command" else who
-        host = facts.get("host", "")
+        who = f"a command ({who})" if role == "command" else who
         if host and host != socket.gethostname():
             who += f" on host {host}"
-    return StoreInUse(f"the store {path.parent} is in use by {who}; stop it, or use another directory", pid)
+    return StoreInUse(f"the store {store} is in use by {who}; stop it, or use another directory", pid)
 
 
 def facts_in(text: str) -> dict[str, str]:

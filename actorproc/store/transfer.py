@@ -99,8 +99,7 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
 
 def _own_part(poison: PoisonRecord, root: str) -> PoisonRecord | None:
     """What a tree poisoned of a key that others may have poisoned too; None when it did not."""
-    owners = [(poison.by, poison.root), *poison.others]
-    own = [owner for owner in owners if owner[1] == root]
+    own = [owner for owner in poison.owners if owner[1] == root]
     if not own:
         return None
     return msgspec.structs.replace(poison, by=own[0][0], root=root, others=tuple(own[1:]))
@@ -173,7 +172,7 @@ def _merged(known: dict[str, PoisonRecord], added: Iterable[PoisonRecord]) -> li
     for poison in added:
         here = known.get(poison.path)
         if here is not None:
-            owners = dict.fromkeys((*here.others, (poison.by, poison.root), *poison.others))
+            owners = dict.fromkeys((*here.others, *poison.owners))
             owners.pop((here.by, here.root), None)
             poison = msgspec.structs.replace(here, others=tuple(owners))  # noqa: PLW2901
         known[poison.path] = poison

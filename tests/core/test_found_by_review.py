@@ -29,7 +29,7 @@ from actorproc.model.events import (
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
 from actorproc.model.policies import LockKey, LockMode, LockScope, Quotas, Scheduling, StepLimits, TypeMeta
-from actorproc.model.records import ErrorInfo, Wait
+from actorproc.model.records import ErrorInfo, NewProcedure, Wait
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom, difference, image_of, later
@@ -297,18 +297,20 @@ def test_who_is_asked_about_its_abort_and_has_no_place_for_a_worker_of_its_own_h
     assert _asked(stage, "d")
 
 
-def test_who_ended_with_its_tree_when_two_of_it_were_late_does_not_fail_once_more() -> None:
-    stage = Stage(0)
+def _find_late(stage: Stage, *children: NewProcedure) -> None:
+    """`p` suspends on these, its worker leaves, and the next one comes at 11.0, before the clock tells of a deadline."""
     stage.submit(stage.new("p"))
     stage.handle(WorkerReady(WorkerId(0, 1)))
-    children = (stage.new("a", deadline=10.0), stage.new("b", deadline=10.0))
     stage.answer("p", Suspended(state=b"", children=children))
     stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="stopped", message="stopped"), crashed=False))
     stage.inbox.clear()
-
-    # A worker comes before the clock tells of the deadline.
     stage.now = 11.0
     stage.handle(WorkerReady(WorkerId(0, 2)))
+
+
+def test_who_ended_with_its_tree_when_two_of_it_were_late_does_not_fail_once_more() -> None:
+    stage = Stage(0)
+    _find_late(stage, stage.new("a", deadline=10.0), stage.new("b", deadline=10.0))
 
     assert set(stage.resolved()) == {"p", "a", "b"}
     stage.handle(RetryRequested("p", 2))
@@ -502,16 +504,7 @@ def test_a_retried_root_asks_for_what_it_acquired_when_its_tree_failed_already(s
 
 def test_whose_turn_comes_late_goes_on_when_a_relative_passes_the_point_of_no_return_in_the_same_moment() -> None:
     stage = Stage(0)
-    stage.submit(stage.new("p"))
-    stage.handle(WorkerReady(WorkerId(0, 1)))
-    children = (stage.new("late", deadline=10.0), stage.new("b", no_return=True))
-    stage.answer("p", Suspended(state=b"", children=children))
-    stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="stopped", message="stopped"), crashed=False))
-    stage.inbox.clear()
-
-    # A worker comes before the clock tells of the deadline.
-    stage.now = 11.0
-    stage.handle(WorkerReady(WorkerId(0, 2)))
+    _find_late(stage, stage.new("late", deadline=10.0), stage.new("b", no_return=True))
 
     assert set(stage.inbox) == {"b"}
     assert difference(stage) is None

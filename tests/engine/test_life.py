@@ -121,9 +121,8 @@ def test_a_second_stop_that_does_not_drain_cuts_short_the_waiting_of_the_first(o
         handle.result(30)
 
 
-def test_ctrl_c_in_a_stop_that_waits_for_the_workers_closes_the_rest_all_the_same(open_manager, monkeypatch):
-    manager = open_manager()
-    handle = manager.submit(Dozes(600))
+def waits_for(handle):
+    """A thread that waits for the end, and the errors of a stop that it is told."""
     told = []
 
     def wait():
@@ -132,8 +131,15 @@ def test_ctrl_c_in_a_stop_that_waits_for_the_workers_closes_the_rest_all_the_sam
         except ManagerStopped as error:
             told.append(error)
 
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread, told
+
+
+def test_ctrl_c_in_a_stop_that_waits_for_the_workers_closes_the_rest_all_the_same(open_manager, monkeypatch):
+    manager = open_manager()
+    handle = manager.submit(Dozes(600))
+    waiting, told = waits_for(handle)
     close = LocalPool.close
 
     def close_and_be_interrupted(pool, timeout):
@@ -234,16 +240,7 @@ def test_a_waiting_caller_is_told_when_the_manager_stops(open_manager, until):
     manager = open_manager()
     manager.pause()
     handle = manager.submit(Nap())
-    told = []
-
-    def wait():
-        try:
-            handle.result()
-        except ManagerStopped as error:
-            told.append(error)
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
+    waiter, told = waits_for(handle)
     manager.stop()
     waiter.join(30)
 
