@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,19 +38,34 @@ class LineReport(msgspec.Struct):
     """One line for each thing that was not as it must be; empty when all is well."""
 
 
-class _Lines:
-    """A trace function: counts the lines of the core, and ends the host at number `at`."""
+class _Passage(NamedTuple):
+    """One passage of a line: the number of the stretch that was watched, and that of the line in it."""
 
-    def __init__(self, at: int | None = None) -> None:
+    stretch: int
+    line: int
+
+
+class _Lines:
+    """A trace function: counts the lines of the core, and ends the host at the passage `at`.
+
+    A stretch is a turn of the loop, or a recovery. Only the one of `at` is traced, since tracing costs several times
+    what the turn itself does.
+    """
+
+    def __init__(self, at: _Passage | None = None) -> None:
         self.at = at
-        self.count = 0
-        self.passages: dict[tuple[str, int], tuple[int, int]] = {}
-        """Of each line the numbers of its first and its last passage."""
+        self.stretches = 0
+        self.line = 0
+        self.passages: dict[tuple[str, int], tuple[_Passage, _Passage]] = {}
+        """Of each line its first and its last passage."""
         self.has_struck = False
 
     def begin(self) -> None:
-        """Count from now on."""
-        sys.settrace(self._call)
+        """A new stretch: count its lines."""
+        stretch, self.line = self.stretches, 0
+        self.stretches += 1
+        if self.at is None or stretch == self.at.stretch:
+            sys.settrace(self._call)
 
     @staticmethod
     def end() -> None:
@@ -63,12 +78,13 @@ class _Lines:
     def _line(self, frame: FrameType, event: str, _argument: Any) -> Any:
         if event != "line":
             return self._line
-        number = self.count
-        self.count += 1
+        line = self.line
+        self.line += 1
         if self.at is None:
             place = (frame.f_code.co_filename[len(_CORE) + 1 :], frame.f_lineno)
-            self.passages[place] = (self.passages.get(place, (number, number))[0], number)
-        elif number == self.at:
+            passage = _Passage(self.stretches - 1, line)
+            self.passages[place] = (self.passages.get(place, (passage,))[0], passage)
+        elif line == self.at.line:
             self.has_struck = True
             sys.settrace(None)
             raise HostCrash
@@ -107,7 +123,7 @@ class _LineDriver(Driver):
 
     def _check_recovery(self) -> None:
         super()._check_recovery()  # which lets the core recover on paper
-        if self._in_recovery and not self._lines.has_struck and not self._lines.count:
+        if self._in_recovery and not self._lines.stretches:
             self._lines.begin()
 
 
@@ -126,11 +142,11 @@ def try_every_line(scenario: Scenario, *, last: bool = False) -> LineReport:
         found |= counting.passages.keys()
         when = "at work" if point is None else f"in the recovery after {point}"
         for place, passages in counting.passages.items():
-            for number in dict.fromkeys(passages if last else passages[:1]):
-                lines = _Lines(number)
+            for passage in dict.fromkeys(passages if last else passages[:1]):
+                lines = _Lines(passage)
                 played = _LineDriver(scenario, lines, point, recovered).played()
                 report.points += 1
-                words = f"the host died at {place[0]}:{place[1]}, line number {number} {when}"
+                words = f"the host died at {place[0]}:{place[1]}, {passage.line} lines into stretch {passage.stretch} {when}"
                 _judge(report, played, undisturbed, words)
                 if not lines.has_struck:
                     report.problems.append(f"{words}: was never reached")
