@@ -146,7 +146,8 @@ def try_every_line(scenario: Scenario, *, last: bool = False) -> LineReport:
                 lines = _Lines(passage)
                 played = _LineDriver(scenario, lines, point, recovered).played()
                 report.points += 1
-                words = f"the host died at {place[0]}:{place[1]}, {passage.line} lines into stretch {passage.stretch} {when}"
+                where = f"{place[0]}:{place[1]}, {passage.line} lines into stretch {passage.stretch}"
+                words = f"the host died at {where} {when}"
                 _judge(report, played, undisturbed, words)
                 if not lines.has_struck:
                     report.problems.append(f"{words}: was never reached")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -303,8 +304,18 @@ def simulate(seed: int, *, check_every: int = 1, drawn: Drawn = "all") -> Histor
         return simulation.history()
 
 
-def run_campaign(first_seed: int, *, seconds: float, histories: int | None = None, keep: int = 20) -> Campaign:
-    """Histories of consecutive seeds until the CPU `seconds` or the number is used up, or `keep` have failed."""
+def run_campaign(
+    first_seed: int,
+    *,
+    seconds: float,
+    histories: int | None = None,
+    keep: int = 20,
+    on_failure: Callable[[History], object] | None = None,
+) -> Campaign:
+    """Histories of consecutive seeds until the CPU `seconds` or the number is used up, or `keep` have failed.
+
+    Each that fails is given to `on_failure` at once.
+    """
     campaign = Campaign()
     started = time.process_time()
     seed = first_seed
@@ -312,7 +323,10 @@ def run_campaign(first_seed: int, *, seconds: float, histories: int | None = Non
         while campaign.seconds < seconds and len(campaign.failed) < keep:
             if histories is not None and seed - first_seed >= histories:
                 break
-            campaign.add(simulate(seed))
+            history = simulate(seed)
+            campaign.add(history)
+            if history.violations and on_failure is not None:
+                on_failure(history)
             seed += 1
             campaign.seconds = time.process_time() - started
     return campaign
@@ -334,11 +348,9 @@ def main(arguments: list[str] | None = None) -> int:
         out(f"{history.trace}\n")
         _show(history)
         return 1 if history.violations else 0
-    campaign = run_campaign(chosen.seed, seconds=chosen.seconds, keep=chosen.keep)
+    campaign = run_campaign(chosen.seed, seconds=chosen.seconds, keep=chosen.keep, on_failure=_show)
     if campaign.failed:
         out(f"trace of seed {campaign.failed[0].seed}:\n{campaign.failed[0].trace}\n\n")
-    for history in campaign.failed:
-        _show(history)
     out(f"{campaign.histories} histories in {campaign.seconds:.1f} s: {campaign.per_minute:,.0f} a minute\n")
     out(f"{campaign.weak} more had fewer than two effective faults\n")
     out(f"{campaign.faults.total()} effective faults\n")
@@ -351,6 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _show(history: History) -> None:
     for violation in history.violations:
         sys.stdout.write(f"seed {history.seed}: invariant {violation.number}: {violation.text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

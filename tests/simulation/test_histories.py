@@ -10,12 +10,16 @@ import subprocess
 import sys
 from collections import Counter
 
+import msgspec
 import pytest
 
 from actorproc.model.policies import Quotas, Scheduling
+from actorproc.testing import simulation
 from actorproc.testing.drawing import MIN_PROCEDURES, MIN_STEPS
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.groups import FIRST_SEED
+from actorproc.testing.histories import History
+from actorproc.testing.invariants import Violation
 from actorproc.testing.simulation import main, run_campaign, simulate
 from actorproc.testing.sometimes import Sight, sights_of
 from actorproc.testing.world import World
@@ -144,6 +148,25 @@ def test_one_history_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[s
 
     assert code == 0
     assert capsys.readouterr().out.strip() == simulate(7).trace
+
+
+def test_a_history_that_fails_is_told_of_while_the_campaign_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = simulation.simulate
+    said = []
+
+    def failing(seed: int) -> History:
+        said.append(capsys.readouterr().out)
+        history = honest(seed)
+        return msgspec.structs.replace(history, violations=[Violation(15, "made up")]) if seed == 5 else history
+
+    monkeypatch.setattr(simulation, "simulate", failing)
+
+    assert main(["--seed", "4", "--seconds", "300", "--keep", "1"]) == 1
+
+    assert said == ["", ""]
+    assert capsys.readouterr().out.startswith("seed 5: invariant 15: made up\ntrace of seed 5:\n")
 
 
 @pytest.mark.parametrize("seed", [718, 14693, 73126, 805765, 905866, 928139, 951807, 955984])

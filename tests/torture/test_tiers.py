@@ -26,6 +26,17 @@ def test_a_tier_runs_its_parts_and_says_how_each_went(monkeypatch, capfd):
     assert "No module named nosuch" in said
 
 
+def test_what_cannot_be_tried_on_this_machine_is_told_and_is_no_failure(monkeypatch, capfd):
+    monkeypatch.setitem(TIERS, "nightly", (tiers._power_cuts(10),))
+    monkeypatch.setenv("PATH", "")
+
+    assert main(["nightly"]) == 0
+
+    said = capfd.readouterr().out
+    assert "skipped: power cuts need root, loop devices and mkfs.ext4" in said
+    assert "power cuts: skipped after " in said
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
     parts = [part for stage in TIERS[tier] for part in stage(1, 1.0)]
@@ -37,6 +48,7 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
         "actorproc.testing.simulation",
         "actorproc.testing.torn_writes",
         "actorproc.testing.damage",
+        "actorproc.testing.power_cuts",
     }
 
 
