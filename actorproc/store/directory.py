@@ -81,8 +81,8 @@ def check_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
             _check_owner(file, inside, kind="file")
             if not os.access(file, os.R_OK | os.W_OK):
                 raise EngineError(f"the store's file {file} needs read and write permission: chmod u+rw {file}")
-    kind = _filesystem_type(path)
-    if kind is not None and _REMOTE.fullmatch(kind) and not allow_any_filesystem:
+    kind = None if allow_any_filesystem else _filesystem_type(path)
+    if kind is not None and _REMOTE.fullmatch(kind):
         raise EngineError(
             f"the store's directory {path} is on a {kind} file system, where memory maps and locks are not safe; use "
             "a local disk, or pass allow_any_filesystem=True if you know that only this machine ever opens it"

@@ -190,6 +190,9 @@ class Snapshot:
             return
         with self._txn.cursor(db) as cursor:
             found = _place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)
+            if found and not prefix and not reverse:
+                yield from cursor.iternext()  # to the end of the table, without a step of Python for each row
+                return
             while found:
                 key, value = cursor.item()
                 if not key.startswith(prefix):

@@ -338,7 +338,7 @@ def test_a_number_out_of_range_is_refused(capsys):
 @pytest.mark.parametrize("chaos", ["--chaos", "--no-chaos"])
 def test_the_demo_ends_consistent(tmp_path, source, chaos):
     if chaos == "--chaos":
-        padding = "\n".join(f"def padding_{number}(): return [{number}, {{}}, '']" for number in range(3000))
+        padding = "\n".join(f"def padding_{number}(): return [{number}, {{}}, '']" for number in range(1000))
         for path in source.rglob("module_*.py"):
             path.write_text(path.read_text() + padding)  # long enough a step to be killed in
     command = [sys.executable, "-m", "actorproc.cli.main", "demo", str(source), chaos, "--seed", "3"]
