@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from actorproc.errors import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAILED",
+    "ID_HELP",
     "NOT_FOUND",
     "OK",
     "PATIENCE",
@@ -45,8 +48,11 @@ __all__ = [
     "open_reader",
     "quiet",
     "start_command",
+    "typed",
+    "whole_number",
 ]
 
+ID_HELP = "an id, or the beginning of one that no other id has"
 OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 124
 
 _CANDIDATES = 10
@@ -77,7 +83,8 @@ def code_of(error: BaseException) -> int:
 
 def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argparse.ArgumentParser:
     """Let a command take the global options behind its name too."""
-    parser.add_argument("--path", metavar="DIR", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    says = "directory of the store (default: $ACTORPROC_PATH, else ./state)"
+    parser.add_argument("--path", metavar="DIR", default=argparse.SUPPRESS, help=says)
     if output:
         from actorproc.cli.output import FORMATS
 
@@ -90,6 +97,23 @@ def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argp
             help="table, wide, json, jsonl or name (default: table on a terminal, else jsonl)",
         )
     return parser
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an option: a whole number of at least this, and at most that."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least or (most is not None and value > most):
+            bounds = f"of at least {least}" if most is None else f"between {least} and {most}"
+            msg = f"{text!r} is no whole number {bounds}"
+            raise argparse.ArgumentTypeError(msg)
+        return value
+
+    return number
 
 
 def directory(options: argparse.Namespace) -> str:
@@ -111,10 +135,16 @@ def is_live(reader: StoreReader) -> bool:
 
 def start_command(options: argparse.Namespace) -> str:
     """The command that starts a manager on this store."""
-    import shlex
-
     path = directory(options)
     return "actorproc run MODULE" + ("" if path == "state" else f" --path {shlex.quote(path)}")
+
+
+def typed(options: argparse.Namespace, words: str) -> str:
+    """A command to type next: the same store is meant, so what --path said is said again."""
+    from actorproc.cli.text import plain_line
+
+    path = getattr(options, "path", None)
+    return plain_line(f"actorproc {words}" if path is None else f"actorproc --path {shlex.quote(path)} {words}")
 
 
 def open_client(options: argparse.Namespace) -> ProcedureClient:

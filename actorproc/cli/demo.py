@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
+
+from actorproc.cli.common import whole_number
 
 __all__ = ["add_command"]
 
@@ -28,10 +29,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "path", nargs="?", type=Path, metavar="PATH", help="tree of Python sources (default: the standard library)"
     )
     parser.add_argument(
-        "--regions", type=_between(1, MAX_REGIONS), default=16, help="partitions of the table (default: 16)"
+        "--regions", type=whole_number(1, MAX_REGIONS), default=16, help="partitions of the table (default: 16)"
     )
     parser.add_argument(
-        "--workers", type=_between(1, 64), default=None, help="worker processes (default: one per core, 2 to 8)"
+        "--workers", type=whole_number(1, 64), default=None, help="worker processes (default: one per core, 2 to 8)"
     )
     parser.add_argument(
         "--chaos",
@@ -46,16 +47,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--directory", type=Path, default=None, help="new directory to work in and to keep (default: a temporary one)"
     )
     parser.set_defaults(run=_run)
-
-
-def _between(low: int, high: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must be between {low} and {high}, not {value}")
-        return value
-
-    return whole_number
 
 
 def _run(options: argparse.Namespace) -> int:

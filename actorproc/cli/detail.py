@@ -8,7 +8,18 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.common import FAILED, OK, full_id, globals_for, is_live, open_client, open_reader
+from actorproc.cli.common import (
+    FAILED,
+    ID_HELP,
+    OK,
+    full_id,
+    globals_for,
+    is_live,
+    open_client,
+    open_reader,
+    typed,
+    whole_number,
+)
 from actorproc.cli.looking import what_of
 from actorproc.cli.output import Column, Output
 from actorproc.cli.text import ago, clipped, duration, plain_line, size_of
@@ -29,7 +40,7 @@ _TEXT = 200
 def add_show(commands: _Commands) -> None:
     """Add ``show``."""
     parser = commands.add_parser("show", help="all about one procedure: state, error, crash report, last steps, locks")
-    globals_for(parser).add_argument("id", metavar="ID")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
     parser.set_defaults(run=_show)
 
 
@@ -52,12 +63,16 @@ def _show(options: argparse.Namespace) -> int:
         "waits_for": [lock.to_dict() for lock in locks if lock.holder != name],
         "audit": [row.to_dict() for row in audit],
     }
-    output.one("procedure-detail", detail, lambda: _show_lines(info, steps, locks, audit), name=name)
+    output.one("procedure-detail", detail, lambda: _show_lines(options, info, steps, locks, audit), name=name)
     return OK
 
 
 def _show_lines(
-    info: ProcedureInfo, steps: list[StepInfo], locks: list[LockInfo], audit: list[AuditInfo]
+    options: argparse.Namespace,
+    info: ProcedureInfo,
+    steps: list[StepInfo],
+    locks: list[LockInfo],
+    audit: list[AuditInfo],
 ) -> Iterator[str]:
     now = time.time()
     yield from _fields(_head_of(info, now))
@@ -80,7 +95,7 @@ def _show_lines(
                 yield f"  {lock.mode} of {plain_line(lock.path)}, for {duration(lock.age)}{by}"
     if steps:
         yield ""
-        yield f"last steps (of {len(steps)}: actorproc steps {info.id})"
+        yield f"last steps (of {len(steps)}: {typed(options, f'steps {info.id}')})"
         for step in steps[-_LAST:]:
             yield "  " + plain_line(_step_words(step, now))
     if audit:
@@ -92,7 +107,7 @@ def _show_lines(
             yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{said}")
     if info.finished_at is None:
         yield ""
-        yield f"what it waits for: actorproc why {info.id}"
+        yield f"what it waits for: {typed(options, f'why {info.id}')}"
 
 
 def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  # noqa: C901 - a list of fields
@@ -181,9 +196,9 @@ def _step_words(step: StepInfo, now: float) -> str:
 def add_steps(commands: _Commands) -> None:
     """Add ``steps``."""
     parser = commands.add_parser("steps", help="the step log of a procedure")
-    globals_for(parser).add_argument("id", metavar="ID")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
     parser.add_argument("--failed", action="store_true", help="only records of failures and of more than one attempt")
-    parser.add_argument("--last", type=int, metavar="N", help="only the last N")
+    parser.add_argument("--last", type=whole_number(1), metavar="N", help="only the last N")
     parser.set_defaults(run=_steps)
 
 
@@ -194,7 +209,7 @@ def _steps(options: argparse.Namespace) -> int:
     if options.failed:
         steps = [step for step in steps if step.error is not None or step.crash is not None or step.attempts > 1]
     if options.last is not None:
-        steps = steps[max(0, len(steps) - options.last) :]
+        steps = steps[-options.last :]
     now = time.time()
     columns: list[Column] = [
         ("RECORD", lambda step: f"{step.number:06d}.{step.kind.name.lower()}"),
@@ -222,8 +237,8 @@ def _step_error(step: StepInfo) -> str:
 def add_tree(commands: _Commands) -> None:
     """Add ``tree``."""
     parser = commands.add_parser("tree", help="a procedure and what it started")
-    globals_for(parser).add_argument("id", metavar="ID")
-    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="at most so many procedures (1000)")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.add_argument("--limit", type=whole_number(1), default=1000, metavar="N", help="at most N procedures (1000)")
     parser.set_defaults(run=_tree)
 
 
@@ -260,7 +275,7 @@ def add_why(commands: _Commands) -> None:
             "stopped store too."
         ),
     )
-    globals_for(parser).add_argument("id", metavar="ID")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
     parser.set_defaults(run=_why)
 
 

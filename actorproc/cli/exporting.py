@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from actorproc.cli.common import OK, directory, full_id, globals_for, open_reader
+from actorproc.cli.common import ID_HELP, OK, directory, full_id, globals_for, open_reader
 from actorproc.cli.outcomes import columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
@@ -34,7 +34,7 @@ def add_export(commands: _Commands) -> None:
         ),
     )
     globals_for(parser, output=False)
-    parser.add_argument("ids", nargs="*", metavar="ID")
+    parser.add_argument("ids", nargs="*", metavar="ID", help=ID_HELP)
     parser.add_argument("--all", action="store_true", help="every tree")
     parser.add_argument("--out", metavar="FILE", help="a new file, for this user only (default: standard output)")
     parser.add_argument("--skip-damaged", action="store_true", help="leave out trees that cannot be read whole")

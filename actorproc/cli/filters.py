@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from actorproc.cli.common import full_id
+from actorproc.cli.common import full_id, whole_number
 
 if TYPE_CHECKING:
     from actorproc.listing import ListFilter
@@ -93,7 +93,7 @@ def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None
     group.add_argument("--changed-since", type=moment, metavar="TIME", help="changed at this time or later")
     group.add_argument("--changed-until", type=moment, metavar="TIME", help="not changed since")
     if paging:
-        parser.add_argument("--limit", type=int, metavar="N", help="at most so many")
+        parser.add_argument("--limit", type=whole_number(0), metavar="N", help="at most so many")
         parser.add_argument("--after", metavar="ID", help="the next page: what comes after this one")
         parser.add_argument("--newest", action="store_true", help="newest first")
 
@@ -107,6 +107,7 @@ def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> 
     """The filter that the options say; ids in it may be beginnings. Raises `UsageError`s and `ValueError`s."""
     from actorproc.listing import ListFilter
 
+    after = getattr(options, "after", None)
     phases = list(options.phase or ())
     phases += ["retrying"] if options.retrying else []
     phases += ["stuck"] if options.stuck else []
@@ -127,7 +128,7 @@ def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> 
         updated_until=options.changed_until,
         newest_first=getattr(options, "newest", False),
         limit=getattr(options, "limit", None),
-        after=getattr(options, "after", None),
+        after=None if after is None else full_id(source, after),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import (
     FAILED,
+    ID_HELP,
     OK,
     TIMED_OUT,
     UNREACHABLE,
@@ -18,6 +19,8 @@ from actorproc.cli.common import (
     is_live,
     open_client,
     open_reader,
+    typed,
+    whole_number,
 )
 from actorproc.cli.filters import seconds
 from actorproc.cli.output import Column, Output, complain
@@ -72,7 +75,7 @@ def _progress(progress: float | None, message: str | None) -> str:
 def add_stack(commands: _Commands) -> None:
     """Add ``stack``."""
     parser = commands.add_parser("stack", help="the Python stack of a running step")
-    globals_for(parser).add_argument("id", metavar="ID")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
     parser.set_defaults(run=_stack)
 
 
@@ -84,7 +87,7 @@ def _stack(options: argparse.Namespace) -> int:
     found = {"id": name, "stack": text}
     output.one("stack", found, lambda: (plain_line(line) for line in text.rstrip().split("\n")), name=name)
     if not text:
-        complain(f"no step of {name} runs now: actorproc why {name}")
+        complain(f"no step of {name} runs now: {typed(options, f'why {name}')}")
         return FAILED
     return OK
 
@@ -97,7 +100,7 @@ def _resolved(options: argparse.Namespace) -> str:
 def add_logs(commands: _Commands) -> None:
     """Add ``logs``."""
     parser = commands.add_parser("logs", help="what a procedure printed and logged, as far as it is kept")
-    globals_for(parser).add_argument("id", metavar="ID")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until it ends")
     parser.set_defaults(run=_logs)
 
@@ -154,7 +157,7 @@ def add_watch(commands: _Commands) -> None:
         help="every change of a procedure until it ends, or of all",
         epilog="exit codes: 0 it succeeded, 1 it ended otherwise, 124 the time was up",
     )
-    globals_for(parser).add_argument("id", metavar="ID", nargs="?")
+    globals_for(parser).add_argument("id", metavar="ID", nargs="?", help=ID_HELP)
     parser.add_argument("--steps", action="store_true", help="each step and attempt too")
     parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up after this time (exit code 124)")
     parser.set_defaults(run=_watch)
@@ -242,7 +245,7 @@ def add_top(commands: _Commands) -> None:
     parser = commands.add_parser("top", help="the workers and what stands still, refreshed until interrupted")
     globals_for(parser, output=False)
     parser.add_argument("--every", type=seconds, default=2.0, metavar="TIME", help="between two looks (2s)")
-    parser.add_argument("--count", type=int, metavar="N", help="look so many times (default: until interrupted)")
+    parser.add_argument("--count", type=whole_number(1), metavar="N", help="so many looks (default: until interrupted)")
     parser.set_defaults(run=_top)
 
 

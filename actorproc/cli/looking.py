@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.common import OK, directory, full_id, globals_for, open_reader
+from actorproc.cli.common import ID_HELP, OK, directory, full_id, globals_for, open_reader, start_command, typed
 from actorproc.cli.filters import add_filters, filter_of
 from actorproc.cli.output import Column, Output
 from actorproc.cli.text import ago, clipped, duration, plain_line, size_of
@@ -173,9 +173,12 @@ def add_audit(commands: _Commands) -> None:
     parser = commands.add_parser(
         "audit",
         help="what operators asked for, with their reasons",
-        description="Of one procedure; without ID of the store: pauses of everything, cleared keys, deletions.",
+        description=(
+            "Of one procedure; without ID of the store: pauses of everything, cleared keys, results that were taken or "
+            "deleted."
+        ),
     )
-    globals_for(parser).add_argument("id", nargs="?", metavar="ID")
+    globals_for(parser).add_argument("id", nargs="?", metavar="ID", help=ID_HELP)
     parser.set_defaults(run=_audit)
 
 
@@ -207,16 +210,19 @@ def _status(options: argparse.Namespace) -> int:
 
     output = Output(options)
     status = status_of(options)
-    output.one("status", status, lambda: _status_lines(status), name=status["path"])
+    output.one("status", status, lambda: _status_lines(status, options), name=status["path"])
     return OK
 
 
-def _status_lines(status: dict[str, Any]) -> Iterator[str]:
+def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterator[str]:
+    def then(words: str) -> str:
+        return f": {typed(options, words)}"
+
     now = time.time()
     owner, health = status["owner"], status["health"]
     yield f"store     {plain_line(status['path'])}  ({size_of(status['used_bytes'])} used)"
     if owner is None:
-        yield "manager   none runs here: actorproc run MODULE"
+        yield f"manager   none runs here: {plain_line(start_command(options))}"
     else:
         how = health["status"] if health is not None else "does not answer"
         yield f"manager   pid {owner['pid']}, {plain_line(how)}" + (
@@ -225,9 +231,9 @@ def _status_lines(status: dict[str, Any]) -> Iterator[str]:
     for problem in health["problems"] if health is not None else ():
         yield f"problem   {plain_line(problem)}"
     if status["paused"] is not None:
-        yield f"paused    {plain_line(status['paused'] or 'no reason given')}: actorproc resume --manager"
+        yield f"paused    {plain_line(status['paused'] or 'no reason given')}" + then("resume --manager")
     counts = ", ".join(f"{count} {state}" for state, count in status["states"].items()) or "none"
-    yield f"states    {counts}" + (": actorproc list --state FAILED" if status["states"].get("FAILED") else "")
+    yield f"states    {counts}" + (then("list --state FAILED") if status["states"].get("FAILED") else "")
     phases = ", ".join(f"{count} {phase}" for phase, count in status["phases"].items())
     if phases:
         yield f"phases    {phases}"
@@ -236,9 +242,9 @@ def _status_lines(status: dict[str, Any]) -> Iterator[str]:
     if status["oldest"] is not None:
         oldest = status["oldest"]
         age = ago(oldest["created_at"], now)
-        yield f"oldest    {oldest['id']}, {oldest['phase']}, {age} old: actorproc why {oldest['id']}"
+        yield f"oldest    {oldest['id']}, {oldest['phase']}, {age} old" + then(f"why {oldest['id']}")
     yield f"locks     {status['locks']} held, {status['lock_waiting']} waiting for one"
     for path in status["poisons"]:
-        yield f"poisoned  {plain_line(path)}: actorproc poisons"
+        yield f"poisoned  {plain_line(path)}" + then("poisons")
     for name in status["stuck"]:
-        yield f"stuck     {name}: actorproc why {name}"
+        yield f"stuck     {name}" + then(f"why {name}")

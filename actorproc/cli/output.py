@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -35,11 +34,6 @@ class Output:
     def is_wide(self) -> bool:
         """There is room for more columns."""
         return self.format == "wide"
-
-    @property
-    def has_colour(self) -> bool:
-        """Colours may be used: a terminal, and nobody asked for none (https://no-color.org)."""
-        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def rows(
         self,

@@ -9,6 +9,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from actorproc.cli.common import whole_number
+from actorproc.cli.filters import seconds
 from actorproc.errors import ActorprocError
 
 if TYPE_CHECKING:
@@ -46,16 +48,19 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument(
         "--path",
+        metavar="DIR",
         default=argparse.SUPPRESS,
-        help="directory of the store, for procedures (default: $ACTORPROC_PATH, else state)",
+        help="directory of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
     )
-    parser.add_argument("--workers", type=_count, default=None, help="worker processes (default: one per core)")
+    parser.add_argument(
+        "--workers", type=whole_number(1), metavar="N", default=None, help="worker processes (default: one per core)"
+    )
     parser.add_argument(
         "--stop-timeout",
-        type=_seconds,
+        type=seconds,
         default=None,
-        metavar="SECONDS",
-        help="how long a stop waits for running steps (default: that of the manager's Config, 30)",
+        metavar="TIME",
+        help="how long a stop waits for running steps: 90s, 5m (default: that of the manager's Config, 30s)",
     )
     parser.set_defaults(run=_run)
 
@@ -141,17 +146,3 @@ def _procedure_classes(values: list[Any]) -> list[type]:
         if isinstance(cls, type) and issubclass(cls, Procedure):
             classes[cls] = None
     return list(classes)
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, at least 0, not {text}")
-    return value

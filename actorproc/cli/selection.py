@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from actorproc.cli.common import OK, REFUSED, code_of, full_id, globals_for, is_owned, open_reader
+from actorproc.cli.common import ID_HELP, OK, REFUSED, code_of, full_id, globals_for, is_owned, open_reader
 from actorproc.cli.filters import add_filters, filter_of, has_filter
 from actorproc.cli.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
@@ -27,7 +27,7 @@ def add_selection(parser: argparse.ArgumentParser, *, ids: bool = True) -> None:
     """Add ids, filters, and the options of careful people to a verb."""
     globals_for(parser)
     if ids:
-        parser.add_argument("ids", nargs="*", metavar="ID", help="ids, or beginnings that only one id has")
+        parser.add_argument("ids", nargs="*", metavar="ID", help=ID_HELP)
     else:
         parser.set_defaults(ids=[])
     add_care(parser)

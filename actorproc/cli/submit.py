@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command
+from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command, typed
 from actorproc.cli.fields import fields_of
 from actorproc.cli.filters import seconds
 from actorproc.cli.outcomes import outcome
@@ -32,11 +32,11 @@ def add_submit(commands: _Commands) -> None:
         ),
     )
     globals_for(parser).add_argument("target", metavar="MODULE:CLASS", help="a procedure class or @procedure function")
-    parser.add_argument("fields", nargs="*", metavar="FIELD=VALUE")
+    parser.add_argument("fields", nargs="*", metavar="FIELD=VALUE", help="a field, or an argument")
     parser.add_argument("--json", metavar="OBJECT", dest="json_fields", help="all fields as one JSON object")
     parser.add_argument("--id", help="its id (default: a new one); the same submit again changes nothing")
     parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
-    parser.add_argument("--owner", metavar="TEXT")
+    parser.add_argument("--owner", metavar="TEXT", help="whose it is, for list --owner")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
     parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")
     parser.add_argument("--wait", action="store_true", help="wait for the end and print the output")
@@ -48,6 +48,8 @@ def add_submit(commands: _Commands) -> None:
 def _submit(options: argparse.Namespace) -> int:
     from actorproc.cli.run import CannotRun, found_in
 
+    if options.timeout is not None and not options.wait:
+        raise UsageError("--timeout is how long --wait waits: give both, or neither")
     try:
         made, name = found_in(options.target)
     except CannotRun as error:
@@ -85,7 +87,7 @@ def _submit(options: argparse.Namespace) -> int:
 
 def _submitted(name: str, procedure: Any, steered: Steered, output: Output, options: argparse.Namespace) -> None:
     found = outcome(name, "submit", "submitted", applied=steered.applied)
-    hint = f"{name}  submitted: actorproc watch {name}"
+    hint = f"{name}  submitted: {typed(options, f'watch {name}')}"
     if steered.is_stopped:
         hint = f"{name}  submitted to the stopped store; it runs when a manager starts"
     output.one("outcome", found, lambda: [hint], name=name)
@@ -103,12 +105,11 @@ def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
         words = str(error)
         found |= {"ok": False, "error": words}
         output.one("outcome", found, lambda: [f"{handle.id}  {plain_line(words)}"], name=handle.id)
-        complain(f"see it: actorproc --path {directory(options)} show {handle.id}")
+        complain(f"see it: {typed(options, f'show {handle.id}')}")
         return FAILED
     except TimeoutError:
-        complain(
-            f"{handle.id} has not ended within {duration(options.timeout)}; it goes on: actorproc watch {handle.id}"
-        )
+        goes_on = f"it goes on: {typed(options, f'watch {handle.id}')}"
+        complain(f"{handle.id} has not ended within {duration(options.timeout)}; {goes_on}")
         return TIMED_OUT
     output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
     return OK

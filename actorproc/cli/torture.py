@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actorproc.cli.common import whole_number
+
 if TYPE_CHECKING:
     from actorproc.testing.torture.campaign import Episode
     from actorproc.testing.torture.plan import Plan
@@ -30,9 +32,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=None, help="how long (default: 1)")
-    length.add_argument("--episodes", type=int, default=None, help="how many episodes instead")
+    length.add_argument("--episodes", type=whole_number(1), default=None, help="how many episodes instead")
     parser.add_argument("--seed", type=int, default=1, help="which series of episodes (default: 1)")
-    parser.add_argument("--jobs", type=int, default=1, help="episodes at a time (default: 1)")
+    parser.add_argument("--jobs", type=whole_number(1), default=1, help="episodes at a time (default: 1)")
     parser.add_argument(
         "--keep",
         type=Path,

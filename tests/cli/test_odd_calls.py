@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from actorproc.cli.main import build_parser
+
 pytestmark = pytest.mark.processes
 
 
@@ -124,3 +126,43 @@ def test_a_complaint_that_nobody_reads_ends_as_output_does(lonely):
         os.close(writing)
 
     assert done.returncode == 141
+
+
+def test_the_command_to_type_next_means_the_same_store(lonely):
+    for command in (["status"], ["show", "only"]):
+        assert "actorproc why only" in lonely("-o", "table", *command)[1]
+        assert "actorproc --path ./state why only" in lonely("-o", "table", "--path", "./state", *command)[1]
+
+
+def test_the_next_page_is_found_by_the_beginning_of_an_id(lonely):
+    code, _, said = lonely("list", "--after", "on")
+
+    assert (code, said) == (0, "")
+    assert "only" not in {row["id"] for row in lonely.rows("list", "--after", "on")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "jobs", "--workers", "two"], "'two' is no whole number of at least 1"),
+        (["run", "jobs", "--stop-timeout", "soon"], "'soon' is no span of time"),
+        (["steps", "only", "--last", "-1"], "'-1' is no whole number"),
+        (["tree", "only", "--limit", "0"], "'0' is no whole number"),
+        (["top", "--count", "0"], "'0' is no whole number"),
+        (["submit", "jobs:add", "a=1", "b=2", "--timeout", "5s"], "--timeout is how long --wait waits"),
+    ],
+)
+def test_a_number_that_can_be_none_is_refused_in_words(lonely, arguments, words):
+    code, out, said = lonely(*arguments)
+
+    assert (code, out) == (2, "")
+    assert words in said
+
+
+def test_every_command_tells_where_the_store_is_and_takes_times_alike():
+    parser = build_parser()
+    (commands,) = (action for action in parser._actions if action.dest == "command")
+
+    without = {"demo", "torture", "schema", "completion"}
+    assert {name for name, inner in commands.choices.items() if "--path" not in inner.format_help()} == without
+    assert parser.parse_args(["run", "shop", "--stop-timeout", "1m"]).stop_timeout == 60.0
