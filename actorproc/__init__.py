@@ -27,6 +27,7 @@ Where things are, from the top down; a module imports only what is below it:
 ``manager``            `ProcedureManager`: open a directory, submit, ask, stop
 ``reader``             `StoreReader`: look into a directory from another process
 ``client``             `ProcedureClient`: use a manager that runs in another process
+``stopped``            `StoppedStore`: steer a directory on which no manager runs
 ``handle``, ``watch``  `ProcedureHandle`: the caller's end of one procedure; `Watch`: what changes
 ``actors``             who carries it: manager and supervisor actors, the only home of the clock
 ``core``               what to do: pure decisions on events

@@ -24,18 +24,19 @@
     │   │   └── StepTimeout             it was killed because the step took too long
     │   ├── WaitTimeout             an awaited event did not come in time
     │   ├── DeadlineExceeded        the procedure's deadline passed
-    │   ├── DeadlockDetected        a cycle of lock waiting chose this tree as victim
+    │   ├── DeadlockDetected        it gave way in a cycle of lock waiting
     │   └── RemoteError             an exception of user code, carried as text
     ├── EngineError           the environment: disk, permissions, another owner
-    │   ├── StoreInUse              another manager owns this directory
+    │   ├── StoreInUse              another manager, or a command, owns this directory
     │   ├── StoreFormat             the store was written by a newer or foreign format
     │   ├── StoreDamaged            a record's checksum does not match
     │   ├── StorageUnavailable      the disk refuses writes; nothing acknowledged is lost
-    │   ├── OutcomeUnknown          a commit failed and could not be verified in time
+    │   ├── OutcomeUnknown          nobody can say whether it was done: look, then ask again
     │   └── WorkerBootFailed        worker processes cannot start
     └── InternalError         us: a bug in actorproc, please report it
 
-`RetryLater` is no error of the engine: a step raises it to be tried again later.
+`RetryLater` is no error of the engine: a step raises it to be tried again later. `actorproc.executor.CallBroken` is a
+`StepFailure` too.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ class DeadlineExceeded(StepFailure):
 
 
 class DeadlockDetected(StepFailure):
-    """This tree was the youngest in a cycle of lock waiting."""
+    """It gave way in a cycle of lock waiting: as a rule the youngest tree of it that still goes forward."""
 
 
 class ProcedureFailed(ActorprocError):
@@ -256,7 +257,7 @@ class EngineError(ActorprocError):
 
 
 class StoreInUse(EngineError):
-    """Another manager owns this directory; ``pid`` is its process id (0 when unknown)."""
+    """Another manager, or a command, owns this directory; ``pid`` is its process id (0 when unknown)."""
 
     def __init__(self, message: str, pid: int = 0) -> None:
         super().__init__(message)
@@ -285,7 +286,7 @@ class StorageUnavailable(EngineError):
 
 
 class OutcomeUnknown(EngineError):
-    """A commit failed and its outcome could not be read back; ask again by id."""
+    """A commit failed and could not be read back, or a client lost its manager in the middle of a verb: ask by id."""
 
 
 class WorkerBootFailed(EngineError):

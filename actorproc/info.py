@@ -150,7 +150,7 @@ class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
     """abort, retry, bypass, rollback, pause, resume, signal, acknowledge, clear-poison, delete."""
     reason: str | None
     detail: str
-    """With what: by force, which key, from where a retry went on."""
+    """With what: by force, which key, which procedure was deleted, from where a retry went on."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""

@@ -54,14 +54,14 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     ``path`` is that directory. ``procedures`` are classes to register at once. ``workers`` is the number of worker
-    processes, default `os.cpu_count()`; up to ``max_workers`` (default twice as many) while all are stuck in
-    long steps and work waits (`Config.stuck_after`). ``store`` replaces the store on disk (then ``path`` and
-    ``durability`` are not used). ``environment`` is a factory called once in each worker; what it returns is
-    ``ctx.env``. ``preload`` names modules each worker imports before its first step. ``on_fatal`` is called with the
-    error when no worker can be started any more or a bug stopped the engine. ``durability`` is "power" (a commit
-    survives a power cut) or "process" (it survives any kill, not a power cut). ``on_event`` is called with each
-    `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what it raises is logged, what it cannot
-    take in time is dropped and counted.
+    processes, default `os.cpu_count()`; up to ``max_workers`` (default twice as many) while all are stuck in long steps
+    and work waits (`Config.stuck_after`). ``config`` has everything else that can be set. ``store`` replaces the store
+    on disk (then ``path`` and ``durability`` are not used), ``clock`` the system's. ``environment`` is a factory called
+    once in each worker; what it returns is ``ctx.env``. ``preload`` names modules each worker imports before its first
+    step. ``on_fatal`` is called with the error when no worker can be started any more or a bug stopped the engine.
+    ``durability`` is "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
+    ``on_event`` is called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what it
+    raises is logged, what it cannot take in time is dropped and counted.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
     """
@@ -118,8 +118,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         With ``gated`` everything is recovered, locks are held and submits are accepted, but nothing runs until
         `open` is called: for when what the procedures need is not up yet.
 
-        Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `WorkerBootFailed` with the workers'
-        traceback, `ManagerStopped` when it was stopped meanwhile. Starting a started manager does nothing.
+        Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `StoreDamaged` and other `EngineError`s saying
+        what is wrong with the directory, `WorkerBootFailed` with the workers' traceback, `ManagerStopped` when it was
+        stopped meanwhile. Starting a started manager does nothing.
         """
         with self._starting:
             if self._tree is not None and not self._tree.closed:

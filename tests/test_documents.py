@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
 
 _TEST = re.compile(r"\b(tests/[\w/.-]+\.py)(?:::(\w+))?")
+_BARE_TEST = re.compile(r"`(test_\w+)(?:\.py)?`")
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^()\s]+)\)")
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -21,6 +22,13 @@ _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 def names_in(path: Path) -> frozenset[str]:
     tree = ast.parse(path.read_text())
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@cache
+def all_names() -> frozenset[str]:
+    """Every test and every file of tests, without its folder."""
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    return frozenset({path.stem for path in files}).union(*(names_in(path) for path in files))
 
 
 @cache
@@ -36,7 +44,7 @@ def missing_tests(text: str) -> list[str]:
         path = ROOT / file
         if not path.is_file() or (name and name not in names_in(path)):
             found.append(f"{file}::{name}" if name else file)
-    return found
+    return found + [name for name in _BARE_TEST.findall(text) if name not in all_names()]
 
 
 def broken_links(page: Path) -> list[str]:
@@ -70,9 +78,11 @@ def test_a_name_that_is_wrong_is_noticed(tmp_path):
     page.write_text("# One\n[a](page.md#one) [b](other.md) [c](#two) [d](https://example.org/x)\n")
 
     assert broken_links(page) == ["other.md", "#two"]
-    assert missing_tests("`tests/test_documents.py::test_nothing` and `tests/no.py`") == [
+    assert missing_tests("`tests/test_documents.py::test_nothing`, `tests/no.py`, `test_nowhere`, `test_kit.py`") == [
         "tests/test_documents.py::test_nothing",
         "tests/no.py",
+        "test_nowhere",
+        "test_kit",
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from typing import Any
 
@@ -43,7 +42,7 @@ def _backup(options: argparse.Namespace) -> int:
             report = client.backup(options.destination)
     output.one(
         "backup",
-        dataclasses.asdict(report),
+        report.to_dict(),
         lambda: [f"{plain_line(report.path)}  {size_of(report.size)} in {duration(report.seconds)}"],
         name=report.path,
     )
@@ -73,7 +72,7 @@ def _compact(options: argparse.Namespace) -> int:
         report = engine.compact()
     output.one(
         "compaction",
-        dataclasses.asdict(report) | {"freed": report.freed},
+        report.to_dict(),
         lambda: [f"{size_of(report.before)} → {size_of(report.after)}; commits waited {duration(report.seconds)}"],
         name=str(report.freed),
     )

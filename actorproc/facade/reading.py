@@ -123,8 +123,8 @@ class Reading(ABC):
     def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
         """What operators asked for, in order: of a procedure, or without an id of the manager itself.
 
-        The manager's own are pauses of everything, poison keys that were cleared and procedures that were deleted;
-        those of a procedure go with it.
+        The manager's own are pauses of everything, poison keys that were cleared, and procedures that were deleted or,
+        with a reason, acknowledged; those of a procedure go with it.
         """
         with self._asking() as queries:
             return queries.audit(id)

@@ -53,8 +53,10 @@ class Submitting(Looking):
         ``delay`` is seconds (or a timedelta) before it may start; ``deadline`` a datetime, epoch seconds, or a
         timedelta from now; both must lie before the year 10000 (`ValueError`). ``limits`` hold for the steps of this
         one instead of those of its class. ``limit_keys`` are added to those of the class (`Procedure.limit_keys`).
+
         Raises `ManagerBusy` when more procedures are unfinished than `Config.max_running` and `Config.max_queued`
-        allow.
+        allow, `KeyPoisoned`, `StateNotEncodable`, `StateTooLarge`, other `UsageError`s for what a class says wrongly,
+        `StorageUnavailable` while commits are refused, `OutcomeUnknown` and `ManagerStopped`.
         """
         tree = self._running()
         new = self._describe(procedure, id, owner, priority, delay, deadline, tags, limits, limit_keys)
@@ -73,7 +75,10 @@ class Submitting(Looking):
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
     ) -> list[ProcedureHandle]:
-        """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none."""
+        """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none.
+
+        The options hold for each. Handles are in the order of the procedures. Raises as `submit`.
+        """
         tree = self._running()
         labels = checked_tags(tags)
         counted = checked_limit_keys(limit_keys, "limit_keys")

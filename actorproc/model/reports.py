@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 __all__ = ["BackupReport", "CompactionReport", "StoreSize"]
 
@@ -22,6 +23,10 @@ class CompactionReport:
         """Bytes given back to the file system; never negative."""
         return max(0, self.before - self.after)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return asdict(self) | {"freed": self.freed}
+
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
@@ -35,6 +40,10 @@ class BackupReport:
     """The name of the copy; no other store has it."""
     copied_from: str
     """The name of the store it was copied from."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

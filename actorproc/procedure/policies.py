@@ -25,7 +25,7 @@ _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 class RetryPolicy(msgspec.Struct, frozen=True):
     """Which errors of a step are tried again, how often and when.
 
-    The nth retry waits ``base * factor**(n-1)`` seconds, at most ``cap``, spread by ``jitter`` (a fraction).
+    The nth retry waits ``base * factor**(n-1)`` seconds, at most ``cap``, and up to the fraction ``jitter`` longer.
     ``max_attempts`` counts the first try too; ``max_elapsed`` (seconds since the first error) ends it earlier.
     ``retry_on`` and ``never_on`` are exception classes or a predicate; ``never_on`` wins.
     """

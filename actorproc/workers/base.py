@@ -70,11 +70,15 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queued: int = 0
     """Steps handed to this worker and not begun."""
     step_age: float | None = None
+    """Seconds since the step began; None: no step."""
     age: float = 0.0
+    """Seconds since the process was started."""
     restarts: int = 0
+    """Of this slot."""
     cpu: float | None = None
     """CPU seconds used."""
     rss: int | None = None
+    """Bytes resident."""
     progress: float | None = None
     message: str | None = None
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from actorproc.model.plain import plain_dict
 
 __all__ = ["LogEntry"]
 
@@ -22,6 +26,10 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a log record: its level as `logging` counts."""
     logger: str | None = None
     """Of a log record: the logger's name."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
 
     @property
     def cost(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -33,6 +34,23 @@ def test_the_public_names_are_exactly_these():
 @pytest.mark.parametrize("name", actorproc.__all__)
 def test_every_public_name_is_there(name):
     assert getattr(actorproc, name).__name__ == name
+
+
+RESULTS = {
+    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Health", "LockInfo", "LogEntry", "Metrics", "Overflow",
+    "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo",
+}  # fmt: skip
+
+
+def test_every_result_can_be_plain_data():
+    line = actorproc.LogEntry(at=1.0, stream="log", text="hello", level=20, logger="shop")
+    copy = actorproc.BackupReport("there", 4096, 0.5, "copy", "original")
+    smaller = actorproc.CompactionReport(before=8192, after=4096, seconds=0.5)
+
+    assert {name for name in ENGINE if hasattr(getattr(actorproc, name), "to_dict")} == RESULTS
+    assert json.loads(json.dumps(line.to_dict()))["logger"] == "shop"
+    assert json.loads(json.dumps(copy.to_dict()))["copied_from"] == "original"
+    assert smaller.to_dict() == {"before": 8192, "after": 4096, "seconds": 0.5, "freed": 4096}
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -1,0 +1,125 @@
+"""What the pages list is what the code has: commands, options, phases, kinds, tables, names of settings, and numbers."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from actorproc import Config, Context, Limits, ProcedureClient, ProcedureHandle, ProcedureInfo, RetryPolicy, Status
+from actorproc.changes import EventKind, WorkerEventKind
+from actorproc.cli import common
+from actorproc.cli.main import COMMANDS, build_parser
+from actorproc.model.states import Phase
+from actorproc.schema.document import KINDS as OBJECTS
+from actorproc.store.tables import Table
+from actorproc.testing import InlineManager
+from actorproc.testing.damaged_stores import KINDS as DAMAGES
+from actorproc.testing.small_scenarios import SMALL_SCENARIOS
+from actorproc.testing.torture.faults import FaultKind
+from tests.simulation.test_core_lines import LINES
+from tests.simulation.test_seeded_bugs import BUGS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+WORDS = {6: "six", 9: "nine", 15: "fifteen"}
+
+# Where an attribute is written as `owner.name`: what the owner has.
+OWNERS = {
+    "Config": {field.name for field in dataclasses.fields(Config)},
+    "Limits": set(Limits.__struct_fields__),
+    "RetryPolicy": set(RetryPolicy.__struct_fields__),
+    "Status": set(dir(Status)),
+    "ctx": {*dir(Context)},
+    "handle": set(dir(ProcedureHandle)),
+    "info()": {*ProcedureInfo.__struct_fields__, "to_dict"},
+    "manager": set(dir(InlineManager)),
+    "ProcedureManager": set(dir(InlineManager)),
+    "client": set(dir(ProcedureClient)),
+}
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def first_cells(text: str, heading: str) -> list[str]:
+    """The words in the first column of the table below the line that begins so."""
+    table = text.partition(f"\n{heading}")[2].partition("\n\n")[0]
+    return [word for line in table.splitlines()[2:] for word in re.findall(r"`([^`]+)`", line.split("|")[1])]
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    return {text for action in parser._actions for text in action.option_strings if text.startswith("--")}
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, argparse.ArgumentParser]:
+    (found,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
+def test_every_command_is_on_the_page_of_the_command_line():
+    text = page("command-line.md")
+
+    assert [name for name in COMMANDS if not re.search(rf"(actorproc |`){name}\b", text)] == []
+
+
+def test_every_option_is_on_that_page_and_every_option_on_it_is_one(commands):
+    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page("command-line.md")))
+    known = {name: options_of(parser) for name, parser in commands.items()}
+    elsewhere = {"run", "demo", "torture"}  # on pages of their own
+
+    assert {name: left for name in known.keys() - elsewhere if (left := known[name] - told - {"--output"})} == {}
+    assert told - options_of(build_parser()) - set().union(*known.values()) == set()
+    assert {option for option in known["run"] - {"--help"} if option not in page("guide.md")} == set()
+
+
+def test_every_exit_code_is_on_that_page():
+    rows = page("command-line.md").partition("| exit code |")[2].partition("\n\n")[0]
+    told = {int(code) for line in rows.splitlines()[2:] for code in re.findall(r"\d+", line.split("|")[1])}
+    named = (common.OK, common.FAILED, common.USAGE, common.NOT_FOUND, common.UNREACHABLE, common.REFUSED)
+
+    assert told == {*named, common.TIMED_OUT, 130, 141}
+
+
+def test_every_phase_kind_and_table_is_listed_where_the_pages_say_so():
+    events = dict(re.findall(r"^\| `(ProcedureEvent|WorkerEvent)`.* \| (.*) \|$", page("guide.md"), re.MULTILINE))
+    kinds = {name: set(re.sub(r"\([^)]*\)", "", text).replace(" ", "").split(",")) for name, text in events.items()}
+
+    assert first_cells(page("lifecycle.md"), "| phase |") == [phase.value for phase in Phase]
+    assert kinds == {"ProcedureEvent": set(get_args(EventKind)), "WorkerEvent": set(get_args(WorkerEventKind))}
+    assert set(first_cells(page("json-schema.md"), "| kind |")) == set(OBJECTS)
+    assert set(first_cells(page("store-format.md"), "| database |")) == {table.label for table in Table}
+
+
+def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
+    text = page("testing.md")
+
+    assert f"**every** place of {len(SMALL_SCENARIOS)} small scenarios" in text
+    assert f"its recovery, on {WORDS[len(LINES)]} scenarios" in text
+    assert f"plants {len(BUGS)} bugs" in text
+    assert f"in {WORDS[len(DAMAGES)]} ways" in text
+    assert f"{WORDS[len(FaultKind)]} kinds of faults" in text
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_attribute_that_a_page_names_is_there(path):
+    text = re.sub(r"info\([^)]*\)", "info()", path.read_text())
+    named = {
+        (owner, name)
+        for owner in OWNERS
+        for name in re.findall(rf"(?<![\w.]){re.escape(owner)}\.([a-z]\w*[a-z])(?![\w…])", text)
+    }
+
+    assert sorted(f"{owner}.{name}" for owner, name in named if name not in OWNERS[owner]) == []
+
+
+def test_a_name_that_nobody_has_would_be_noticed():
+    assert "retain_forever" not in OWNERS["Config"]
+    assert {"event", "env", "children", "idempotency_key"} <= OWNERS["ctx"]
+    assert first_cells("x\n| kind |\n|---|\n| `a`, `b` | c |\n\n| `d` |", "| kind |") == ["a", "b"]
