@@ -65,6 +65,7 @@ class Config:
     """How often within `restart_period` workers of one slot may fail to boot, or end by themselves with nothing to do,
     before the slot is parked. Workers killed by another process do not count."""
     restart_period: float = 30.0
+    """See `restart_limit`."""
     parked_for: float = 30.0
     """How long a parked slot rests before one worker is tried in it; doubles when that fails, up to 32 times this."""
     max_depth: int = 64
@@ -90,6 +91,7 @@ class Config:
     commit_backoff: float = 0.1
     """First wait before a refused commit is tried again; doubles each time."""
     commit_backoff_cap: float = 10.0
+    """The longest of these waits."""
     retain_for: float | None = 7 * 86400.0
     """How long finished procedures are kept, with all that ran below them; None: for ever."""
     retain_count: int | None = None

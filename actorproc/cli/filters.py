@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from actorproc.reader import StoreReader
     from actorproc.store.lmdb import LmdbReader
 
-__all__ = ["add_filters", "filter_of", "has_filter", "moment", "seconds"]
+__all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds"]
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, None: 1.0}
@@ -101,6 +101,14 @@ def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None
 def has_filter(options: argparse.Namespace) -> bool:
     """Any filter was given."""
     return any(getattr(options, name, None) for name in _FILTERS)
+
+
+def no_match(options: argparse.Namespace) -> str:
+    """What people are told when nothing matches their filters."""
+    kind = getattr(options, "type", None)
+    if kind is not None and "." not in kind:
+        return "no procedure matches; --type wants the whole name of a type, as `list -o wide` shows it"
+    return "no procedure matches"
 
 
 def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> ListFilter:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import ID_HELP, OK, directory, full_id, globals_for, open_reader, start_command, typed
-from actorproc.cli.filters import add_filters, filter_of
+from actorproc.cli.filters import add_filters, filter_of, no_match
 from actorproc.cli.output import Column, Output
 from actorproc.cli.text import ago, clipped, duration, plain_line, size_of
 
@@ -41,7 +41,7 @@ def _list(options: argparse.Namespace) -> int:
             _found(store, wanted),
             _columns(wide=output.is_wide),
             name=lambda info: info.id,
-            empty="no procedure matches",
+            empty=no_match(options),
         )
     return OK
 

@@ -115,7 +115,8 @@ def found_in(target: str) -> tuple[Any, str]:
         missing = getattr(error, "name", None)
         if missing is not None and missing != module_name and not module_name.startswith(f"{missing}."):
             raise  # the module is there, but something that it imports is not: its traceback says what
-        msg = f"there is no module {module_name!r} here; give a module that can be imported from {os.getcwd()}"  # noqa: PTH109
+        help_ = _meant(module_name) or f"give a module that can be imported from {os.getcwd()}"  # noqa: PTH109
+        msg = f"there is no module {module_name!r} here; {help_}"
         raise CannotRun(msg) from None
     if attribute:
         found: Any = module
@@ -133,6 +134,17 @@ def found_in(target: str) -> tuple[Any, str]:
         msg = f"{module_name} has neither a 'manager' nor a procedure of its own; name one as {module_name}:NAME"
         raise CannotRun(msg)
     return classes, module_name
+
+
+def _meant(module_name: str) -> str:
+    """What may have been meant by a name that is no module: a file, or something in a module."""
+    owner, _, name = module_name.rpartition(".")
+    module = sys.modules.get(owner)
+    if module is None:
+        return ""
+    if hasattr(module, name):
+        return f"for what is in {owner} write {owner}:{name}"
+    return f"leave .py out: {owner}" if name == "py" else ""
 
 
 def _procedure_classes(values: list[Any]) -> list[type]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import ID_HELP, OK, REFUSED, code_of, full_id, globals_for, is_owned, open_reader
-from actorproc.cli.filters import add_filters, filter_of, has_filter
+from actorproc.cli.filters import add_filters, filter_of, has_filter, no_match
 from actorproc.cli.outcomes import DRY_RUN, columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
 from actorproc.cli.steering import Steered
@@ -85,7 +85,7 @@ def carry_out(options: argparse.Namespace, verb: str, names: list[str], act: Act
     output = Output(options)
     codes: list[int] = []
     if not names:
-        complain("no procedure matches")
+        complain(no_match(options))
         output.rows("outcome", [[]] if output.is_json else [], [], name=str)  # a program gets its empty list
         return OK
     steered = Steered(options)

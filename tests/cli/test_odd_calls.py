@@ -79,6 +79,13 @@ def test_a_path_in_the_place_of_a_module_is_told(lonely):
         assert "Traceback" not in said
 
 
+def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
+    assert "for what is in jobs write jobs:Waits" in lonely("submit", "jobs.Waits")[2]
+    assert "leave .py out: jobs" in lonely("run", "jobs.py")[2]
+    assert "--type wants the whole name" in lonely("-o", "table", "list", "--type", "Waits")[2]
+    assert "--type wants the whole name" in lonely("abort", "--type", "Waits", "--all-matching")[2]
+
+
 def test_a_dry_run_where_there_is_no_store_says_so(lonely):
     for arguments in (["pause", "--manager"], ["signal", "only"]):
         assert lonely("--path", "nowhere", *arguments, "--dry-run")[0] == 4

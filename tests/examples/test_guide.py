@@ -91,6 +91,36 @@ def test_the_guide_prints_what_it_says(tmp_path):
     assert ended.stdout.splitlines() == EXPECTED
 
 
+MOVED = """
+from actorproc import ProcedureManager
+
+with ProcedureManager("state", workers=1) as manager:
+    Journal("journal").submitted("move-1")
+    handle = manager.submit(Move(".", "shelf"), id="move-1")
+    Journal("journal").acknowledged("move-1")
+    handle.result(timeout=60)
+print(sorted({line.kind for line in Journal("journal").lines()}))
+"""
+
+
+@pytest.mark.processes
+def test_the_programs_of_the_page_about_tests_run_as_they_stand(tmp_path):
+    crashes, move, judge = programs_in("docs/testing.md")
+    (tmp_path / "page.py").write_text(f"{crashes}\n{move}\n{MOVED}\n{judge}")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "page.py"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
+        "['Sell.take (step 1)']",
+        "['acknowledged', 'effect', 'enter', 'exit', 'submitted']",
+    ]
+
+
 def test_the_readme_shows_the_first_example():
     def without_comments(text):
         lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
