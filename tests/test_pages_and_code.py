@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -25,7 +26,7 @@ from tests.simulation.test_core_lines import LINES
 from tests.simulation.test_seeded_bugs import BUGS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
 WORDS = {6: "six", 9: "nine", 15: "fifteen"}
 
 # Where an attribute is written as `owner.name`: what the owner has.
@@ -107,7 +108,11 @@ def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
     assert f"{WORDS[len(FaultKind)]} kinds of faults" in text
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+OURS = [path for path in PAGES if path.parent.name != "bench"]
+"""The others speak of other engines' contexts too."""
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_attribute_that_a_page_names_is_there(path):
     text = re.sub(r"info\([^)]*\)", "info()", path.read_text())
     named = {
@@ -117,6 +122,27 @@ def test_every_attribute_that_a_page_names_is_there(path):
     }
 
     assert sorted(f"{owner}.{name}" for owner, name in named if name not in OWNERS[owner]) == []
+
+
+@cache
+def variables_read() -> frozenset[str]:
+    """Environment variables that the code or its tests ask for."""
+    sources = [*ROOT.glob("actorproc/**/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/*.py")]
+    return frozenset(
+        name for path in sources for name in re.findall(r"""["'](ACTORPROC_[A-Z_]+)["']""", path.read_text())
+    )
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_program_option_and_variable_that_a_page_names_is_there(path):
+    text = path.read_text()
+
+    for module, words in re.findall(r"python -m (actorproc[\w.]*)([^`\n#]*)", text):
+        source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
+        assert [option for option in re.findall(r"--[a-z-]+", words) if f'"{option}"' not in source] == [], module
+    for program in re.findall(r"python (bench/\w+\.py)", text):
+        assert (ROOT / program).is_file(), program
+    assert set(re.findall(r"ACTORPROC_[A-Z_]*[A-Z]", text)) <= variables_read()
 
 
 def test_a_name_that_nobody_has_would_be_noticed():

@@ -192,7 +192,10 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """The same text for every attempt of this step, and no other: give it to systems that can drop repeats."""
+        """The same text for every attempt of this step, and no other: give it to systems that can drop repeats.
+
+        It is made of the procedure's id: a submit under an id that was used and removed has the same keys again.
+        """
         suffix = _SUFFIX.get(self.mode)
         key = f"{self.id}.{self.step}"
         if suffix is not None:
