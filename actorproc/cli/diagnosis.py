@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import stat
@@ -37,6 +38,7 @@ def diagnose(path: str) -> dict[str, Any]:
         "ok": True,
     }
     findings = report["findings"]
+    path = shlex.quote(path)  # from here on it is only part of commands to type
     _surroundings(place, report)
     try:
         (place / "data.mdb").stat()
@@ -147,15 +149,16 @@ def _surroundings(place: Path, report: dict[str, Any]) -> None:
             _say(findings, "warning", f"only {facts['free_bytes'] >> 20} MiB are free on the disk", "df -h")
     for name in ("", "data.mdb", "lock.mdb", "owner.lock", "signing.key", "control.sock"):
         file = place / name
+        word = shlex.quote(os.fspath(file))
         with contextlib.suppress(OSError):
             found = file.lstat()
             mode = stat.S_IMODE(found.st_mode)
             if found.st_uid != os.geteuid():
-                _say(findings, "warning", f"{file} belongs to user {found.st_uid}", f"sudo chown {os.geteuid()} {file}")
+                _say(findings, "warning", f"{file} belongs to user {found.st_uid}", f"sudo chown {os.geteuid()} {word}")
             elif mode & 0o022:
-                _say(findings, "damage", f"{file} has mode {mode:04o}: others can write to it", f"chmod go-w {file}")
+                _say(findings, "damage", f"{file} has mode {mode:04o}: others can write to it", f"chmod go-w {word}")
             elif mode & 0o077:
-                _say(findings, "warning", f"{file} has mode {mode:04o}: others can read it", f"chmod go-rwx {file}")
+                _say(findings, "warning", f"{file} has mode {mode:04o}: others can read it", f"chmod go-rwx {word}")
             if found.st_mtime > now + 60:
                 _say(findings, "warning", f"{file} was changed in the future: the clock was set back", "date -u")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

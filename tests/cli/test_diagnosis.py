@@ -18,3 +18,13 @@ def test_a_file_in_the_place_of_a_store_is_none(tmp_path):
     (tmp_path / "state").touch()
 
     assert any("there is no store" in one["says"] for one in diagnose(str(tmp_path / "state"))["findings"])
+
+
+def test_the_commands_of_a_finding_can_be_pasted_whatever_the_place_is_called(tmp_path):
+    place = tmp_path / "a shop"
+    place.mkdir(mode=0o755)
+
+    commands = [one["command"] for one in diagnose(str(place))["findings"]]
+
+    assert f"chmod go-rwx '{place}'" in commands
+    assert f"actorproc run MODULE --path '{place}'" in commands
