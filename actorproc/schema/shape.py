@@ -35,7 +35,10 @@ TIMES = frozenset(
 def shaped(kind: str, value: msgspec.Struct | dict[str, Any]) -> dict[str, Any]:
     """A struct as the JSON object of its kind: ``{"schema": 1, "object": "procedure", "id": …}``."""
     fields = value if isinstance(value, dict) else plain_dict(value)
-    return {"schema": VERSION, "object": kind, **_timed(fields)}
+    shown = {"schema": VERSION, "object": kind, **_timed(fields)}
+    if kind == "outcome":  # what came of a procedure is the user's own: a number under "at" is no moment of ours
+        shown["result"] = _finite(fields["result"])
+    return shown
 
 
 def enveloped(kind: str, items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -62,6 +65,14 @@ def _timed(value: Any) -> Any:
         }
     if isinstance(value, list):
         return [_timed(item) for item in value]
+    return _finite(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such number
     return value

@@ -162,6 +162,14 @@ class Holds(Procedure):
 
 
 @pytest.mark.processes
+def test_an_output_is_shown_as_it_is_whatever_its_fields_are_called():
+    output = {"at": 12.5, "since": [{"deadline": 0.5}], "rate": float("inf"), 3: (1, 2)}
+
+    shown = shaped("outcome", {"id": "order-1", "verb": "submit", "ok": True, "result": output, "error": None})
+
+    assert shown["result"] == {"at": 12.5, "since": [{"deadline": 0.5}], "rate": None, 3: [1, 2]}
+
+
 def test_the_manager_and_another_process_see_the_same_causes(tmp_path, quiet):
     with ProcedureManager(quiet.store, workers=1) as manager:
         manager.submit(Holds(), id="one")
