@@ -38,7 +38,9 @@ class Procedure:
     version: ClassVar[int] = 1
     """Version of the dumped state; raise it together with `migrate`."""
     retry: ClassVar[RetryPolicy] = RetryPolicy()
+    """Which errors of a step are tried again, how often and when."""
     rollback_retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=10, retry_on=(Exception, RetryLater))
+    """The same of an undo."""
     rollback_supported: ClassVar[bool]
     """Whether there is something to undo; default: what the nearest base class says that says it or has an undo of
     its own, which is to override `rollback` (`StateMachineProcedure.rollback_state`, an undo of a step in a `Saga`)."""
@@ -46,6 +48,7 @@ class Procedure:
     """ "best-effort": an undo that gave up is recorded and skipped, and the rollback goes on. See `ProcedureInfo`'s
     ``leftovers``."""
     limits: ClassVar[Limits] = Limits()
+    """What a step may use; `ProcedureManager.submit` may say otherwise for one procedure."""
     on_child_failure: ClassVar[Literal["fail", "resume"]] = "fail"
     """ "resume" hands failures to the parent in ``ctx.children`` instead of failing it."""
     undo_children: ClassVar[bool] = True
@@ -115,7 +118,7 @@ class Procedure:
         return ()
 
     def poison_keys(self) -> Iterable[str]:
-        """Keys it poisons as of now; asked after each step."""
+        """Keys it poisons as of now; asked when it is submitted and after each step."""
         return ()
 
     def before_recover(self, ctx: Context) -> None:

@@ -109,7 +109,10 @@ class Status(msgspec.Struct, frozen=True):
 
     @staticmethod
     def poisoned(keys: Iterable[str | LockKey] | str | LockKey, error: BaseException | str) -> Status:
-        """End without being undone, and leave these keys refused to others until an operator clears them."""
+        """End without being undone, and leave these keys refused to others until an operator clears them.
+
+        Past the point of no return the step runs again instead, until it works; meanwhile the keys are refused.
+        """
         given: Any = error
         if not isinstance(given, BaseException | str):
             msg = f"Status.poisoned(…, error) takes an exception or a text, not {given!r:.60}"
