@@ -9,10 +9,12 @@ from typing import Any
 
 from actorproc.actors.clock import Clock
 from actorproc.config import Config
+from actorproc.model.exact import exact_text
 from actorproc.procedure.policies import Limits
 
 __all__ = [
     "MAX_TAGS",
+    "check_flag",
     "check_parts",
     "check_wiring",
     "check_workers",
@@ -36,6 +38,13 @@ _LAST_TIME = 253_402_300_799.0
 """The end of the year 9999, in epoch seconds: no date can be told behind it."""
 
 
+def check_flag(value: Any, name: str) -> None:
+    """A yes or no that does much harm where it was meant to be something else, such as the reason."""
+    if not isinstance(value, bool):
+        msg = f"{name} is True or False, not {value!r:.60}"
+        raise TypeError(msg)
+
+
 def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
     """Labels of a procedure."""
     if isinstance(tags, str):
@@ -49,9 +58,7 @@ def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
     if len(labels) > MAX_TAGS:
         msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
         raise ValueError(msg)
-    for label in labels:
-        checked_text(label, "a tag")
-    return labels
+    return tuple(checked_text(label, "a tag") for label in labels)
 
 
 def checked_limits(limits: Any) -> Limits:
@@ -63,7 +70,7 @@ def checked_limits(limits: Any) -> Limits:
 
 
 def checked_text(text: Any, what: str, limit: int = 256) -> str:
-    """Text of the caller that is stored: a string that UTF-8 can hold, of a bounded length."""
+    """Text of the caller, as it is stored: a plain string that UTF-8 can hold, of a bounded length."""
     if not isinstance(text, str):
         msg = f"{what} is a string, not {text!r:.60}"
         raise TypeError(msg)
@@ -75,7 +82,7 @@ def checked_text(text: Any, what: str, limit: int = 256) -> str:
     if not 0 < size <= limit:
         msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
         raise ValueError(msg)
-    return text
+    return exact_text(text)
 
 
 def checked_priority(priority: Any) -> int:
@@ -83,7 +90,7 @@ def checked_priority(priority: Any) -> int:
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > 1_000_000_000:
         msg = f"priority is an int between -1000000000 and 1000000000, not {priority!r:.60}"
         raise TypeError(msg)
-    return priority
+    return int(priority)
 
 
 def check_workers(workers: Any) -> None:

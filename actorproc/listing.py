@@ -78,7 +78,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
                 raise TypeError(msg)
         for name in ("root", "parent", "after"):
             if others.get(name) is not None:
-                check_id(others[name])
+                others[name] = check_id(others[name])
         phases = _members(Phase, phase, "phase")
         return cls(
             states=_members(ProcedureState, state, "state") or _states_of(phases),

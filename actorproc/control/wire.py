@@ -19,6 +19,7 @@ import msgspec
 
 from actorproc import errors
 from actorproc.errors import ActorprocError, EngineError, InternalError
+from actorproc.model.exact import as_plain
 
 __all__ = [
     "HEADER",
@@ -41,7 +42,7 @@ __all__ = [
 PROTOCOL = 1
 SOCKET_FILE = "control.sock"
 HEADER = struct.Struct(">I")
-encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
 
 
 class Torn(Exception):

@@ -96,11 +96,11 @@ class ProcedureExecutor(Executor):
         """As `submit`, under an id of yours: a call that has this id already, also of an earlier run of the program,
         is not made again, and its future is returned. Raises `InvalidId`, and `UsageError` when the id is not a call's.
         """
-        check_id(id)
+        name = check_id(id)
         self._check_open()
-        if self._manager._running().store.procedure(id) is not None:
-            return self.get(id)
-        return self._put(id, fn, args, kwargs, alone=True)
+        if self._manager._running().store.procedure(name) is not None:
+            return self.get(name)
+        return self._put(name, fn, args, kwargs, alone=True)
 
     def get(self, id: str) -> DurableFuture[Any]:  # noqa: A002 - a procedure id
         """A future of a call that is stored, also of an earlier run of the program.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 
-from actorproc.arguments import checked_text
+from actorproc.arguments import check_flag
 from actorproc.facade.base import Facade
+from actorproc.facade.repairing import checked_reason
 from actorproc.model.events import Acknowledged, DeleteRequested
 from actorproc.model.ids import check_id
 from actorproc.model.reports import BackupReport, CompactionReport
@@ -26,10 +27,8 @@ class Keeping(Facade):
         nothing is kept under this id. Raises `NotAllowed` for what has not finished, and for a child, which goes
         with its root. ``reason`` is an operator's: with it the call is recorded (`audit`).
         """
-        check_id(id)
-        if reason is not None:
-            checked_text(reason, "reason", 1024)
-        known: bool = self._running().request(lambda reply: Acknowledged(id, reply, reason=reason))
+        name, why = check_id(id), checked_reason(reason)
+        known: bool = self._running().request(lambda reply: Acknowledged(name, reply, reason=why))
         return known
 
     def delete(self, id: str, reason: str | None = None, *, force: bool = False) -> bool:  # noqa: A002
@@ -40,12 +39,11 @@ class Keeping(Facade):
         is wrong with them, so clear them first, or use ``force``, which leaves them poisoned. ``reason`` goes into
         the log and into `audit`.
         """
-        check_id(id)
-        if reason is not None:
-            checked_text(reason, "reason", 1024)
-        gone: bool = self._running().request(lambda reply: DeleteRequested(id, reply, force, reason))
+        name, why = check_id(id), checked_reason(reason)
+        check_flag(force, "force")
+        gone: bool = self._running().request(lambda reply: DeleteRequested(name, reply, force, why))
         if gone:
-            logger.warning("procedure %s was deleted: %s", id, reason or "no reason given")
+            logger.warning("procedure %s was deleted: %s", name, why or "no reason given")
         return gone
 
     def compact(self) -> CompactionReport:

@@ -43,8 +43,7 @@ class Looking(Facade, Reading):
 
     def get(self, id: str) -> ProcedureHandle:  # noqa: A002 - public contract
         """A handle of an existing procedure, finished ones included; raises `UnknownProcedure`."""
-        Queries(self._running()).head(id)
-        return ProcedureHandle(id, self)
+        return ProcedureHandle(Queries(self._running()).head(id).id, self)
 
     def watch(
         self,
@@ -64,7 +63,7 @@ class Looking(Facade, Reading):
         wait; beyond that the oldest are dropped and an `Overflow` says how many. Close it after use.
         """
         if id is not None:
-            check_id(id)
+            id = check_id(id)  # noqa: A001 - the public name of the argument
         for name, number, least in (("since", since, 0), ("buffer", buffer, 1)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 msg = f"watch({name}=…) is an int, at least {least}, not {number!r:.60}"

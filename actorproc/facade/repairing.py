@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.arguments import checked_text
+from actorproc.arguments import check_flag, checked_text
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
 from actorproc.model.events import (
@@ -42,10 +42,9 @@ class Repairing(Looking):
         Raises `NotAllowed` for a child, for what has not failed, and when a part was undone and the rest cannot be:
         there is never a way forward after an undo. `KeyPoisoned` when it needs a key that somebody else poisoned.
         """
-        check_id(id)
-        why = checked_reason(reason)
-        self._running().request(lambda reply: RetryRequested(id, reply, why))
-        return ProcedureHandle(id, self)
+        name, why = check_id(id), checked_reason(reason)
+        self._running().request(lambda reply: RetryRequested(name, reply, why))
+        return ProcedureHandle(name, self)
 
     def bypass(
         self,
@@ -65,10 +64,11 @@ class Repairing(Looking):
         A ``FAILED`` root can be bypassed too, in a new run; all keys its tree poisoned are free then. False for what
         has ended otherwise.
         """
-        check_id(id)
-        why = checked_reason(reason)
+        name, why = check_id(id), checked_reason(reason)
+        for flag, value in (("children", children), ("ancestors", ancestors), ("force", force)):
+            check_flag(value, flag)
         accepted: bool = self._running().request(
-            lambda reply: BypassRequested(id, reply, children=children, ancestors=ancestors, force=force, reason=why)
+            lambda reply: BypassRequested(name, reply, children=children, ancestors=ancestors, force=force, reason=why)
         )
         return accepted
 
@@ -78,9 +78,8 @@ class Repairing(Looking):
         Running steps end first. False when it has been undone already. Raises `NotAllowed` for a child, past the
         point of no return, for what has no rollback, and for what has succeeded: how to undo that is not kept.
         """
-        check_id(id)
-        why = checked_reason(reason)
-        accepted: bool = self._running().request(lambda reply: RollbackRequested(id, reply, why))
+        name, why = check_id(id), checked_reason(reason)
+        accepted: bool = self._running().request(lambda reply: RollbackRequested(name, reply, why))
         return accepted
 
     def pause(self, id: str | None = None, reason: str | None = None) -> bool:  # noqa: A002 - public contract

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from actorproc.arguments import checked_text
+from actorproc.arguments import check_flag, checked_text
 from actorproc.facade.base import Facade
 from actorproc.facade.repairing import checked_reason
 from actorproc.model.events import AbortRequested, PoisonCleared, Signalled
@@ -28,9 +28,9 @@ class Verbs(Facade):
         One that refuses is asked again whenever a step of it ends. ``force`` asks nobody and kills the running step.
         During a rollback, and past the point of no return, the wish is recorded and changes nothing.
         """
-        check_id(id)
-        why = checked_reason(reason)
-        accepted: bool = self._running().request(lambda reply: AbortRequested(id, reply, force=force, reason=why))
+        name, why = check_id(id), checked_reason(reason)
+        check_flag(force, "force")
+        accepted: bool = self._running().request(lambda reply: AbortRequested(name, reply, force=force, reason=why))
         return accepted
 
     def signal(self, target: str, payload: Any = None, dedup: str | None = None, *, reason: str | None = None) -> bool:
@@ -41,12 +41,11 @@ class Verbs(Facade):
         taken: the last 1000 such ids of a target are remembered (100,000 in all).
         ``reason`` is an operator's: with it the signal is recorded (`audit`).
         """
-        checked_text(target, "the target of a signal")
-        if dedup is not None:
-            checked_text(dedup, "dedup")
+        name = checked_text(target, "the target of a signal")
+        once = None if dedup is None else checked_text(dedup, "dedup")
         data = encode_value(payload)
         why = checked_reason(reason)
-        accepted: bool = self._running().request(lambda reply: Signalled(target, data, reply, dedup, why))
+        accepted: bool = self._running().request(lambda reply: Signalled(name, data, reply, once, why))
         return accepted
 
     def clear_poison(self, path: str, reason: str | None = None) -> bool:
@@ -55,12 +54,11 @@ class Verbs(Facade):
         ``path`` is the key as `poisons` lists it; ``reason`` is kept (`audit`) and logged. False when that key is not
         poisoned. Raises `TypeError` or `ValueError` for what can be no key.
         """
-        LockKey.write(path)
-        checked_reason(reason)
+        key, why = LockKey.write(path).path, checked_reason(reason)
         tree = self._running()
-        known = next((poison for poison in Queries(tree).poisons() if poison.path == path), None)
-        cleared: bool = tree.request(lambda reply: PoisonCleared(path, reply, reason))
+        known = next((poison for poison in Queries(tree).poisons() if poison.path == key), None)
+        cleared: bool = tree.request(lambda reply: PoisonCleared(key, reply, why))
         if cleared:
             by = f"poisoned by {known.by}: {known.reason}" if known is not None else "poisoned a moment ago"
-            logger.warning("poison key %r was cleared: %s (it was %s)", path, reason or "no reason given", by)
+            logger.warning("poison key %r was cleared: %s (it was %s)", key, why or "no reason given", by)
         return cleared

@@ -11,6 +11,7 @@ from enum import IntEnum
 import msgspec
 
 from actorproc.errors import InvalidId
+from actorproc.model.exact import exact_text
 
 __all__ = ["Mode", "StepToken", "WorkerId", "check_id", "child_id", "new_id"]
 
@@ -47,9 +48,9 @@ class StepToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def check_id(id: object) -> str:  # noqa: A002 - the public name of the argument
-    """Return ``id`` unchanged when it is a valid procedure id, else raise `InvalidId`."""
+    """Return ``id`` as plain text when it is a valid procedure id, else raise `InvalidId`."""
     if isinstance(id, str) and _ID.fullmatch(id):
-        return id
+        return exact_text(id)
     shown = repr(id)
     msg = (
         f"procedure id {shown if len(shown) <= 60 else shown[:60] + '…'} is not valid: use 1 to 128 letters, "

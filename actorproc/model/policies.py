@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from actorproc.model.exact import exact_text
+
 __all__ = [
     "Backoff",
     "LockKey",
@@ -54,12 +56,15 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
 
 
 def checked_lock_key(key: object) -> LockKey:
-    """A key that somebody made, whichever way: the constructor, which also reads what is stored, checks nothing."""
+    """A key that somebody made, whichever way: the constructor, which also reads what is stored, checks nothing.
+
+    Returns it with a path that is plain text.
+    """
     if not isinstance(key, LockKey) or not isinstance(key.mode, LockMode):
         msg = f"LockKey values are made by LockKey.read('a/b') and LockKey.write('a/b'), unlike {key!r:.80}"
         raise TypeError(msg)
-    _checked(key.path)
-    return key
+    path = _checked(key.path)
+    return key if path is key.path else LockKey(path, key.mode)
 
 
 def _checked(path: object) -> str:
@@ -77,7 +82,7 @@ def _checked(path: object) -> str:
     if size > 255:
         msg = f"lock key {path[:40]!r}… has {size} bytes in UTF-8; the limit is 255"
         raise ValueError(msg)
-    return path
+    return exact_text(path)
 
 
 class Backoff(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from actorproc.errors import UsageError
+from actorproc.model.exact import exact_text
 from actorproc.model.policies import TypeMeta
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.policies import Limits, RetryPolicy, is_count
@@ -30,16 +31,16 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         rollback_retry=cls.rollback_retry.backoff,
         rollback_supported=cls._engine_supports_rollback(),
         best_effort=cls.rollback_mode == "best-effort",
-        on_child_failure=cls.on_child_failure,
+        on_child_failure="resume" if cls.on_child_failure == "resume" else "fail",
         undo_children=cls.undo_children,
-        lock_scope=cls.lock_scope,
+        lock_scope="step" if cls.lock_scope == "step" else "procedure",
         crashes=limits.crashes,
         wall_time=limits.wall_time,
         grace=float(limits.grace),
         asks_abort=cls.abort is not Procedure.abort,
         has_on_timeout=cls.on_timeout is not Procedure.on_timeout,
-        codec=cls.codec,
-        work_class=cls.work_class,
+        codec=exact_text(cls.codec),
+        work_class=exact_text(cls.work_class),
         cpu_time=limits.cpu_time,
         memory=limits.memory,
         memory_hard=limits.memory_hard,

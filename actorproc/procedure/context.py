@@ -11,6 +11,7 @@ import msgspec
 
 from actorproc.errors import RemoteError, UnknownProcedure
 from actorproc.model.definitions import OutcomeRow
+from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.codec import PLAIN, DataCodec
@@ -217,6 +218,7 @@ class Context:
         if not isinstance(key, str) or not is_text(key):
             msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
             raise TypeError(msg)
+        key = exact_text(key)
         notes = self._notes
         if notes is None:
             notes = self._notes = {}
@@ -243,9 +245,8 @@ class Context:
         if message is not None and (not isinstance(message, str) or not is_text(message)):
             msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
             raise TypeError(msg)
-        self._channel.heartbeat(
-            None if progress is None else _finite(progress), None if message is None else message[:_LONGEST_MESSAGE]
-        )
+        text = None if message is None else exact_text(message)[:_LONGEST_MESSAGE]
+        self._channel.heartbeat(None if progress is None else _finite(progress), text)
 
     def query(self, procedure_id: str) -> dict[str, Any]:
         """What `ProcedureManager.info` knows of a procedure, as plain data. Raises `UnknownProcedure`, `InvalidId`."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from actorproc.errors import UsageError
+from actorproc.model.exact import exact_text
 from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.procedure import Procedure
 
@@ -24,7 +25,7 @@ def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
 def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
     """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
     wanted = "key paths such as 'catalog/db/table'"
-    return _paths(procedure.poison_keys(), f"{type_name}.poison_keys()", wanted, LockKey.write)
+    return _paths(procedure.poison_keys(), f"{type_name}.poison_keys()", wanted, lambda key: LockKey.write(key).path)
 
 
 def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
@@ -42,19 +43,19 @@ def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:
     if len(listed) > MAX_LIMIT_KEYS:
         msg = f"{source} gives {len(listed)} keys; a procedure may have {MAX_LIMIT_KEYS}"
         raise UsageError(msg)
-    return tuple(dict.fromkeys(listed))
+    return tuple(dict.fromkeys(map(exact_text, listed)))
 
 
-def _paths(keys: Any, source: str, wanted: str, check: Callable[[Any], object]) -> tuple[Any, ...]:
-    """The keys, each once, none of which `check` refuses."""
-    listed = _listed(keys, source, wanted)
-    for key in listed:
+def _paths(keys: Any, source: str, wanted: str, checked: Callable[[Any], object]) -> tuple[Any, ...]:
+    """The keys as `checked` gives them back, each once."""
+    found: dict[Any, None] = {}
+    for key in _listed(keys, source, wanted):
         try:
-            check(key)
+            found[checked(key)] = None
         except (TypeError, ValueError) as error:
             msg = f"{source} gives {wanted}, not {key!r:.80}: {error}"
             raise UsageError(msg) from None
-    return tuple(dict.fromkeys(listed))
+    return tuple(found)
 
 
 def _listed(keys: Any, source: str, wanted: str) -> tuple[Any, ...]:

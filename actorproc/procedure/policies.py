@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -20,6 +20,9 @@ _NEVER: tuple[type[BaseException], ...] = (InvalidStatus, StateNotEncodable, Sta
 # Raised by user code to end the interpreter; in a step they are a failure like any other.
 _OF_THE_PROCESS = ("cpu_time", "memory", "memory_hard", "dedicated", "nice", "cpus", "processes")
 _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+_LONGEST_DELAY = 1e300
+_set = msgspec.structs.force_setattr
+"""For what a frozen struct keeps of a value: numbers and tuples of the very types that are stored."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -101,11 +104,11 @@ class Limits(msgspec.Struct, frozen=True):
     processes: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("wall_time", "cpu_time"):
+        for name in ("wall_time", "cpu_time", "grace"):
             value = getattr(self, name)
-            if value is not None:
-                _check_number("Limits", name, value, least=0.0, exclusive=True)
-        _check_number("Limits", "grace", self.grace, least=0.0)
+            if value is not None or name == "grace":
+                _check_number("Limits", name, value, least=0.0, exclusive=name != "grace")
+                _set(self, name, float(value))
         for name in ("memory", "memory_hard"):
             value = getattr(self, name)
             if value is not None and not is_count(value, 1):
@@ -120,8 +123,8 @@ class Limits(msgspec.Struct, frozen=True):
             _refuse("Limits", "dedicated", self.dedicated, "True or False")
         if self.nice is not None and (type(self.nice) is not int or not -20 <= self.nice <= 19):
             _refuse("Limits", "nice", self.nice, "a whole number from -20 to 19, or None")
-        if self.cpus is not None and (not self.cpus or not all(is_count(cpu, 0) for cpu in self.cpus)):
-            _refuse("Limits", "cpus", self.cpus, "a tuple of processor numbers, or None")
+        if self.cpus is not None:
+            _set(self, "cpus", _checked_cpus(self.cpus))
         if self.threads > 1 and (limits := [name for name in _OF_THE_PROCESS if getattr(self, name)]):
             msg = f"Limits(threads={self.threads}) cannot go with {limits[0]}, which concerns the whole worker process"
             raise UsageError(msg)
@@ -130,6 +133,13 @@ class Limits(msgspec.Struct, frozen=True):
     def of_step(self) -> StepLimits:
         """The same as the engine carries and stores it."""
         return msgspec.convert(self, StepLimits, from_attributes=True)
+
+
+def _checked_cpus(cpus: Any) -> tuple[int, ...]:
+    numbers: tuple[Any, ...] = tuple(cpus) if isinstance(cpus, Iterable) else ()
+    if not numbers or not all(is_count(cpu, 0) for cpu in numbers):
+        _refuse("Limits", "cpus", cpus, "a tuple of processor numbers, or None")
+    return numbers
 
 
 def is_count(value: Any, least: int) -> bool:
@@ -144,9 +154,10 @@ def _is_flag(value: Any) -> bool:
 def _asked_delay(error: RetryLater) -> tuple[bool, float | None]:
     """What a `RetryLater` asks for. A class derived from it may have put anything there, which fails the step."""
     after: Any = error.after
-    if after is None or (type(after) in {int, float} and 0 <= after < math.inf):
-        return True, after
-    return False, None
+    if after is None:
+        return True, None
+    is_number = isinstance(after, int | float) and not isinstance(after, bool)
+    return (True, float(after)) if is_number and 0 <= after <= _LONGEST_DELAY else (False, None)
 
 
 def _matches(rule: RetryOn, error: BaseException) -> bool:

@@ -59,10 +59,10 @@ class TypeRegistry:
                 raise DuplicateType(msg)
             runtime = TypeRuntime.of_loader(type_name, loader)
             if known is not None and known.procedure_class is not None:
-                runtime = TypeRuntime(type_name, known.procedure_class, loader, self._signing_key)
+                runtime = TypeRuntime(runtime.type_name, known.procedure_class, loader, self._signing_key)
             if known is not None:
                 runtime.revision = known.revision + 1
-            self._runtimes[type_name] = runtime
+            self._runtimes[runtime.type_name] = runtime
             return runtime
 
     def add(self, runtime: TypeRuntime) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from actorproc.errors import InvalidStatus
+from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.kinds import is_text
@@ -49,17 +50,18 @@ class Status(msgspec.Struct, frozen=True):
         if not isinstance(given, Iterable):
             msg = f"Status.executing(acquire=…) takes a list of LockKey values, not {given!r:.60}"
             raise InvalidStatus(msg)
-        keys: tuple[Any, ...] = tuple(given)
-        for key in keys:
+        keys: list[LockKey] = []
+        for key in given:
             try:
-                checked_lock_key(key)
+                keys.append(checked_lock_key(key))
             except (TypeError, ValueError) as error:
                 msg = (
                     "Status.executing(acquire=…) takes LockKey values such as LockKey.write('a/b'), "
                     f"not {key!r:.80}: {error}"
                 )
                 raise InvalidStatus(msg) from None
-        return Executing(bool(persist), bool(yield_), _seconds("executing(after=…)", after), keys, bool(no_return))
+        pause = _seconds("executing(after=…)", after)
+        return Executing(bool(persist), bool(yield_), pause, tuple(keys), bool(no_return))
 
     @staticmethod
     def suspended(
@@ -100,7 +102,7 @@ class Status(msgspec.Struct, frozen=True):
         if not isinstance(event, str) or not is_text(event) or not 0 < len(event.encode()) <= 255:
             msg = f"Status.wait(event) is a name of 1 to 255 bytes in UTF-8, not {event!r:.60}"
             raise InvalidStatus(msg)
-        return Waiting(event, None if timeout is None else _seconds("wait(timeout=…)", timeout))
+        return Waiting(exact_text(event), None if timeout is None else _seconds("wait(timeout=…)", timeout))
 
     @staticmethod
     def done(output: object = None) -> Status:
@@ -207,7 +209,7 @@ def _children(children: Iterable[Procedure | tuple[str, Procedure]]) -> tuple[tu
             msg = f"child {index} of Status.suspended is {child!r:.80}, not a Procedure or an (id, Procedure) pair"
             raise InvalidStatus(msg)
         if child_id is not None:
-            check_id(child_id)
+            child_id = check_id(child_id)
             if child_id in named:
                 msg = f"two children of Status.suspended have the id {child_id!r}"
                 raise InvalidStatus(msg)

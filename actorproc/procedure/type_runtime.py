@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from actorproc.errors import InvalidStatus, StateNotEncodable, UsageError, WaitTimeout
+from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id, child_id, new_id
 from actorproc.model.outcomes import (
     Advanced,
@@ -73,7 +74,7 @@ class TypeRuntime:
 
     def _read_class(self, cls: type[Procedure]) -> None:
         self._format = format_of(cls)
-        self._state_codec = cls.codec
+        self._state_codec = self.meta.codec
         self._dumps_fields = cls.dump is Procedure.dump and cls.codec == "data"
         self._has_position = cls._engine_has_position
         self._locks = cls.lock_keys is not Procedure.lock_keys
@@ -92,7 +93,7 @@ class TypeRuntime:
             msg = f"{procedure_class!r} is no class derived from actorproc.Procedure"
             raise UsageError(msg)
         check_class(procedure_class, signing_key)
-        return cls(procedure_class.type_name, procedure_class, None, signing_key)
+        return cls(exact_text(procedure_class.type_name), procedure_class, None, signing_key)
 
     @classmethod
     def of_loader(cls, type_name: Any, loader: Any) -> TypeRuntime:
@@ -103,7 +104,7 @@ class TypeRuntime:
         if not callable(loader):
             msg = f"the loader of {type_name!r} must be a function of the dumped state, not {loader!r}"
             raise UsageError(msg)
-        return cls(type_name, None, loader, None)
+        return cls(exact_text(type_name), None, loader, None)
 
     # ------------------------------------------------------------ procedures to bytes and back
     def describe(

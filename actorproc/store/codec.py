@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from actorproc.errors import InternalError, StoreDamaged
+from actorproc.model.exact import as_plain
 from actorproc.model.records import (
     AcknowledgementRecord,
     AuditRecord,
@@ -46,7 +47,7 @@ VERSION = 1
 _crc32 = zlib.crc32
 _head = struct.Struct(">BI")
 _SEED = [zlib.crc32(bytes([VERSION]) + table.label.encode() + b"\0") for table in Table]
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
 _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.META: msgspec.msgpack.Decoder(int | str),
     Table.PROCEDURES: msgspec.msgpack.Decoder(ProcedureRecord),

@@ -17,6 +17,7 @@ import msgspec
 
 from actorproc.errors import ActorprocError
 from actorproc.model.definitions import Definition, OutcomeRow
+from actorproc.model.exact import as_plain
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Outcome
 from actorproc.model.policies import StepLimits
@@ -247,7 +248,7 @@ FromWorker = (
     Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
 )
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
 _from_worker = msgspec.msgpack.Decoder(list[FromWorker])
 _to_worker = msgspec.msgpack.Decoder(list[ToWorker])
 
