@@ -42,9 +42,10 @@ from actorproc.procedure.kinds import (
     is_text,
     scalar,
 )
+from actorproc.procedure.names import module_name
 from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
-__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData", "class_key"]
+__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData"]
 
 MAX_STATE = 16 * 1024 * 1024
 """Longest encoded value, in bytes."""
@@ -60,9 +61,9 @@ class UndecodableData(ValueError):
     """Stored bytes that this codec cannot turn into a value: damaged, or of a class it does not know."""
 
 
-def class_key(cls: type) -> str:
-    """The stored name of a class."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+def _class_key(cls: type) -> str:
+    """The stored name of a class, which is the same when its module is run with ``python -m``."""
+    return f"{module_name(cls)}:{cls.__qualname__}"
 
 
 class DataCodec:
@@ -74,10 +75,12 @@ class DataCodec:
         self._by_key: dict[str, type] = {}
         self._ambiguous: set[str] = set()
         for cls in self.classes:
-            if self._by_key.setdefault(class_key(cls), cls) is not cls:
-                self._ambiguous.add(class_key(cls))
+            if self._by_key.setdefault(_class_key(cls), cls) is not cls:
+                self._ambiguous.add(_class_key(cls))
         for cls in _OF_THE_ENGINE:
-            self._by_key[class_key(cls)] = cls
+            self._by_key[_class_key(cls)] = cls
+        # Found out once: when a class comes to a worker by value a second time, its module is told anew.
+        self._keys = {cls: _class_key(cls) for cls in (*_OF_THE_ENGINE, *self.classes)}
         self._known = frozenset((*_OF_THE_ENGINE, *self.classes))
         self._fields = {cls: declared_fields(cls) or () for cls in self._known}
         self._secrets = {cls: secret_fields(cls) for cls in self._known if mentions_secret(cls)}
@@ -124,7 +127,7 @@ class DataCodec:
                 "procedure or in its `uses` if it is an enum, a dataclass, an attrs class, a msgspec.Struct or a named "
                 "tuple, else convert the value in dump() and load()"
             )
-        key = class_key(cls)
+        key = self._keys[cls]
         if key in self._ambiguous:
             raise CannotKeep(f"two classes are called {key!r}; rename one of them")
         return key

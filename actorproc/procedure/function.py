@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, over
 from actorproc.model.policies import LockKey
 from actorproc.procedure.context import Context
 from actorproc.procedure.hints import secret_fields
+from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import RESERVED, Procedure, default_type_name, not_plain
+from actorproc.procedure.procedure import RESERVED, Procedure, not_plain
 from actorproc.procedure.secret import shown
 from actorproc.procedure.status import Status
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from actorproc.errors import RetryLater
 from actorproc.model.policies import LockKey, LockScope
 from actorproc.procedure.hints import secret_fields
+from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.secret import mentions_secret, shown
 from actorproc.procedure.state import format_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
-__all__ = ["RESERVED", "Procedure", "default_type_name", "not_plain"]
+__all__ = ["RESERVED", "Procedure", "not_plain"]
 
 
 class Procedure:
@@ -235,15 +235,6 @@ def _rolls_back(cls: type[Procedure]) -> bool:
 def _repr_without_secrets(self: Procedure) -> str:
     found = format_of(type(self))
     return shown(self, vars(self) if found.names is None else found.names, found.secrets)
-
-
-def default_type_name(subject: Any) -> str:
-    """ "module.qualname" of a class or function; for a program run with ``python -m`` the module's own name."""
-    module = subject.__module__
-    if module == "__main__":
-        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-        module = spec.name if spec is not None else module
-    return f"{module}.{subject.__qualname__}"
 
 
 def not_plain(function: Any) -> bool:

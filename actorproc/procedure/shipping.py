@@ -22,6 +22,7 @@ from actorproc.errors import UnknownType, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.names import module_name
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.type_runtime import TypeRuntime
 
@@ -101,7 +102,8 @@ def _at_path(module: ModuleType, qualname: str) -> Any:
 def _unpickled(pickled: bytes) -> Any:
     subject, classes, names = cloudpickle.loads(pickled)
     for member, (module, qualname) in zip((subject, *classes), names, strict=True):
-        # cloudpickle keeps a class's short name only; stored values name their classes in full.
+        # cloudpickle keeps a class's short name only, and that it is of "__main__"; stored values name their classes
+        # in full, as the program that sent them does.
         if isinstance(member, type) and (member.__module__, member.__qualname__) != (module, qualname):
             member.__module__, member.__qualname__ = module, qualname
     if isinstance(subject, type) and issubclass(subject, Procedure):
@@ -152,9 +154,7 @@ def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
     for member in (*family, *classes):
         _refuse_struct(member, runtime.type_name)
     modules = {getattr(member, "__module__", "") for member in (*family, *classes)}
-    names = tuple(
-        (getattr(member, "__module__", ""), getattr(member, "__qualname__", "")) for member in (subject, *classes)
-    )
+    names = tuple((module_name(member), getattr(member, "__qualname__", "")) for member in (subject, *classes))
     return _pickled((subject, classes, names), modules, runtime.type_name)
 
 

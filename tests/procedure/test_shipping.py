@@ -211,3 +211,35 @@ def test_pickling_leaves_the_hosts_settings_of_cloudpickle_alone():
     definition_of(TypeRuntime.of_class(importable.procedure_class))
 
     assert cloudpickle.list_registry_pickle_by_value() == before
+
+
+def test_what_a_module_stores_as_the_main_program_it_reads_when_it_is_imported(tmp_path):
+    (tmp_path / "shop_for_test.py").write_text(
+        SAGA
+        + textwrap.dedent(
+            """
+            if __name__ == "__main__":
+                from actorproc.procedure.runtime import TypeRuntime
+                new = TypeRuntime.of_class(Order).describe(Order([Item(Kind.BOOK, 3)]))
+                print(new.type_name, new.state.hex(), new.digest.hex())
+            """
+        )
+    )
+    reader = """
+        import sys
+        from actorproc.procedure.runtime import TypeRuntime
+        from shop_for_test import Item, Kind, Order
+        name, state, digest = sys.argv[1:]
+        runtime = TypeRuntime.of_class(Order)
+        order = Order([Item(Kind.BOOK, 3)])
+        loaded = runtime.load(bytes.fromhex(state), "data", 1)
+        print(name == Order.type_name, loaded == order, digest == runtime.describe(order).digest.hex())
+        """
+
+    def run(*command: str) -> str:
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path, check=True)
+        return done.stdout
+
+    stored = run("-m", "shop_for_test").split()
+
+    assert run("-c", textwrap.dedent(reader), *stored).split() == ["True"] * 3
