@@ -6,14 +6,17 @@ process where the module they belong to does not exist.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import io
 import os
 import sys
 import threading
+from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import msgspec
@@ -171,7 +174,7 @@ def _refuse_struct(member: Any, name: str) -> None:
 def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
     try:
         with unimportable_by_value(modules):
-            pickled: bytes = cloudpickle.dumps(subject)
+            pickled = _dumped(subject)
     except Exception as error:
         # __reduce__ of anything the subject reaches is user code.
         msg = (
@@ -180,6 +183,23 @@ def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
         )
         raise UsageError(msg) from error
     return pickled
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Names what says that a field of a dataclass has no default, of which cloudpickle makes a copy.
+
+    With that copy each field would have a default in the worker: the copy.
+    """
+
+    dispatch_table: ClassVar[Any] = ChainMap(
+        {type(dataclasses.MISSING): lambda _: "MISSING"}, cloudpickle.Pickler.dispatch_table
+    )
+
+
+def _dumped(subject: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(subject)
+    return file.getvalue()
 
 
 @contextmanager

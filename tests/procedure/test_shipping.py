@@ -235,11 +235,54 @@ def test_what_a_module_stores_as_the_main_program_it_reads_when_it_is_imported(t
         loaded = runtime.load(bytes.fromhex(state), "data", 1)
         print(name == Order.type_name, loaded == order, digest == runtime.describe(order).digest.hex())
         """
+    stored = python(tmp_path, "-m", "shop_for_test").split()
 
-    def run(*command: str) -> str:
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path, check=True)
-        return done.stdout
+    assert python(tmp_path, "-c", textwrap.dedent(reader), *stored).split() == ["True"] * 3
 
-    stored = run("-m", "shop_for_test").split()
 
-    assert run("-c", textwrap.dedent(reader), *stored).split() == ["True"] * 3
+def test_a_class_that_came_by_value_refuses_a_state_without_a_field_that_has_no_default(tmp_path):
+    (tmp_path / "sender.py").write_text(
+        textwrap.dedent(
+            """
+            from dataclasses import dataclass, field
+            import msgspec
+            from actorproc import Procedure
+            from actorproc.procedure.runtime import TypeRuntime
+            from actorproc.procedure.shipping import definition_of
+
+            @dataclass
+            class Job(Procedure):
+                name: str
+                added: int
+                items: list[int] = field(default_factory=list)
+
+                def execute(self, ctx): ...
+
+            print(msgspec.msgpack.encode(definition_of(TypeRuntime.of_class(Job))).hex())
+            """
+        )
+    )
+    receiver = """
+        import sys
+        import msgspec
+        from actorproc.model.definitions import Definition
+        from actorproc.procedure.shipping import resolve
+        from actorproc.procedure.state import StateRefused
+        runtime = resolve(msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition))
+        print(runtime.load(msgspec.msgpack.encode({"name": "x", "added": 1}), "data", 1))
+        try:
+            runtime.load(msgspec.msgpack.encode({"name": "x"}), "data", 1)
+        except StateRefused as refused:
+            print(refused.reason)
+        """
+
+    definition = python(tmp_path, "sender.py").strip()
+    loaded, refused = python(tmp_path, "-c", textwrap.dedent(receiver), definition).splitlines()
+
+    assert loaded == "Job(name='x', added=1, items=[])"
+    assert refused == "the state has no field 'added', which Job needs; write migrate()"
+
+
+def python(folder, *command: str) -> str:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, check=True)
+    return done.stdout
