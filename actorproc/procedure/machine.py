@@ -25,8 +25,13 @@ class StateMachineProcedure(Procedure):
     """
 
     # The position has slots, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
-    # distinct (two underscores), for attributes and helpers of the user may begin with one.
-    __slots__ = ("__children", "__cycles", "__reached")
+    # distinct (two underscores), for attributes and helpers of the user may begin with one. Slots are named as Python
+    # calls them in the end: attrs looks for each of them.
+    __slots__ = (
+        "_StateMachineProcedure__children",
+        "_StateMachineProcedure__cycles",
+        "_StateMachineProcedure__reached",
+    )
     initial_state: ClassVar[Enum]
     _engine_has_position: ClassVar[bool] = True
 

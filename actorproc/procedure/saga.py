@@ -118,8 +118,9 @@ class Saga(Procedure):
     """
 
     # The position has a slot, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
-    # distinct (two underscores), for attributes and helpers of the user may begin with one.
-    __slots__ = ("__at",)
+    # distinct (two underscores), for attributes and helpers of the user may begin with one. The slot is named as Python
+    # calls it in the end: attrs looks for each of them.
+    __slots__ = ("_Saga__at",)
     __stages: ClassVar[tuple[_Stage, ...]] = ()
     _engine_has_position: ClassVar[bool] = True
 

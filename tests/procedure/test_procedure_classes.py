@@ -10,7 +10,18 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from actorproc import DuplicateType, Limits, LockKey, Procedure, RetryPolicy, StateNotEncodable, Status, UsageError
+from actorproc import (
+    DuplicateType,
+    Limits,
+    LockKey,
+    Procedure,
+    RetryPolicy,
+    Saga,
+    StateMachineProcedure,
+    StateNotEncodable,
+    Status,
+    UsageError,
+)
 from actorproc.model.policies import LockMode
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
@@ -97,6 +108,26 @@ def test_an_attrs_class_keeps_its_fields():
             return Status.done()
 
     assert reloaded(WithAttrs("a", (1,))) == WithAttrs("a", (1,))
+
+
+def test_a_state_machine_may_be_an_attrs_class():
+    attrs = pytest.importorskip("attrs")
+
+    @attrs.define
+    class Machine(StateMachineProcedure):
+        sizes: list = attrs.field(factory=list)
+        initial_state = Grade.GOOD
+
+        def execute_from_state(self, ctx, state): ...
+
+    assert reloaded(Machine([1])) == Machine([1])
+    assert reloaded(Machine([1])).current_state is Grade.GOOD
+
+
+@pytest.mark.parametrize("base", [Procedure, Saga, StateMachineProcedure])
+def test_the_slots_of_a_base_class_are_found_under_their_names(base):
+    # By attrs, for one, and by whatever else makes a class anew.
+    assert [name for name in base.__slots__ if not hasattr(base, name)] == []
 
 
 def test_a_slotted_frozen_dataclass_is_a_procedure_too():
