@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from actorproc.errors import RetryLater
 from actorproc.model.policies import LockKey, LockScope
+from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
@@ -244,6 +245,14 @@ def not_plain(function: Any) -> bool:
 
 
 def _refuse_shadowing(cls: type) -> None:
+    for base in cls.__mro__[1:]:
+        inherited = RESERVED.intersection(declared_fields(base) or ()) if not issubclass(base, Procedure) else ()
+        if inherited:
+            msg = (
+                f"{cls.__qualname__} inherits the field {min(inherited)!r} of {base.__qualname__}, and that is a name "
+                "of Procedure; rename the field"
+            )
+            raise TypeError(msg)
     for name, annotation in inspect.get_annotations(cls).items():
         if name in RESERVED and not _is_class_variable(annotation):
             msg = (

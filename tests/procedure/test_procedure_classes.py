@@ -213,6 +213,23 @@ def test_a_field_that_shadows_a_reserved_name_is_a_type_error(name):
         type("Bad", (Procedure,), {"__annotations__": {name: int}})
 
 
+def test_a_field_of_a_mixin_that_shadows_a_reserved_name_is_a_type_error_as_well():
+    @dataclass
+    class Versioned:
+        version: int = 1
+
+    class Numbered(msgspec.Struct):
+        codec: str = "data"
+
+    class Harmless:
+        version: int = 4
+
+    for mixin, name in ((Versioned, "version"), (Numbered, "codec")):
+        with pytest.raises(TypeError, match=f"inherits the field {name!r} of"):
+            type("Bad", (mixin, Procedure), {})
+    assert type("Fine", (Harmless, Procedure), {}).version == 4
+
+
 def test_a_class_variable_of_a_reserved_name_is_how_it_is_set():
     class Fine(Procedure):
         version: ClassVar[int] = 3
