@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,11 +26,11 @@ from actorproc.model.records import NewProcedure
 from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.digest import digest_of
 from actorproc.procedure.failures import error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
-from actorproc.procedure.pickles import LARGE
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.signing import SigningKey, content_of, signed_state, verified
+from actorproc.procedure.signing import SigningKey, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
 from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
 
@@ -46,7 +45,6 @@ _EXECUTE = Mode.EXECUTE
 _encode = msgspec.msgpack.Encoder().encode
 _enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
 _decode = msgspec.msgpack.Decoder().decode
-_DIGEST_SIZE = 16
 # First bytes: a pair is a position and the rest, a map is dumped fields, else it is what an overridden dump() gave.
 _PAIR = b"\x92"
 _MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
@@ -134,7 +132,7 @@ class TypeRuntime:
             version=own.meta.version,
             state=state,
             codec=codec,
-            digest=own._digest(codec, state),
+            digest=digest_of(codec, state, positioned=own._has_position, ordered=own._format.names is not None),
             locks=lock_keys_of(procedure, own.type_name) if own._locks else (),
             poisons=poison_keys_of(procedure, own.type_name) if own._poisons else (),
             limit_keys=limit_keys_of(procedure, own.type_name) if own._limit_keyed else (),
@@ -369,19 +367,6 @@ class TypeRuntime:
             msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
             raise StateNotEncodable(msg)
         return self.codec.encode(dumped, type(procedure).__qualname__)
-
-    def _digest(self, codec: str, state: bytes) -> bytes:
-        """What says whether two initial states are the same: of a pickle what is signed, for signatures differ."""
-        # Processors have instructions for SHA-256: a long state takes a third of the time, a short one more.
-        found = hashlib.sha256() if len(state) > LARGE else hashlib.blake2b(digest_size=_DIGEST_SIZE)
-        found.update(codec.encode())
-        if self._state_codec != "pickle":
-            found.update(state)
-            return found.digest()[:_DIGEST_SIZE]
-        position, payload = _enveloped.decode(state) if self._has_position else (None, state)
-        found.update(_encode(position))
-        found.update(content_of(bytes(payload)))
-        return found.digest()[:_DIGEST_SIZE]
 
     def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
         return poison_keys_of(live, self.type_name) if self._poisons else None
