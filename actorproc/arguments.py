@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from actorproc.actors.clock import Clock
@@ -18,6 +20,7 @@ __all__ = [
     "check_parts",
     "check_wiring",
     "check_workers",
+    "checked_directory",
     "checked_limits",
     "checked_max_workers",
     "checked_modules",
@@ -111,6 +114,15 @@ def check_parts(store: Any, clock: Any) -> None:
         if part is not None and lacking:
             msg = f"{name} is a {protocol} or None, not {part!r:.60}, which has no method {lacking[0]}()"
             raise TypeError(msg)
+
+
+def checked_directory(path: Any) -> str:
+    """Where a store is to be, also once the program has gone to another working directory."""
+    given = os.fsdecode(path)
+    if not given:
+        msg = "the path of a store is empty; give a directory of its own, such as 'state'"
+        raise ValueError(msg)
+    return os.fspath(Path(given).absolute())
 
 
 def checked_modules(preload: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from actorproc.actors.clock import SystemClock
+from actorproc.arguments import checked_directory
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.errors import ManagerStopped
@@ -51,7 +52,7 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
         if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience >= 0:
             msg = f"patience is a number of seconds, at least 0, not {patience!r:.60}"
             raise ValueError(msg)
-        self._path = os.fspath(path)
+        self._path = checked_directory(path)
         self._config = config if config is not None else Config()
         self._clock = SystemClock()
         self._types = Registration(self._path, self._config.signing_key)

@@ -16,6 +16,7 @@ from actorproc.arguments import (
     check_parts,
     check_wiring,
     check_workers,
+    checked_directory,
     checked_max_workers,
     checked_modules,
 )
@@ -53,9 +54,9 @@ _List = list
 class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     """Runs procedures in worker processes and remembers every step in a directory.
 
-    ``path`` is that directory. ``procedures`` are classes to register at once. ``workers`` is the number of worker
-    processes, default `os.cpu_count()`; up to ``max_workers`` (default twice as many) while all are stuck in long steps
-    and work waits (`Config.stuck_after`). ``config`` has everything else that can be set. ``store`` replaces the store
+    ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are
+    classes to register at once. ``workers`` is the number of worker processes, default `os.cpu_count()`; up to
+    ``max_workers`` (default twice as many) while all are stuck in long steps and work waits (`Config.stuck_after`). ``config`` has everything else that can be set. ``store`` replaces the store
     on disk (then ``path`` and ``durability`` are not used), ``clock`` the system's. ``environment`` is a factory called
     once in each worker; what it returns is ``ctx.env``. ``preload`` names modules each worker imports before its first
     step. ``on_fatal`` is called with the error when no worker can be started any more or a bug stopped the engine.
@@ -85,10 +86,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         check_parts(store, clock)
         if workers is not None:
             check_workers(workers)
-        self._path = os.fspath(path)
-        if not self._path:
-            msg = "the path of a manager is empty; give a directory of its own, such as 'state'"
-            raise ValueError(msg)
+        self._path = checked_directory(path)
         self._slots = workers if workers is not None else os.cpu_count() or 1
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store

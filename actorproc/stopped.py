@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from actorproc.actors.clock import SystemClock
+from actorproc.arguments import checked_directory
 from actorproc.config import Config
 from actorproc.control.stopped import StoppedEngine
 from actorproc.errors import EngineError
@@ -35,7 +36,7 @@ class StoppedStore(Submitting, Repairing, Verbs, Keeping):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, config: Config | None = None) -> None:
-        self._path = os.fspath(path)
+        self._path = checked_directory(path)
         self._config = config if config is not None else Config()
         self._clock = SystemClock()
         self._types = Registration(self._path, self._config.signing_key)

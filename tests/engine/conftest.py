@@ -31,7 +31,7 @@ def open_manager(tmp_path: Path, config: Config) -> Iterator[Callable[..., Proce
 
     def start(path: Path | None = None, *, workers: int = 2, **options: Any) -> ProcedureManager:
         options = LIGHT | {"config": config} | options
-        manager = ProcedureManager(path or tmp_path / "state", workers=workers, **options)
+        manager = ProcedureManager(path if path is not None else tmp_path / "state", workers=workers, **options)
         managers.append(manager)
         return manager.start()
 

@@ -1,4 +1,4 @@
-"""Directories whose names are bytes that are no UTF-8."""
+"""Directories whose names are bytes that are no UTF-8, or hang on the working directory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, ProcedureClient, Status, StoreInUse, StoreReader, UsageError
+from actorproc.stopped import StoppedStore
 
 pytestmark = pytest.mark.processes
 
@@ -47,6 +48,34 @@ def test_a_store_in_a_directory_whose_name_is_no_utf8_works_as_any_other(open_ma
             assert reader.info(handle.id).state == "SUCCESS"
     manager.stop()
     assert open_manager(odd, workers=1).run(Add(3, 4)) == 7
+
+
+def test_a_relative_path_is_that_of_the_moment_in_which_it_was_given(open_manager, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    manager = open_manager("state", workers=1)
+    client, stopped = ProcedureClient("state"), StoppedStore("state")
+    handle = manager.submit(Add(1, 2))
+    assert handle.result(30) == 3
+
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    manager.stop()
+    assert not (tmp_path / "state" / "control.sock").exists()
+    with stopped:
+        assert stopped.has_ended(handle.id)
+    manager.start()
+
+    assert manager.get(handle.id).result(30) == 3
+    with client:
+        assert client.run(Add(3, 4)) == 7
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_path_may_be_bytes_and_not_empty(open_manager, tmp_path):
+    assert open_manager(os.fsencode(tmp_path / "state"), workers=1).run(Add(1, 2)) == 3
+    for empty in ("", b""):
+        with pytest.raises(ValueError, match="path of a store is empty"):
+            open_manager(empty)
 
 
 def test_a_client_reaches_the_manager_there_and_is_told_what_it_cannot_send(open_manager, odd, tmp_path):
