@@ -56,13 +56,14 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
 
     ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are
     classes to register at once. ``workers`` is the number of worker processes, default `os.cpu_count()`; up to
-    ``max_workers`` (default twice as many) while all are stuck in long steps and work waits (`Config.stuck_after`). ``config`` has everything else that can be set. ``store`` replaces the store
-    on disk (then ``path`` and ``durability`` are not used), ``clock`` the system's. ``environment`` is a factory called
-    once in each worker; what it returns is ``ctx.env``. ``preload`` names modules each worker imports before its first
-    step. ``on_fatal`` is called with the error when no worker can be started any more or a bug stopped the engine.
+    ``max_workers`` (default twice as many) while all are stuck in long steps and work waits (`Config.stuck_after`).
+    ``config`` has everything else that can be set. ``store`` replaces the store on disk (then ``path`` and
+    ``durability`` are not used), ``clock`` the system's. ``environment`` is a factory called once in each worker;
+    what it returns is ``ctx.env``. ``preload`` names modules each worker imports before its first step.
+    ``on_fatal`` is called with the error when no worker can be started any more or a bug stopped the engine.
     ``durability`` is "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
-    ``on_event`` is called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what it
-    raises is logged, what it cannot take in time is dropped and counted.
+    ``on_event`` is called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what
+    it raises is logged, what it cannot take in time is dropped and counted.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
     """

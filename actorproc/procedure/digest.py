@@ -7,7 +7,6 @@ stored as it is, and sorted for the digest only.
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import Any
 
 import msgspec
@@ -22,10 +21,6 @@ _SIZE = 16
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _encode_in_order = msgspec.msgpack.Encoder().encode
 _enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
-# The first byte of a map of two items and more; an extension that is a dict with other keys than texts. Both may as
-# well be a part of a text or of a number, which costs the walk and nothing else.
-_MAPPING = re.compile(rb"[\x82-\x8f\xde\xdf]|[\xd4-\xd8]\x07|\xc7.\x07|\xc8..\x07|\xc9....\x07", re.DOTALL)
-assert DICT == 7
 
 
 def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> bytes:
@@ -43,16 +38,13 @@ def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> b
         found.update(_encode(position))
         found.update(content_of(bytes(payload)))
         return found.digest()[:_SIZE]
-    content = bytes(payload) if positioned else state
-    if _MAPPING.search(content, 1 if ordered else 0) is None:
-        found.update(state)
-        return found.digest()[:_SIZE]
-    found.update(_encode(position))
-    found.update(_sorted(content, ordered=ordered))
+    content = _sorted(payload, ordered=ordered)
+    found.update(_encode((position, msgspec.Raw(content))) if positioned else content)
     return found.digest()[:_SIZE]
 
 
-def _sorted(content: bytes, *, ordered: bool) -> bytes:
+def _sorted(content: bytes | msgspec.Raw, *, ordered: bool) -> bytes:
+    """The same bytes when no mapping is in them."""
     value = _decode(content)
     if ordered and isinstance(value, dict):
         return _encode_in_order({name: msgspec.Raw(_encode(field)) for name, field in value.items()})
