@@ -22,6 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _END = ""
 _UNDOES = "__actorproc_undoes__"
+_SHAPE = "_engine_dataclass_shape"
+_DATACLASS_OPTIONS = frozenset({"init", "repr", "eq", "order", "unsafe_hash", "frozen", "kw_only"})
 _NEXT = Status.executing()
 _set = object.__setattr__  # the class may be frozen
 
@@ -115,6 +117,9 @@ class Saga(Procedure):
 
     Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another.
     On failure the undos of all steps that were started run in reverse, the failing one's included.
+
+    Options of the dataclass stand in the class line: ``class Order(Saga, kw_only=True)``; all of
+    `dataclasses.dataclass` but ``slots``, ``weakref_slot`` and ``match_args``.
     """
 
     # The position has a slot, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
@@ -125,12 +130,13 @@ class Saga(Procedure):
     _engine_has_position: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
+        made = {name: options.pop(name) for name in _DATACLASS_OPTIONS & options.keys()}
         super().__init_subclass__(**options)
         for name in inspect.get_annotations(cls):
             if isinstance(cls.__dict__.get(name), Step):
                 msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
                 raise TypeError(msg)
-        _make_dataclass(cls)
+        _make_dataclass(cls, made)
         cls.__stages = _stages_of(cls)
 
     def execute(self, ctx: Context) -> Status:
@@ -151,6 +157,12 @@ class Saga(Procedure):
     def _engine_check_class(cls) -> None:
         if not cls.__stages and cls.execute is Saga.execute:
             msg = f"{cls.__qualname__} has no @step"
+            raise UsageError(msg)
+        if _shape_of(cls) != cls.__dict__[_SHAPE]:
+            msg = (
+                f"{cls.__qualname__} was a dataclass before its decorator @dataclass saw it, which comes too late for "
+                "what it says; say it in the class line, as in class Order(Saga, kw_only=True), without the decorator"
+            )
             raise UsageError(msg)
         if cls.rollback is not Procedure.rollback:
             msg = f"{cls.__qualname__} defines rollback(), which nothing calls in a Saga; give its steps an undo each"
@@ -207,14 +219,28 @@ class Saga(Procedure):
             raise StateRefused(msg)
 
 
-def _make_dataclass(cls: type) -> None:
+def _make_dataclass(cls: type, options: dict[str, Any]) -> None:
     if "__dataclass_fields__" in cls.__dict__:  # it was one before `@dataclass(slots=True)` made it again
         return
+    options.setdefault(
+        "frozen", any(_params(base).frozen for base in cls.__mro__[1:] if dataclasses.is_dataclass(base))
+    )
     own = {name: cls.__dict__.get(name) for name in inspect.get_annotations(cls)}
-    dataclasses.dataclass(cls)
+    dataclasses.dataclass(**options)(cls)
+    setattr(cls, _SHAPE, _shape_of(cls))
     for name, field in own.items():
         if isinstance(field, dataclasses.Field) and field.default_factory is not dataclasses.MISSING:
             setattr(cls, name, field)  # for a `@dataclass` above the class, which would find no default any more
+
+
+def _params(cls: Any) -> Any:
+    return cls.__dataclass_params__
+
+
+def _shape_of(cls: Any) -> tuple[Any, ...]:
+    """What a decorator above the class would change of it."""
+    fields = tuple((field.name, field.init, field.kw_only) for field in dataclasses.fields(cls))
+    return (fields, *(getattr(_params(cls), name) for name in sorted(_DATACLASS_OPTIONS - {"kw_only"})))
 
 
 def _undoes(member: Any) -> str | None:
