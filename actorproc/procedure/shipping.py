@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import io
 import os
 import sys
@@ -104,6 +105,8 @@ def _at_path(module: ModuleType, qualname: str) -> Any:
 
 def _unpickled(pickled: bytes) -> Any:
     subject, classes, names = cloudpickle.loads(pickled)
+    if isinstance(subject, type) and issubclass(subject, Procedure):
+        _show_in_main(subject, classes)
     for member, (module, qualname) in zip((subject, *classes), names, strict=True):
         # cloudpickle keeps a class's short name only, and that it is of "__main__"; stored values name their classes
         # in full, as the program that sent them does.
@@ -112,6 +115,22 @@ def _unpickled(pickled: bytes) -> Any:
     if isinstance(subject, type) and issubclass(subject, Procedure):
         subject._engine_shipped_classes = classes
     return subject
+
+
+def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
+    """Have pickled states find classes of the program's main module, which they name as such, in a worker's, too.
+
+    These are what came along: the class with its bases, those of its hints, and what its functions refer to.
+    """
+    functions: list[Any] = [
+        member for base in subject.__mro__ for member in vars(base).values() if inspect.isfunction(member)
+    ]
+    found: list[Any] = [*classes, *subject.__mro__]
+    for function in (*functions, *subject._engine_hinted_functions()):
+        found.extend(function.__globals__.values())
+    for member in found:
+        if isinstance(member, type) and member.__module__ == "__main__" and "." not in member.__qualname__:
+            setattr(sys.modules["__main__"], member.__qualname__, member)
 
 
 # ---------------------------------------------------------------- by path
@@ -157,8 +176,14 @@ def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
     for member in (*family, *classes):
         _refuse_struct(member, runtime.type_name)
     modules = {getattr(member, "__module__", "") for member in (*family, *classes)}
-    names = tuple((module_name(member), getattr(member, "__qualname__", "")) for member in (subject, *classes))
+    # A pickle names a class as its program does, typed data as every program that has it.
+    module_of = _own_module if runtime.meta.codec == "pickle" else module_name
+    names = tuple((module_of(member), getattr(member, "__qualname__", "")) for member in (subject, *classes))
     return _pickled((subject, classes, names), modules, runtime.type_name)
+
+
+def _own_module(member: Any) -> str:
+    return getattr(member, "__module__", None) or ""
 
 
 def _refuse_struct(member: Any, name: str) -> None:

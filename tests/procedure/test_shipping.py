@@ -283,6 +283,54 @@ def test_a_class_that_came_by_value_refuses_a_state_without_a_field_that_has_no_
     assert refused == "the state has no field 'added', which Job needs; write migrate()"
 
 
+def test_a_pickled_state_may_hold_objects_of_classes_of_a_script(tmp_path):
+    (tmp_path / "sender.py").write_text(
+        textwrap.dedent(
+            """
+            from dataclasses import dataclass
+            import msgspec
+            from actorproc import Procedure, Saga, step
+            from actorproc.procedure.runtime import TypeRuntime
+            from actorproc.procedure.shipping import definition_of
+
+            class Tool:
+                def __init__(self, name): self.name = name
+
+            @dataclass
+            class Part:
+                tool: Tool
+
+            class Job(Saga):
+                part: Part
+                more: object = None
+                codec = "pickle"
+
+                @step
+                def take(self, ctx): self.more = Tool("second")
+
+            runtime = TypeRuntime.of_class(Job, signing_key=b"k" * 32)
+            new = runtime.describe(Job(Part(Tool("first"))), id="job")
+            print(msgspec.msgpack.encode(definition_of(runtime)).hex(), new.state.hex())
+            """
+        )
+    )
+    receiver = """
+        import sys
+        import msgspec
+        from actorproc.model.definitions import Definition
+        from actorproc.procedure.shipping import resolve
+        runtime = resolve(msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition))
+        job = runtime.load(bytes.fromhex(sys.argv[2]), "pickle", 1, "job")
+        job.take(None)
+        back = runtime.load(runtime.dump_state(job, "job"), "pickle", 1, "job")
+        print(back.part.tool.name, back.more.name)
+        """
+
+    for command in (["sender.py"], ["-m", "sender"]):
+        sent = python(tmp_path, *command).split()
+        assert python(tmp_path, "-c", textwrap.dedent(receiver), *sent).split() == ["first", "second"]
+
+
 def python(folder, *command: str) -> str:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, check=True)
     return done.stdout
