@@ -25,6 +25,8 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     revision: int = 1
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Keys of the signed pickle codec, the newest first, for the classes that opted in; never stored, never logged."""
+    path: tuple[bytes, ...] = ()
+    """Where the program that sent it finds its modules, for what a worker that started earlier does not find."""
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):

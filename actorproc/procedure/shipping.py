@@ -14,8 +14,9 @@ import os
 import sys
 import threading
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -49,6 +50,7 @@ def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definiti
             loader=is_loader,
             revision=number,
             signing_key=runtime.signing_key,
+            path=_module_path(),
         )
     return Definition(
         meta=runtime.meta,
@@ -56,6 +58,7 @@ def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definiti
         loader=is_loader,
         revision=number,
         signing_key=runtime.signing_key,
+        path=_module_path(),
     )
 
 
@@ -70,6 +73,7 @@ def pickled_by_value(subject: Any) -> bytes:
 def resolve(definition: Definition) -> TypeRuntime:
     """The runtime of a definition, in a worker. Raises `UnknownType` when the class cannot be had."""
     type_name = definition.meta.type_name
+    _look_there_as_well(definition.path)
     try:
         subject = _found(definition)
         if definition.loader:
@@ -134,6 +138,18 @@ def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
 
 
 # ---------------------------------------------------------------- by path
+def _module_path() -> tuple[bytes, ...]:
+    """Of this program, as it is now: it may have grown since the workers were started."""
+    return tuple(os.fsencode(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str))
+
+
+def _look_there_as_well(path: Iterable[bytes]) -> None:
+    """Behind all places that are known, so that nothing is found elsewhere than before."""
+    for entry in map(os.fsdecode, path):
+        if entry not in sys.path and Path(entry).is_absolute() and "\0" not in entry:
+            sys.path.append(entry)
+
+
 def _is_importable(subject: Any) -> bool:
     """A fresh interpreter with the same path would find this very object under its name."""
     name = getattr(subject, "__module__", None)

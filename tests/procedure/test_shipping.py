@@ -331,6 +331,41 @@ def test_a_pickled_state_may_hold_objects_of_classes_of_a_script(tmp_path):
         assert python(tmp_path, "-c", textwrap.dedent(receiver), *sent).split() == ["first", "second"]
 
 
+def test_a_module_from_a_place_that_was_added_later_is_found_by_workers_that_run_already(tmp_path):
+    for folder, words in (("known", "the known one"), ("later", "the later one")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "both_have_it.py").write_text(f"WORDS = {words!r}")
+    (tmp_path / "later" / "late_for_test.py").write_text(SAGA)
+    sender = """
+        import os, sys
+        import msgspec
+        from actorproc.procedure.runtime import TypeRuntime
+        from actorproc.procedure.shipping import definition_of
+        sys.path.insert(0, "later")
+        import late_for_test
+        print(msgspec.msgpack.encode(definition_of(TypeRuntime.of_class(late_for_test.Order))).hex())
+        """
+    receiver = """
+        import sys
+        import msgspec
+        from actorproc.model.definitions import Definition
+        from actorproc.procedure.shipping import resolve
+        sys.path.insert(0, "known")
+        before = list(sys.path)
+        definition = msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition)
+        print(resolve(definition).type_name, sys.path[:len(before)] == before)
+        resolve(msgspec.structs.replace(definition, path=(b"no/absolute/path", b"/null\\0byte", *definition.path)))
+        print(len(sys.path) == len(set(sys.path)), any("null" in entry or "absolute" in entry for entry in sys.path))
+        import both_have_it
+        print(both_have_it.WORDS)
+        """
+
+    definition = python(tmp_path, "-c", textwrap.dedent(sender)).strip()
+    printed = python(tmp_path, "-c", textwrap.dedent(receiver), definition).splitlines()
+
+    assert printed == ["late_for_test.Order True", "True False", "the known one"]
+
+
 def python(folder, *command: str) -> str:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, check=True)
     return done.stdout
