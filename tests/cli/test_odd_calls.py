@@ -18,6 +18,7 @@ pytestmark = pytest.mark.processes
 def lonely(place):
     """A place with one procedure, which waits."""
     place("submit", "jobs:Waits", "event=never", "--id", "only")
+    place.until(lambda: place.phase("only") == "waiting")
     return place
 
 
