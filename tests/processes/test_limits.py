@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -156,6 +157,35 @@ def test_a_worn_worker_asks_to_be_replaced_and_gives_back_what_it_gets(
     assert host.next_message(Returned, worker).token == late.token
     host.pool.stop(worker)
     assert host.next_event(WorkerDied, worker).report.kind == "stopped"
+
+
+@pytest.mark.parametrize("leaks", [[1000], [150, 60]], ids=["all at once", "some in each step"])
+def test_a_worker_whose_steps_left_its_descriptors_open_asks_to_be_replaced(
+    listen: Callable[..., Listener], leaks: list[int]
+) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limit[1]))
+    try:
+        host = listen()
+        worker = host.boot()
+        for leak in leaks:
+            host.finish(worker, Do("leave_files_open", str(leak)))
+
+        assert "descriptors" in host.next_message(Leaving, worker).reason
+        late = host.start(worker, Count(1), name="late")
+        assert host.next_message(Returned, worker).token == late.token
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+def test_a_worker_that_has_no_room_for_a_thread_any_more_leaves_in_order(host: Listener) -> None:
+    worker = host.boot()
+    host.finish(worker, Do("refuse_threads"))
+    host.next_message(Leaving, worker)
+
+    host.pool.stop(worker)
+
+    assert host.died(worker).report.kind == "stopped"
 
 
 def test_an_unprivileged_worker_with_a_raised_niceness_asks_to_be_replaced() -> None:

@@ -97,8 +97,9 @@ def _leave(code: int) -> NoReturn:
     if code == 0:
         leave_anyway = threading.Timer(_LEAVE_SECONDS, os._exit, (0,))
         leave_anyway.daemon = True
-        leave_anyway.start()
-        sys.exit(0)
+        with contextlib.suppress(RuntimeError):  # no room for a thread, in what a step has left: go at once, below
+            leave_anyway.start()
+            sys.exit(0)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import math
 import os
 import resource
 import signal
@@ -57,6 +59,7 @@ class Surroundings:
             (fd, copy, identity, _mark(fd)) for fd in (0, 1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))
         ]
         self._limits = tuple(map(resource.getrlimit, _LIMITS))
+        self._many_open = _many_open()
         self._recursion = sys.getrecursionlimit()
         self._handlers = tuple(map(_handler_of, _SIGNALS))
         self._blocked = _blocked()
@@ -84,6 +87,8 @@ class Surroundings:
             if not (mark and _mark_of(fd) == mark) and _identity(fd) != identity:
                 with contextlib.suppress(OSError):  # a step that closes everything closes the copy as well
                     os.dup2(copy, fd)
+        if _lowest_free() >= self._many_open:
+            self.worn = "its steps left most of the descriptors open that a process may have"
 
     def _restore_limits(self) -> None:
         for limit, before in zip(_LIMITS, self._limits, strict=True):
@@ -124,6 +129,25 @@ class Surroundings:
         for name, value in self._variables.items():
             if os.environb.get(name) != value:
                 os.environb[name] = value
+
+
+def _lowest_free() -> int:
+    """The number that the next descriptor would get: so many are in use below it. -1 when that cannot be told."""
+    try:
+        number = os.dup(2)
+    except OSError as error:
+        return sys.maxsize if error.errno == errno.EMFILE else -1
+    os.close(number)
+    return number
+
+
+def _many_open() -> float:
+    """From which lowest free number on the worker should go: three quarters of those that are free now."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    now = max(_lowest_free(), 0)
+    if most == resource.RLIM_INFINITY or now >= most:
+        return math.inf
+    return now + (most - now) * 3 // 4
 
 
 def _blocked() -> set[int]:

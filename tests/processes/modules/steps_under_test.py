@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import mmap
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -382,3 +384,15 @@ def do_family_bloat(ctx: Context, megabytes: str) -> None:
     subprocess.Popen([sys.executable, "-c", code])
     ctx.heartbeat(0.0, "growing")
     time.sleep(60)
+
+
+def do_leave_files_open(_ctx: Context, number: str) -> None:
+    """As a library that leaks does."""
+    with contextlib.suppress(OSError):  # as many as there are
+        for _ in range(int(number)):
+            os.open(os.devnull, os.O_RDONLY)
+
+
+def do_refuse_threads(_ctx: Context, _argument: str) -> None:
+    """No address space for the stack of another thread, for good; less of a hard limit has the worker replaced."""
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
