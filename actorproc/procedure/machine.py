@@ -137,7 +137,8 @@ class StateMachineProcedure(Procedure):
         return added
 
     def __set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, f"_StateMachineProcedure__{name}", value)  # the class may be frozen
+        # The class may be frozen, or a msgspec.Struct, of which `object.__setattr__` wants to know nothing.
+        StateMachineProcedure.__dict__[f"_StateMachineProcedure__{name}"].__set__(self, value)
 
     def _engine_next_unit(self) -> str | None:
         state = self.current_state

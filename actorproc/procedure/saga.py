@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, dataclass_transform, overload
 
+import msgspec
+
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context
 from actorproc.procedure.procedure import Procedure, not_plain
@@ -132,6 +134,9 @@ class Saga(Procedure):
     def __init_subclass__(cls, **options: Any) -> None:
         made = {name: options.pop(name) for name in _DATACLASS_OPTIONS & options.keys()}
         super().__init_subclass__(**options)
+        if issubclass(cls, msgspec.Struct):  # which the interpreter does not survive once it is made a dataclass
+            msg = f"{cls.__qualname__} is a Saga, so it is a dataclass, and cannot be a msgspec.Struct as well"
+            raise TypeError(msg)
         for name in inspect.get_annotations(cls):
             if isinstance(cls.__dict__.get(name), Step):
                 msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"

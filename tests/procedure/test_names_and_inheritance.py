@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import msgspec
 import pytest
 
 from actorproc import LockKey, Procedure, Saga, StateMachineProcedure, Status, UsageError, procedure, step
@@ -201,6 +202,26 @@ def test_a_frozen_state_machine_goes_through_its_states(context):
             return Phase.TWO if state is Phase.ONE else None
 
     assert len(play_machine(Fixed("x"), context)) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"frozen": True}])
+def test_a_state_machine_may_be_a_struct(context, options):
+    class Packed(StateMachineProcedure, msgspec.Struct, **options):
+        name: str
+        initial_state = Phase.ONE
+
+        def execute_from_state(self, ctx, state):
+            self.add_child(Done())
+            return Phase.TWO if state is Phase.ONE else None
+
+    assert len(play_machine(Packed("x"), context)) == 3
+    assert Packed("x").current_state is Phase.ONE
+
+
+@pytest.mark.parametrize("bases", [(Saga, msgspec.Struct), (msgspec.Struct, Saga)])
+def test_a_saga_that_is_a_struct_is_refused_before_it_is_made_a_dataclass(bases):
+    with pytest.raises(TypeError, match="cannot be a msgspec"):
+        type("Packed", bases, {"__annotations__": {"name": str}, "only": step(lambda self, ctx: None)})
 
 
 def play_machine(machine: StateMachineProcedure, context) -> list[Any]:
