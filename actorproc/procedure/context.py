@@ -184,7 +184,7 @@ class Context:
         self._outputs = outputs
         self._log_level = log_level
         self._log: logging.Logger | None = None
-        self._notes: dict[str, Any] | None = None
+        self._notes: dict[str, bytes] | None = None
 
     @property
     def aborting(self) -> bool:
@@ -213,7 +213,8 @@ class Context:
     def remember(self, key: str, make: Callable[[], Any]) -> Any:
         """The value ``make()`` gave the first time, in whichever attempt; it is durable before this returns.
 
-        So "read the old value, then change it" is safe: a repeated step sees the value from before the change.
+        So "read the old value, then change it" is safe: a repeated step sees the value from before the change. Asked
+        for again, it is a new object each time: what the step does to one is not remembered.
         """
         if not isinstance(key, str) or not is_text(key):
             msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
@@ -223,18 +224,18 @@ class Context:
         if notes is None:
             notes = self._notes = {}
         if key in notes:
-            return notes[key]
+            return self._codec.decode(notes[key])  # the step may have changed what it was given
         # `abort` is asked between steps, under the number of the next one, which may remember by the same key.
         name = key if self.mode is not Mode.ASK_ABORT else f"{_OF_ABORT}{key}"
         if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
             stored = self._channel.request("recall", name, b"", self.step)
             if stored is not None:
-                notes[key] = self._codec.decode(stored)
-                return notes[key]
+                notes[key] = stored
+                return self._codec.decode(stored)
         value = make()
         encoded = self._codec.encode(value, f"remember({key!r})")
         self._channel.request("remember", name, encoded, self.step)
-        notes[key] = value
+        notes[key] = encoded
         return value
 
     def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
