@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from actorproc.errors import UnknownType
+from actorproc.errors import UnknownType, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
@@ -42,6 +42,8 @@ class Registration:
         self._lock = threading.Lock()
         self._announced: dict[str, TypeRuntime] = {}
         self._definitions: dict[str, Definition] = {}
+        self._refused: dict[str, tuple[TypeRuntime, UsageError]] = {}
+        """Types that are registered and cannot be sent to a worker, and why."""
         self._listener: TypeListener | None = None
 
     @property
@@ -84,7 +86,7 @@ class Registration:
                     self._key = key
                     self._registry = _registered_again(self._registry, key)
                     self._announced.clear()
-            self._take_in()
+            self._take_in()  # what cannot be sent was told to whoever registered it
             return tuple(self._definitions.values())
 
     def attach(self, listener: TypeListener) -> None:
@@ -99,21 +101,48 @@ class Registration:
         name = runtime.type_name
         if self._announced.get(name) is not runtime:
             with self._lock:
+                self._refused.pop(name, None)  # it is tried again: what it could not take along may be gone
                 self._take_in()
+                for refused in _with_used(runtime):
+                    if refused in self._refused:
+                        raise self._refused[refused][1]
         elif again and self._listener is not None:
             self._listener.register(self._definitions[name])
 
     def _take_in(self) -> None:
-        """Look for what is new in the registry: a class brings along those it `uses`."""
+        """Look for what is new in the registry: a class brings along those it `uses`.
+
+        A class that cannot be sent to a worker is for whoever registers or submits it to hear of; the others pass.
+        """
         for name in self._registry.names():
             known = self._registry.get(name)
             if known is None or self._announced.get(name) is known:
                 continue
-            definition = definition_of(known)
+            if name in self._refused and self._refused[name][0] is known:
+                continue
+            try:
+                definition = definition_of(known)
+            except UsageError as error:
+                self._refused[name] = known, error
+                continue
+            self._refused.pop(name, None)
             self._announced[name] = known
             self._definitions[name] = definition
             if self._listener is not None:
                 self._listener.register(definition)
+
+
+def _with_used(runtime: TypeRuntime) -> list[str]:
+    """Names of a type and of all that its class `uses`."""
+    names = [runtime.type_name]
+    pending = [runtime.procedure_class]
+    for cls in pending:  # it grows while it is read
+        for used in cls.uses if cls is not None else ():
+            name = getattr(used.procedure_class if isinstance(used, ProcedureFunction) else used, "type_name", None)
+            if isinstance(name, str) and name not in names:
+                names.append(name)
+                pending.append(used.procedure_class if isinstance(used, ProcedureFunction) else used)
+    return names
 
 
 def _registered_again(old: TypeRegistry, key: SigningKey) -> TypeRegistry:

@@ -113,11 +113,18 @@ class Floor:
             self._log_lines.put(message)
 
     def _ended(self, message: Ended) -> None:
-        for definition in message.definitions:
-            if self._types.learn(definition):
-                self._ring.handle(TypeRegistered(definition.meta))
+        if message.definitions:
+            self._learn(message)
         self.answered(message)
         self._ring.handle(StepEnded(message.token, message.outcome))
+
+    def _learn(self, message: Ended) -> None:
+        """A step brings classes of its children."""
+        line = self._ledger.lines.get(message.token.worker)
+        command = line.queue.get(message.token) if line is not None else None
+        for definition in message.definitions:
+            if self._types.learn(definition, command.type_name if command is not None else ""):
+                self._ring.handle(TypeRegistered(definition.meta))
 
     def answered(self, message: Ended) -> None:
         """Note that a step has its answer, whatever becomes of it."""

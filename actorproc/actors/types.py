@@ -19,6 +19,9 @@ class TypeTable:
         self._definitions: dict[str, Definition] = {}
         self._own: set[str] = set()
         """Names this program registered itself."""
+        self._age: dict[str, int] = {}
+        """Counts what was told here; a class that came with a step of another one is as old as that."""
+        self._told = 0
 
     def put(self, definition: Definition) -> bool:
         """Keep a definition of the host, which replaces an earlier one; False when nothing changed."""
@@ -32,11 +35,29 @@ class TypeTable:
         if old is not None and msgspec.structs.replace(definition, revision=revision) == old:
             return False
         self._definitions[name] = msgspec.structs.replace(definition, revision=revision + 1)
+        self._told += 1
+        self._age[name] = self._told
         return True
 
-    def learn(self, definition: Definition) -> bool:
-        """Keep a definition a worker brought, unless the name is known: the host's own word comes first."""
-        return definition.meta.type_name not in self._definitions and self._put(definition)
+    def learn(self, definition: Definition, parent: str) -> bool:
+        """Keep a definition that a worker brought with a step of `parent`, for a name that nobody told us of.
+
+        One of a later edition of a script or notebook replaces the earlier one: its parent was told of after that.
+        """
+        name = definition.meta.type_name
+        if name in self._definitions and not self._is_later_edition(definition, parent):
+            return False
+        learned = self._put(definition)
+        self._age[name] = self._age.get(parent, 0)
+        return learned
+
+    def _is_later_edition(self, definition: Definition, parent: str) -> bool:
+        name = definition.meta.type_name
+        by = self._definitions.get(parent)
+        if by is None or name in self._own or definition.pickled is None:
+            return False
+        # The worker may have run the step of a parent that is replaced since.
+        return by.revision == definition.revision and self._age[parent] > self._age[name]
 
     def take(self, definition: Definition) -> bool:
         """Keep a definition of a client, unless this program has its own; it replaces what another client brought."""

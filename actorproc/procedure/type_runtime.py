@@ -22,6 +22,7 @@ from actorproc.model.outcomes import (
     Suspended,
     Waited,
 )
+from actorproc.model.policies import TypeMeta
 from actorproc.model.records import NewProcedure
 from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec, UndecodableData
@@ -307,7 +308,13 @@ class TypeRuntime:
             info = msgspec.structs.replace(info, pickled=pickled)
         return Failed(error=info, retryable=retryable, after=after)
 
-    # ------------------------------------------------------------ parts
+    def dumps_as(self, live: Procedure) -> TypeMeta:
+        """The traits of the class of this object, which dumps the state; a loader gives objects of any class."""
+        try:
+            return self._of(live).meta
+        except UsageError:  # it cannot be run, as its step was told
+            return self.meta
+
     def _of(self, procedure: Procedure) -> TypeRuntime:
         """The runtime of this object's class: this one, or that of a child or of what a loader made."""
         cls = type(procedure)

@@ -11,7 +11,7 @@ import cloudpickle
 import msgspec
 import pytest
 from pool_listener import Listener, is_gone
-from steps_under_test import Count, Do, Parent
+from steps_under_test import Count, Do, Parent, WithChild
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Suspended
@@ -248,6 +248,19 @@ def test_an_output_that_is_too_long_fails_its_step(listen) -> None:
     assert isinstance(outcome, Failed)
     assert "cannot be sent" in outcome.error.message
     assert host.finish(worker, Count(1)) == 1
+
+
+def test_a_class_is_announced_again_when_the_answer_that_brought_it_was_too_long(listen) -> None:
+    host = listen(max_frame=64 * 1024)
+    worker = host.boot()
+    host.start(worker, WithChild(100_000), name="first")
+    outcome = host.next_message(Ended, worker).outcome
+    assert isinstance(outcome, Failed)
+    assert "cannot be sent" in outcome.error.message
+
+    host.start(worker, WithChild(10), name="second")
+
+    assert [each.meta.type_name for each in host.next_message(Ended, worker).definitions] == [Do.type_name]
 
 
 def test_a_message_that_is_too_long_is_refused_at_the_sender(listen) -> None:

@@ -68,8 +68,10 @@ class ProcedureActor(DispatchedActor):
         outcome, classes = self._step(run, runtime, started)
         _set(outcome, "elapsed", time.monotonic() - started)
         # The class may be replaced in the host while its step runs: the state is this one's.
-        _set(outcome, "version", runtime.meta.version)
-        _set(outcome, "codec", runtime.meta.codec)
+        assert self._live is not None
+        meta = runtime.dumps_as(self._live)
+        _set(outcome, "version", meta.version)
+        _set(outcome, "codec", meta.codec)
         if self._desk.guard.terminating and isinstance(outcome, Failed):
             # User code turned the interruption into some failure of its own; the kill is the truth, not that.
             self._desk.guard.allow_interrupt()
@@ -78,7 +80,8 @@ class ProcedureActor(DispatchedActor):
         except Exception as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__)
             self._answer(run, _unanswerable(run.token, error))
             return
-        self._answer(run, outcome, definitions)
+        if self._answer(run, outcome, definitions):
+            self._desk.types.told(classes)
 
     def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
         """User code cannot get here: this is the worker's own machinery."""
@@ -183,7 +186,8 @@ class ProcedureActor(DispatchedActor):
         finally:
             guard.forbid_interrupt()
 
-    def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> None:
+    def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> bool:
+        """Send this answer; False when it is too long, and that was answered."""
         # The actor changes before the answer leaves: with the answer the host may send the next step.
         if not _goes_on(outcome, run.token.mode):
             self._stop()
@@ -192,6 +196,8 @@ class ProcedureActor(DispatchedActor):
         except FrameError as error:
             self._stop()
             self._desk.channel.send([Ended(run.token, _unanswerable(run.token, error))])
+            return False
+        return True
 
 
 def _goes_on(outcome: Outcome, mode: Mode) -> bool:

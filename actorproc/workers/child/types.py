@@ -65,13 +65,29 @@ class TypeShelf:
             return None
 
     def announce(self, classes: Iterable[type], like: TypeRuntime) -> tuple[Definition, ...]:
-        """Definitions of the classes the host has not been told of by this worker, nor told this worker of."""
+        """Definitions of the classes the host has not been told of by this worker, nor told this worker of.
+
+        Their revision is that of the class `like`, whose step made objects of them.
+        """
         news = []
         for cls in classes:
             if cls in self._told:
                 continue
-            self._told.add(cls)
             runtime = TypeRuntime.of_class(cls, signing_key=like.signing_key)
-            if runtime.type_name not in self._definitions:
-                news.append(definition_of(runtime, runtime.revision))
+            if not self._is_known(runtime):
+                news.append(definition_of(runtime, like.revision))
         return tuple(news)
+
+    def _is_known(self, found: TypeRuntime) -> bool:
+        """The host has told of this class; of another edition of it only, when it was edited since in a notebook."""
+        definition = self._definitions.get(found.type_name)
+        if definition is None or definition.pickled is None or definition.loader:
+            return definition is not None
+        try:
+            return self.runtime(found.type_name).procedure_class is found.procedure_class
+        except (StateRefused, MemoryError):
+            return True
+
+    def told(self, classes: Iterable[type]) -> None:
+        """The host has been sent what `announce` gave for these classes."""
+        self._told.update(classes)

@@ -59,6 +59,16 @@ class Parent(Procedure):
         return Status.suspended([Count(), Count()])
 
 
+class WithChild(Procedure):
+    """Suspends for a child with a state of this size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def execute(self, ctx: Context) -> Status:
+        return Status.suspended([Do("nothing", "x" * self.size)])
+
+
 def do_nothing(_ctx: Context, _argument: str) -> None:
     pass
 
