@@ -55,7 +55,7 @@ class Answerer:
             return Answer(ask.request, error=f"{type(error).__name__}: {error}")
 
     def _recall(self, ask: Ask) -> bytes | None:
-        notes = self._store.notes(ask.token.procedure, ask.token.step)
+        notes = self._store.notes(ask.token.procedure, max(ask.step, ask.token.step))
         return next((note.value for note in notes if note.key == ask.key), None)
 
     def _query(self, ask: Ask) -> bytes | None:

@@ -215,6 +215,7 @@ class Dispatcher:
                 command.event,
                 command.recovered,
                 limits if limits is not None and limits.concerns_worker else None,
+                command.wall_time is not None or (limits is not None and limits.cpu_time is not None),
             ),
         )
 

@@ -134,7 +134,7 @@ class Floor:
 
     def _ask(self, message: Ask) -> None:
         if message.kind == "remember":
-            self._ring.handle(NoteMade(message.token, message.key, message.value, message.request))
+            self._ring.handle(NoteMade(message.token, message.key, message.value, message.request, message.step))
         else:
             self._dispatcher.post(message.token.worker, self._answerer.answer(message))
 

@@ -7,11 +7,11 @@ from actorproc.core.book import Book
 from actorproc.core.ending import forget_listening
 from actorproc.core.poisoning import update_poisons
 from actorproc.core.staff import InHand
-from actorproc.model.outcomes import Outcome
+from actorproc.model.outcomes import Advanced, Outcome
 from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutStep
 
-__all__ = ["commit_step", "death_on_the_way"]
+__all__ = ["commit_step", "death_on_the_way", "may_have_gone_on"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _STEP = StepKind.STEP
@@ -58,7 +58,9 @@ def commit_step(
         record.digest = b""  # of the state it began with, as another version of the class dumped it
     record.unit = outcome.unit
     record.unit_no_return = outcome.no_return
-    record.attempt = record.errors = record.crashes = 0
+    # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
+    record.attempt = int(attempts > 1 and may_have_gone_on(outcome))
+    record.errors = record.crashes = 0
     record.first_error_at = None
     record.awaiting = 0
     record.payload = None
@@ -71,6 +73,14 @@ def commit_step(
     if record.locks:
         locking.end_of_step(book, record)
     book.touch(record)
+
+
+def may_have_gone_on(outcome: Outcome) -> bool:
+    """Whether a worker may begin the next step at once, before this one is recorded (`persist=False`)."""
+    if type(outcome) is not Advanced or outcome.persist:
+        return False
+    waits = outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return or outcome.poisons
+    return not waits
 
 
 def death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:

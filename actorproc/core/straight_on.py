@@ -11,7 +11,7 @@ from __future__ import annotations
 from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
 from actorproc.core.queueing import push_unit
-from actorproc.core.recording import commit_step
+from actorproc.core.recording import commit_step, may_have_gone_on
 from actorproc.model.commands import Decision, RunStep
 from actorproc.model.events import StepEnded
 from actorproc.model.ids import Mode, StepToken
@@ -36,7 +36,7 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
         return None
     if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
-    if token.mode is not _EXECUTE:
+    if token.mode is not _EXECUTE or (record.attempt > 1 and may_have_gone_on(outcome)):
         return None
     item = worker.queue[procedure]
     known = known_limits_of(book, record)

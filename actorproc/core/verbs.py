@@ -216,7 +216,8 @@ def note(book: Book, event: NoteMade) -> None:
     if book.staff.current(event.token) is None:
         book.stale_results += 1
         return
-    book.write(PutNote(NoteRecord(event.token.procedure, event.token.step, event.key, event.value)))
+    step = max(event.step, event.token.step)
+    book.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
     book.command(AnswerWorker(event.token, event.request))
 
 

@@ -171,6 +171,8 @@ class NoteMade(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: bytes
     request: int
+    step: int = 0
+    """The step that remembers; later than that of the token when those before it needed no record. 0: the token's."""
 
 
 class PoisonCleared(msgspec.Struct, frozen=True, gc=False):

@@ -24,8 +24,12 @@ _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
 _LONGEST_LINE = 64 * 1024
 """Characters of one log record that are sent to the host."""
-_OF_ABORT = "abort()\n"
-"""Before the keys of what `abort` remembers."""
+_REMEMBERS_AS = {
+    Mode.ROLLBACK: "rollback()\n",
+    Mode.ASK_ABORT: "abort()\n",
+    Mode.ON_TIMEOUT: "on_timeout()\n",
+}
+"""Before the keys of what a method remembers that runs under a number which a step may have as well."""
 _rows = msgspec.msgpack.Decoder(list[OutcomeRow])
 _SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
 
@@ -225,8 +229,7 @@ class Context:
             notes = self._notes = {}
         if key in notes:
             return self._codec.decode(notes[key])  # the step may have changed what it was given
-        # `abort` is asked between steps, under the number of the next one, which may remember by the same key.
-        name = key if self.mode is not Mode.ASK_ABORT else f"{_OF_ABORT}{key}"
+        name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"
         if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
             stored = self._channel.request("recall", name, b"", self.step)
             if stored is not None:

@@ -129,6 +129,8 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     """The first step of the procedure since its host was started again."""
     limits: StepLimits | None = None
     """What the worker has to set around the step; None: nothing."""
+    is_timed: bool = False
+    """Its time is limited, which is for one step: none follows it at once."""
 
 
 class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback", gc=False):

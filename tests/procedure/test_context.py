@@ -71,6 +71,14 @@ def test_what_abort_remembers_is_not_what_the_next_step_remembers(context):
     assert context(attempt=3, replayed=True).remember("old", lambda: "again") == "read"
 
 
+def test_what_an_undo_or_on_timeout_remembers_is_not_what_a_step_of_that_number_remembers(context):
+    modes = (Mode.EXECUTE, Mode.ON_TIMEOUT, Mode.ROLLBACK)
+    for attempt in (1, 2):
+        seen = [context(mode=mode, attempt=attempt).remember("old", lambda m=mode: m.name) for mode in modes]
+
+        assert seen == [mode.name for mode in modes]
+
+
 def row(name, state="SUCCESS", output=b"\xc0", error=None):
     return OutcomeRow(name, "T", state, output, "data", error, "trace")
 

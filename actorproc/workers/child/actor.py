@@ -125,11 +125,14 @@ class ProcedureActor(DispatchedActor):
         return outcome, classes
 
     def _may_chain(self, run: Run, outcome: Outcome) -> bool:
+        """Whether the next step may run at once: nothing has to be stored before it, such as a key that it poisons."""
         return (
             type(outcome) is Advanced
             and not outcome.persist
-            and run.token.mode is not Mode.ROLLBACK
+            and run.token.mode is Mode.EXECUTE  # what comes after another method is a step
+            and not run.is_timed
             and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
+            and not outcome.poisons
             and not self._desk.is_wanted(run.token)
         )
 
