@@ -22,6 +22,7 @@ from actorproc.actors.watching import Observer
 from actorproc.actors.worker_events import WorkerNews
 from actorproc.model.events import (
     NoteMade,
+    StepDelayed,
     StepEnded,
     StepReturned,
     TypeRegistered,
@@ -139,9 +140,9 @@ class Floor:
             self._dispatcher.post(message.token.worker, self._answerer.answer(message))
 
     def _need_state(self, message: NeedState) -> None:
-        line = self._ledger.lines.get(message.token.worker)
-        command = line.queue.get(message.token) if line is not None else None
+        command = self._ledger.delayed(message.token, self._clock.monotonic())
         if command is not None:
+            self._ring.handle(StepDelayed(message.token))
             for event in self._dispatcher.resend(command):
                 self._ring.handle(event)
 

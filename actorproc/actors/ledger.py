@@ -132,6 +132,18 @@ class Ledger:
                 self._limited -= 1
         return command
 
+    def delayed(self, token: StepToken, now: float) -> RunStep | None:
+        """A worker goes on with the steps behind this one, which is to be sent again; None when it has no such step."""
+        line = self.lines.get(token.worker)
+        command = line.queue.pop(token, None) if line is not None else None
+        if line is None or command is None:
+            return None
+        line.queue[token] = command
+        line.since = now
+        if token in line.held:
+            line.held[token] = line.held.pop(token)
+        return command
+
     def die(self, worker: WorkerId) -> Line | None:
         """A worker is dead: nothing is sent to it any more. Its line stays until that is committed."""
         line = self.lines.get(worker)

@@ -281,6 +281,7 @@ def _tell_parent(book: Book, child: ProcedureRecord) -> None:
 def end_when_children_have(book: Book, record: ProcedureRecord) -> None:
     """It said done while children are outstanding, and takes them along: abort them, and end with the last."""
     record.ending = True
+    forget_listening(book, record)  # it may have been `on_timeout` that said so
     move(record, Trigger.SUSPENDED)
     book.touch(record)
     keep_nothing(book, record)

@@ -269,9 +269,9 @@ def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
     if member.undoing != unit.seq:
         member.undoing = unit.seq
         book.tree_of(member).undoing = member.id
-        if member.tried != unit.seq:  # else it was set aside, and may have half run
+        if member.tried != unit.seq:  # else it was set aside, or is retried, and may have half run
             member.tried = unit.seq
-            member.attempt = 0
+            member.attempt = member.undo_step = 0
         member.errors = member.crashes = 0
         member.first_error_at = member.undo_error = None
         member.due_at = None

@@ -35,7 +35,7 @@ def skip(book: Book, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo
             )
         )
     )
-    record.attempt = record.errors = record.crashes = 0
+    record.attempt = record.errors = record.crashes = record.undo_step = 0
     record.first_error_at = record.undo_error = None
     reason = f"{error.type_name}: {error.message}"[:_LONGEST_REASON]
     _add(book, record, top, Leftover(record.id, unit.label, reason))

@@ -212,7 +212,7 @@ def _hand_out(book: Book, worker: Worker, record: ProcedureRecord) -> None:
     record.attempt += 1
     if record.undoing:
         unit = book.tree_of(record).units[record.undoing]
-        _send(book, worker, record, Mode.ROLLBACK, record.records + 1, unit.label)
+        _send(book, worker, record, Mode.ROLLBACK, record.undo_step or record.records + 1, unit.label)
         return
     if record.poisons and record.step == 1 and record.attempt == 1:
         # The keys it named when it was submitted; later ones come with the answer of the step before.

@@ -150,7 +150,9 @@ def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, ro
     tree.open += 1
     member.run = run
     member.rolling = rolling
-    # The attempts go on counting: the step, or its undo, may have half run.
+    # The attempts go on counting: the step, or its undo, may have half run. So both keep their numbers as well.
+    if rolling:
+        member.undo_step = member.undo_step or member.records
     member.errors = member.crashes = member.stuck = member.ended_in = member.ticket = 0
     member.first_error_at = member.finished_at = None
     member.aborting = member.forced = False
@@ -177,6 +179,9 @@ def _take_up_undoing(book: Book, tree: Tree, root: ProcedureRecord, unit: UndoRe
     if member.state not in TERMINAL:
         member.undoing = unit.seq
         tree.undoing = member.id
+        if member.tried != unit.seq:  # it gave up before it began
+            member.tried = unit.seq
+            member.attempt = member.undo_step = 0
 
 
 def _take_up_forward(book: Book, tree: Tree, members: list[ProcedureRecord]) -> None:

@@ -217,6 +217,16 @@ class Staff:
         worker.load = worker.load - item.weight if worker.queue else 0.0
         return item
 
+    def delay(self, token: StepToken, now: float) -> tuple[Worker, InHand] | None:
+        """A worker puts a step behind the others it has; None when the token is stale."""
+        item = self.current(token)
+        if item is None:
+            return None
+        worker = self.in_hand[token.procedure]
+        worker.queue[token.procedure] = worker.queue.pop(token.procedure)
+        worker.active_at = now
+        return worker, item
+
     def lose(self, worker: Worker) -> list[InHand]:
         """A worker is gone; what it had in hand, first the one that ran."""
         del self.workers[worker.id.slot]

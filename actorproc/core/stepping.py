@@ -22,11 +22,12 @@ from actorproc.core.verbs import (
     end_forced,
     may_abort,
     on_refused,
+    stop_forced,
     stop_next,
     take_buffered,
 )
-from actorproc.model.events import StepEnded, StepReturned
-from actorproc.model.ids import Mode
+from actorproc.model.events import StepDelayed, StepEnded, StepReturned
+from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import (
     Advanced,
     Answered,
@@ -44,7 +45,7 @@ from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, Ste
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutStep
 
-__all__ = ["MAX_STUCK_PAUSE", "on_ended", "on_returned", "on_step_error"]
+__all__ = ["MAX_STUCK_PAUSE", "on_delayed", "on_ended", "on_returned", "on_step_error"]
 
 MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
@@ -73,7 +74,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if token.mode is _ASK_ABORT and not record.aborting:
         ask_again(book, record)
         return
-    _note_object(book, record, worker, outcome)
+    _note_object(book, token, outcome)
     if record.bypassing:
         settle_bypass(book, record)
         return
@@ -101,12 +102,12 @@ def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None
         book.timers.add(record.deadline, record.id)  # the clock was set back since
 
 
-def _note_object(book: Book, record: ProcedureRecord, worker: Worker, outcome: Outcome) -> None:
-    """Which worker holds the live object now; after a failure it is thrown away."""
-    if type(outcome) is Failed or type(outcome) is Refused:
-        book.warm.pop(record.id, None)
+def _note_object(book: Book, token: StepToken, outcome: Outcome) -> None:
+    """Which worker holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
+    if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
+        book.warm[token.procedure] = token.worker
     else:
-        book.warm[record.id] = worker.id
+        book.warm.pop(token.procedure, None)
 
 
 def _look_after(book: Book, worker: Worker) -> None:
@@ -145,6 +146,19 @@ def on_returned(book: Book, event: StepReturned) -> None:
             end_forced(book, record, item)
     if record.rolling or event.token.mode is _ROLLBACK or event.token.mode is _ASK_ABORT:
         look_again(book, record)
+
+
+def on_delayed(book: Book, event: StepDelayed) -> None:
+    """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame."""
+    found = book.staff.delay(event.token, book.now)
+    if found is None:
+        book.stale_results += 1
+        return
+    worker, item = found
+    item.recalled = False  # a request that came meanwhile has found nothing
+    if item.forced is not None:
+        stop_forced(book, worker, item)
+    stop_next(book, worker)
 
 
 # ---------------------------------------------------------------------- forward

@@ -45,7 +45,7 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
                 )
             )
         )
-        record.attempt = record.errors = record.crashes = 0
+        record.attempt = record.errors = record.crashes = record.undo_step = 0
         record.first_error_at = record.undo_error = None
         book.touch(record)
         locking.end_of_step(book, record)

@@ -164,6 +164,12 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     """Why an operator sent it; kept with what operators asked for. Programs give none, and leave no such row."""
 
 
+class StepDelayed(msgspec.Struct, frozen=True, gc=False):
+    """A worker lacks the object that a step is to go on with: it runs those behind it until the state has come."""
+
+    token: StepToken
+
+
 class NoteMade(msgspec.Struct, frozen=True, gc=False):
     """`ctx.remember`: store the value before the step goes on; answered with `AnswerWorker(request)`."""
 
@@ -245,6 +251,7 @@ Event = (
     | PauseRequested
     | ResumeRequested
     | Signalled
+    | StepDelayed
     | NoteMade
     | PoisonCleared
     | Acknowledged

@@ -233,6 +233,8 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """Why the present undo failed, or killed its worker, the last time; it is tried again. `error` stays the cause."""
     tried: int = 0
     """Undo unit whose attempts were counted last; a wider failure that takes it over goes on counting. 0: none."""
+    undo_step: int = 0
+    """Number of the undo step that a retry takes up again: the one it had; 0: that of the next record."""
 
 
 class StepKind(IntEnum):

@@ -106,6 +106,24 @@ def test_a_rollback_that_gives_up_again_can_be_retried_again() -> None:
     assert stage.core.view("p").run == 3  # type: ignore[union-attr]
 
 
+def test_an_undo_that_is_retried_is_the_same_step_and_the_next_one_is_another() -> None:
+    stage = _given_up()
+    number = next(write.record.number for write in stage.writes[::-1] if isinstance(write, PutStep))
+    for _ in range(2):
+        _retry(stage)
+        assert stage.inbox["p"].token.step == number
+        _agrees(stage)
+        stage.answer("p", boom("still not"))
+    _retry(stage)
+
+    stage.answer("p", Advanced(state=b"half", unit="b"))
+    second = stage.inbox["p"].token.step
+    stage.answer("p", DONE)
+
+    assert stage.inbox["p"].unit == "a"
+    assert len({number, second, stage.inbox["p"].token.step}) == 3
+
+
 def test_its_own_poison_does_not_stop_a_retry_and_is_gone_when_the_rollback_is_complete() -> None:
     stage = _given_up()
     assert set(image_of(stage).poisons) == {"cat/t"}

@@ -9,12 +9,12 @@ from actorproc.errors import DuplicateProcedure, UnknownProcedure, UnknownType
 from actorproc.model.commands import AnswerWorker, Reply
 from actorproc.model.events import AbortRequested, NoteMade, Signalled, Tick, TypeRegistered
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Answered, Finished, Refused, Slept, Waited
+from actorproc.model.outcomes import Advanced, Answered, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, TypeMeta
 from actorproc.model.records import StepKind
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.model.writes import PutNote, PutStep, PutUndo
-from tests.core.stage import Stage, boom, later
+from tests.core.stage import Stage, boom, difference, later
 
 
 def test_a_submit_is_answered_in_the_decision_that_stores_it() -> None:
@@ -287,6 +287,68 @@ def test_a_note_is_stored_before_its_step_goes_on() -> None:
 
     assert [type(write) for write in decision.writes] == [PutNote]
     assert decision.commands == [AnswerWorker(token, 5)]
+
+
+def test_a_note_belongs_to_its_step_also_where_the_steps_before_it_left_no_record() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    token = stage.inbox["p"].token
+
+    for step in (0, 1, 2):
+        stage.handle(NoteMade(token, "old", b"v", request=5, step=step))
+
+    notes = [write.record for write in stage.writes if isinstance(write, PutNote)]
+    assert [note.step for note in notes] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("persist", [False, True])
+def test_a_step_that_may_have_followed_without_a_record_in_an_attempt_that_died_is_a_repetition(persist: bool) -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("p"))
+    stage.kill(stage.inbox["p"].token.worker.slot)
+    assert stage.inbox["p"].replayed
+
+    stage.answer("p", Advanced(state=b"1", persist=persist))
+
+    assert (stage.inbox["p"].token.step, stage.inbox["p"].replayed) == (2, not persist)
+    stage.answer("p", Advanced(state=b"2"))
+    assert (stage.inbox["p"].token.step, stage.inbox["p"].replayed) == (3, False)
+    assert difference(stage) is None
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_what_abort_did_to_the_object_is_not_kept_as_nothing_of_it_is_stored(allowed: bool) -> None:
+    stage = Stage(asks_abort=True, rollback_supported=True)
+    stage.submit(stage.new("p", unit="a"))
+    stage.handle(AbortRequested("p", reply=1))
+    stage.answer("p", Advanced(state=b"1", unit="b"))
+    assert stage.inbox["p"].token.mode is Mode.ASK_ABORT
+
+    stage.answer("p", Answered(allowed=allowed))
+
+    assert (stage.inbox["p"].token.mode, stage.inbox["p"].warm) == (
+        Mode.ROLLBACK if allowed else Mode.EXECUTE,
+        False,
+    )
+
+
+def test_one_that_is_done_when_its_wait_was_over_ends_with_the_children_it_takes_along() -> None:
+    stage = Stage(2, has_on_timeout=True)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("a"), stage.new("b")), wait="any"))
+    stage.answer("a", Finished(state=b""))
+    stage.answer("p", Waited(state=b"", event="never", timeout=1.0))
+    stage.now = 2.0
+    stage.handle(Tick())
+    assert stage.inbox["p"].token.mode is Mode.ON_TIMEOUT
+
+    stage.answer("p", Finished(state=b""))
+    assert stage.state("p") is ProcedureState.WAITING
+    stage.handle(Signalled("p", b"x", reply=2))
+    stage.answer("b", Finished(state=b""))
+
+    assert stage.state("p") is ProcedureState.SUCCESS
+    assert difference(stage) is None
 
 
 def test_one_undo_unit_is_pushed_per_label_and_before_the_step_runs() -> None:

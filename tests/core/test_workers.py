@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
 from actorproc.model.commands import RunStep, TakeBack
-from actorproc.model.events import AbortRequested, CrashReport, StepEnded, StepReturned, Tick, WorkerLost, WorkerReady
+from actorproc.model.events import (
+    AbortRequested,
+    CrashReport,
+    StepDelayed,
+    StepEnded,
+    StepReturned,
+    Tick,
+    WorkerLost,
+    WorkerReady,
+)
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff, LockKey
@@ -35,6 +44,47 @@ def test_a_dead_workers_first_step_is_charged_and_those_behind_it_are_not() -> N
     assert crashes == {"p0": 1, "p1": 0, "p2": 0}
     assert all(stage.inbox[name].replayed for name in crashes)
     assert not any(stage.inbox[name].warm for name in crashes)
+
+
+def test_a_step_whose_state_has_to_be_sent_again_runs_behind_the_others_and_does_not_pay_for_them() -> None:
+    stage = _prefetching(3)
+
+    stage.handle(StepDelayed(stage.inbox["p0"].token))
+    stage.kill(0)
+
+    crashes = {name: record.crashes for name in ("p0", "p1", "p2") if (record := stage.core.view(name))}
+    assert crashes == {"p0": 0, "p1": 1, "p2": 0}
+
+
+def test_a_step_that_must_not_go_on_is_taken_back_when_others_run_before_it() -> None:
+    stage = _prefetching(2)
+    token = stage.inbox["p0"].token
+    stage.handle(StepDelayed(token))
+
+    stage.handle(AbortRequested("p0", reply=1, force=True))
+
+    assert not stage.kills()
+    assert stage.commands[-2:-1] == [TakeBack(token.worker, (token,))]
+
+
+def test_the_step_that_runs_in_the_place_of_a_delayed_one_is_killed_if_it_must_not_go_on() -> None:
+    stage = _prefetching(2)
+    stage.handle(AbortRequested("p1", reply=1, force=True))
+    assert not stage.kills()
+
+    stage.handle(StepDelayed(stage.inbox["p0"].token))
+
+    assert [kill.token for kill in stage.kills()] == [stage.inbox["p1"].token]
+
+
+def test_a_delay_of_a_step_that_nobody_has_in_hand_is_dropped_and_counted() -> None:
+    stage = _prefetching(1)
+    token = stage.inbox["p0"].token
+    stage.answer("p0", Finished(state=b""))
+
+    stage.handle(StepDelayed(token))
+
+    assert stage.core.stale_results == 1
 
 
 def test_a_step_that_kills_its_worker_too_often_fails_with_the_cause_in_words() -> None:

@@ -81,3 +81,20 @@ def test_after_a_failed_commit_it_is_known_which_steps_run_beside_each_other():
     [(ready, tokens)] = ledger.handed_out()
 
     assert (ready.threads, tokens) == (4, tuple(run.token for run in beside))
+
+
+def test_a_step_that_has_to_be_sent_again_has_its_time_when_those_behind_it_had_theirs():
+    ledger = a_ledger()
+    ledger.committed([WorkerReady(WORKER)])
+    first, second = run_of("a", 10.0), run_of("b", 10.0)
+    for run in (first, second):
+        ledger.hand_out(run, now=0.0)
+
+    assert ledger.delayed(first.token, 5.0) is first
+
+    assert [command.token.procedure for _, command in ledger.overdue(15.0)] == ["b"]
+    assert ledger.handed_out()[0][1] == (second.token, first.token)
+    ledger.answered(second.token, 15.0)
+    assert ledger.next_limit() == 25.0
+    ledger.answered(first.token, 16.0)
+    assert ledger.delayed(first.token, 17.0) is None

@@ -10,7 +10,7 @@ import msgspec
 
 from actorproc.errors import UsageError
 from actorproc.model.ids import Mode, StepToken
-from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Outcome, Refused
+from actorproc.model.outcomes import Advanced, Failed, Finished, Outcome, Refused
 from actorproc.model.records import ErrorInfo
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info, in_words
@@ -204,8 +204,8 @@ class ProcedureActor(DispatchedActor):
 
 
 def _goes_on(outcome: Outcome, mode: Mode) -> bool:
-    kind = type(outcome)
-    return kind is Advanced or kind is Answered or (kind is Finished and mode is Mode.ROLLBACK)
+    kind = type(outcome)  # nothing is stored of what `abort` did to the object
+    return kind is Advanced or (kind is Finished and mode is Mode.ROLLBACK)
 
 
 def _unanswerable(token: StepToken, error: Exception) -> Failed:
