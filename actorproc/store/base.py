@@ -60,8 +60,8 @@ class RecordStore(Protocol):
         """Links to children in order of (step, index); of one step when given."""
         ...
 
-    def notes(self, id: str, step: int) -> list[NoteRecord]:  # noqa: A002
-        """Write-ahead notes of one step."""
+    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:  # noqa: A002
+        """Write-ahead notes of a procedure; of one step when given."""
         ...
 
     def audit(self, target: str) -> list[AuditRecord]:

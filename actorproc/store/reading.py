@@ -120,10 +120,11 @@ class RecordReader(ABC):
         with self._view() as rows:
             return _all(rows, Table.CHILDREN, start)
 
-    def notes(self, id: str, step: int) -> list[NoteRecord]:  # noqa: A002
-        """Write-ahead notes of one step."""
+    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:  # noqa: A002
+        """Write-ahead notes of a procedure; of one step when given."""
+        start = prefix(id) if step is None else prefix(id) + number_key(step) + b"\0"
         with self._view() as rows:
-            return _all(rows, Table.NOTES, prefix(id) + number_key(step) + b"\0")
+            return _all(rows, Table.NOTES, start)
 
     def audit(self, target: str) -> list[AuditRecord]:
         """What operators asked for, of a procedure or (empty target) of the manager, in order."""

@@ -92,7 +92,7 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
         rows["children"] += store.children(head.id)
         rows["events"] += store.events(head.id)
         rows["audit"] += store.audit(head.id)
-        rows["notes"] += store.notes(head.id, head.step)
+        rows["notes"] += store.notes(head.id)
     _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
 

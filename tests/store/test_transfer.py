@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.events import TypeRegistered, WorkerReady
+from actorproc.model.events import NoteMade, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Suspended
 from actorproc.model.policies import LockKey, TypeMeta
@@ -64,6 +64,20 @@ def test_signals_that_were_kept_for_an_id_before_its_tree_came_are_not_overwritt
     _moved(source, "a", target)
 
     assert [event.payload for event in target.events("a")] == [b"here", b"there"]
+
+
+def test_what_an_undo_and_a_step_behind_one_without_a_record_remembered_comes_along() -> None:
+    stage = Stage(1, rollback_supported=True)
+    stage.submit(stage.new("a", unit=""))
+    stage.handle(NoteMade(stage.inbox["a"].token, "old", b"second", request=1, step=2))
+    stage.answer("a", boom())
+    stage.handle(NoteMade(stage.inbox["a"].token, "rollback()\nold", b"undo", request=2))
+    target = MemoryStore()
+
+    _moved(_store_of(stage), "a", target)
+
+    assert {note.key: note.value for note in target.notes("a")} == {"old": b"second", "rollback()\nold": b"undo"}
+    assert target.notes("a", 1) == []
 
 
 def test_those_who_wait_for_a_key_stand_in_the_same_order_in_the_other_store() -> None:
