@@ -55,7 +55,7 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
         self._path = checked_directory(path)
         self._config = config if config is not None else Config()
         self._clock = SystemClock()
-        self._types = Registration(self._path, self._config.signing_key)
+        self._types = Registration(self._path, self._config.signing_key, max_frame=self._config.max_frame)
         self._engine = RemoteEngine(self._path, patience=patience, max_frame=self._config.max_frame)
         self._pid = os.getpid()
         self._attached = False

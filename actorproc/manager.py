@@ -99,7 +99,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._on_event = on_event
         self._durability = durability
         self._clock = clock if clock is not None else SystemClock()
-        self._types = Registration(self._path if store is None else None, self._config.signing_key)
+        self._types = Registration(
+            self._path if store is None else None, self._config.signing_key, max_frame=self._config.max_frame
+        )
         self._starting = threading.Lock()
         self._starter: int | None = None
         """The thread that is starting the engine."""

@@ -18,6 +18,9 @@ from actorproc.signing_key import keep_keys, read_keys
 
 __all__ = ["Registration", "TypeListener"]
 
+_REST_OF_FRAME = 4096
+"""Bytes of a message beside what is sent by value."""
+
 
 class TypeListener(Protocol):
     """Whoever must know a type before it is submitted."""
@@ -30,11 +33,12 @@ class TypeListener(Protocol):
 class Registration:
     """Registers classes and loaders, and passes each on as a `Definition`. May be used from any thread.
 
+    ``max_frame`` is how long a message to a worker may be, of which a class that is sent by value is the most.
     ``directory`` is where the key that signs pickled states is kept, None when there is no such place; ``key`` is
     a key of the caller's own, or several, the newest first.
     """
 
-    def __init__(self, directory: str | None, key: SigningKey | None) -> None:
+    def __init__(self, directory: str | None, key: SigningKey | None, *, max_frame: int | None = None) -> None:
         self._directory = directory if key is None else None
         known = key or (read_keys(directory) if directory is not None else ())
         self._key = known or os.urandom(32)
@@ -45,6 +49,7 @@ class Registration:
         self._refused: dict[str, tuple[TypeRuntime, UsageError]] = {}
         """Types that are registered and cannot be sent to a worker, and why."""
         self._listener: TypeListener | None = None
+        self._max_frame = max_frame
 
     @property
     def signing_key(self) -> SigningKey:
@@ -122,6 +127,7 @@ class Registration:
                 continue
             try:
                 definition = definition_of(known)
+                self._check_size(definition)
             except UsageError as error:
                 self._refused[name] = known, error
                 continue
@@ -130,6 +136,16 @@ class Registration:
             self._definitions[name] = definition
             if self._listener is not None:
                 self._listener.register(definition)
+
+    def _check_size(self, definition: Definition) -> None:
+        size = len(definition.pickled or b"")
+        if self._max_frame is not None and size > self._max_frame - _REST_OF_FRAME:
+            msg = (
+                f"{definition.meta.type_name} takes {size} bytes with all that its code refers to, more than a message "
+                f"to a worker may have (Config.max_frame={self._max_frame}); load large data in the step, or in the "
+                "manager's environment="
+            )
+            raise UsageError(msg)
 
 
 def _with_used(runtime: TypeRuntime) -> list[str]:

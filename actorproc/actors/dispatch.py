@@ -114,8 +114,28 @@ class Dispatcher:
                 self._refuse(message.token, str(error))
             elif type(message) is Answer:
                 self._pool.send(worker, (Answer(message.request, error=str(error)),))
+            elif type(message) is TakeBackSteps and len(message.tokens) > 1:
+                half = len(message.tokens) // 2
+                self.post(worker, TakeBackSteps(message.tokens[:half]))
+                self.post(worker, TakeBackSteps(message.tokens[half:]))
             else:
                 raise
+
+    def _post_each(self, worker: WorkerId, messages: list[ToWorker]) -> None:
+        """Send these one by one: together they are too long. Who needs a class that cannot be sent is refused."""
+        missing: dict[str, str] = {}
+        for message in messages:
+            if type(message) is Run and message.type_name in missing:
+                self._refuse(message.token, missing[message.type_name])
+            elif type(message) is Define:
+                name = message.definition.meta.type_name
+                try:
+                    self._pool.send(worker, (message,))
+                except FrameError as error:
+                    missing[name] = f"the class cannot be sent to a worker: {error}"
+                    self._ledger.lines[worker].types.pop(name, None)
+            else:
+                self.post(worker, message)
 
     # ------------------------------------------------------------ one method per command
     def _run_step(self, command: RunStep, batch: Batch) -> None:
@@ -187,15 +207,15 @@ class Dispatcher:
         if definition is None:
             self._refuse(token, f"no class or loader is registered for {type_name!r}")
             return
-        if line.types.get(type_name) != definition.revision:
-            line.types[type_name] = definition.revision
-            self._put(token.worker, Define(definition))
         payload, codec, version = None, "", 0
         if state is not None:
             payload, codec, version = state.state, state.codec, state.version
             if self._bytes + len(payload) > _BURST:
                 self._flush()
             self._bytes += len(payload)
+        if line.types.get(type_name) != definition.revision:
+            line.types[type_name] = definition.revision
+            self._put(token.worker, Define(definition))
         limits = command.limits
         self._put(
             token.worker,
@@ -258,5 +278,4 @@ class Dispatcher:
             try:
                 self._pool.send(worker, messages)
             except FrameError:
-                for message in messages:
-                    self.post(worker, message)
+                self._post_each(worker, messages)
