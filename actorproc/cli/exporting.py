@@ -67,7 +67,9 @@ def _export(options: argparse.Namespace) -> int:
         else:
             skipped = _written_to_file(store, roots, options)
     if options.out is not None or skipped:
-        complain(f"{len(roots) - len(skipped)} trees written" + (f", {len(skipped)} left out" if skipped else ""))
+        count = len(roots) - len(skipped)
+        left_out = f", {len(skipped)} left out" if skipped else ""
+        complain(f"{count} tree{'' if count == 1 else 's'} written{left_out}")
     return OK
 
 

@@ -54,14 +54,21 @@ def _signal(options: argparse.Namespace) -> int:
     def act(engine: Steering, name: str) -> str:
         if not engine.signal(name, payload, options.dedup, reason=options.reason):
             raise UnknownProcedure(f"{name} has ended: nobody takes it")
-        return "sent; what waits for it goes on when a manager starts" if is_stopped(engine) else "sent"
+        return sent + ("; what waits for it goes on when a manager starts" if is_stopped(engine) else "")
 
-    names = [options.target]
+    names, sent = [options.target], "sent"
+    if not options.all_matching and not _is_id(options):
+        sent = "sent to whoever waits for an event of this name"  # so that an id with a slip of the pen is noticed
     if options.all_matching:
         names = selected(options)
         if not options.dry_run and not confirmed(options, "signal", names):
             return REFUSED
     return carry_out(options, "signal", names, act, subject="SUBJECT")
+
+
+def _is_id(options: argparse.Namespace) -> bool:
+    with open_reader(options) as reader:
+        return reader.ids(options.target, limit=1) == [options.target]
 
 
 def _payload_of(text: str | None) -> Any:

@@ -87,6 +87,15 @@ def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
     assert "--type wants the whole name" in lonely("abort", "--type", "Waits", "--all-matching")[2]
 
 
+def test_a_signal_says_whether_it_went_to_a_procedure_or_to_an_event(lonely):
+    lonely("submit", "jobs:Waits", "event=never", "--id", "heard")
+
+    assert [row["result"] for row in lonely.rows("signal", "heard", "1")] == ["sent"]
+    assert [row["result"] for row in lonely.rows("signal", "herd", "1")] == [
+        "sent to whoever waits for an event of this name"
+    ]
+
+
 def test_a_dry_run_where_there_is_no_store_says_so(lonely):
     for arguments in (["pause", "--manager"], ["signal", "only"]):
         assert lonely("--path", "nowhere", *arguments, "--dry-run")[0] == 4
