@@ -189,9 +189,10 @@ class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A report that a supervisor of the host can act on; times in seconds.
 
-    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots
-    are parked, or damaged procedures stand still), "storage-trouble" (commits are refused and retried), "failed" (no
-    worker can be started any more), "broken" (a bug stopped the manager), "stopped".
+    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots are
+    parked, or damaged procedures stand still), "storage-trouble" (commits are refused and retried), "failed" (no worker
+    can be started any more), "broken" (a bug stopped the manager), "stopping" (it waits for the steps that run, and
+    hands out no others), "stopped".
     """
 
     status: str
@@ -223,7 +224,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         """Everything works as it should."""
-        return self.status in {"running", "paused", "gated"}
+        return self.status in {"running", "paused", "gated", "stopping"}
 
     @classmethod
     def stopped(cls) -> Health:

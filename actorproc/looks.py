@@ -58,6 +58,8 @@ def facts_of(queries: Queries) -> EngineFacts:
 def _trouble(health: Health) -> str | None:
     if health.status == "gated":
         return "was started with its gate closed: open() it"
+    if health.status == "stopping":
+        return "is being stopped and hands out no more steps"
     if health.status in ("storage-trouble", "failed", "broken"):
         return f"is in trouble ({health.status}): {'; '.join(health.problems)}"
     alive = [slot for slot in health.slots if slot.state != "parked"]

@@ -309,9 +309,13 @@ class Queries(StoredQueries):
             down = manager.storage_down_for or 0.0
             problems.append(f"commits are refused since {down:.1f} s and retried: {manager.storage_error}")
             status = "storage-trouble" if failure is None else status
-        elif manager.gated and failure is None:
+        elif failure is not None:
+            pass
+        elif not manager.dispatching:
+            status = "stopping"
+        elif manager.gated:
             status = "gated"
-        elif (manager.paused is not None or not manager.dispatching) and failure is None:
+        elif manager.paused is not None:
             status = "paused"
         for reason in manager.damaged if manager is not None else ():
             problems.append(reason)

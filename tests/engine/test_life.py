@@ -109,6 +109,11 @@ def test_a_second_stop_that_does_not_drain_cuts_short_the_waiting_of_the_first(o
     patient = threading.Thread(target=manager.stop)
     patient.start()
     until(lambda: manager._tree._drained is not None)
+    until(lambda: manager.health().status == "stopping")  # and not paused: nobody has to resume it
+    late = manager.submit(Nap())
+    assert [cause.says for cause in manager.why(late.id).roots()] == [
+        "the manager is being stopped and hands out no more steps"
+    ]
 
     hasty = threading.Thread(target=lambda: manager.stop(drain=False, timeout=10), daemon=True)
     hasty.start()
