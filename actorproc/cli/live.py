@@ -25,6 +25,7 @@ from actorproc.cli.common import (
 from actorproc.cli.filters import seconds
 from actorproc.cli.output import Column, Output, complain
 from actorproc.cli.text import clipped, duration, plain_line, size_of
+from actorproc.errors import ManagerStopped
 
 if TYPE_CHECKING:
     from actorproc.client import ProcedureClient
@@ -109,11 +110,20 @@ def _logs(options: argparse.Namespace) -> int:
     output = Output(options)
     name = _resolved(options)
     with open_reader(options) as reader:
-        if not options.follow and not is_live(reader):
-            _print_logs(output, name, [reader.logs(name)])
+        is_asked = options.follow or is_live(reader)
+    if is_asked:
+        if not options.follow:
+            options.patience = 2.0
+        try:
+            with open_client(options) as client:
+                _print_logs(output, name, _log_chunks(client, name, follow=options.follow))
             return OK
-    with open_client(options) as client:
-        _print_logs(output, name, _log_chunks(client, name, follow=options.follow))
+        except ManagerStopped:  # it does not answer; the files beside the store have what it heard
+            if options.follow:
+                raise
+            complain("the manager does not answer; this is what the files beside the store have")
+    with open_reader(options) as reader:
+        _print_logs(output, name, [reader.logs(name)])
     return OK
 
 

@@ -152,6 +152,11 @@ class Place:
         # Only a manager that runs can tell its workers; the socket may be left from one that was killed.
         self.until(lambda: self("--path", path, "workers")[0] == 0)
 
+    def tell_service(self, number: int) -> None:
+        """Send a signal to the service."""
+        assert self._service is not None
+        self._service.send_signal(number)
+
     def end(self, number: int = signal.SIGKILL) -> None:
         if self._service is not None:
             self._service.send_signal(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -183,3 +184,19 @@ def test_every_command_tells_where_the_store_is_and_takes_times_alike():
     without = {"demo", "torture", "schema", "completion"}
     assert {name for name, inner in commands.choices.items() if "--path" not in inner.format_help()} == without
     assert parser.parse_args(["run", "shop", "--stop-timeout", "1m"]).stop_timeout == 60.0
+
+
+def test_the_output_of_a_procedure_is_shown_also_while_the_manager_does_not_answer(quiet):
+    quiet.serve(workers=1)
+    quiet("submit", "jobs:Waits", "event=never", "text=hello", "--id", "waits")
+    quiet.until(lambda: quiet.rows("logs", "waits"))
+
+    quiet.tell_service(signal.SIGSTOP)
+    try:
+        code, out, said = quiet("-o", "name", "logs", "waits")
+    finally:
+        quiet.tell_service(signal.SIGCONT)
+
+    assert code == 0
+    assert "hello" in out.split("\n")
+    assert "does not answer" in said
