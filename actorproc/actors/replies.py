@@ -42,10 +42,12 @@ def pass_on(wanted: Future[Any] | EndListener, found: Future[Any]) -> None:
 def take_back(future: Future[Any], callback: Callable[[Future[Any]], object]) -> None:
     """Have a future not call this any more; the standard library has no method for it.
 
-    Else a future that many wait for in turn, each for a while, would keep all of them until it is done.
+    Else a future that many wait for in turn, each for a while, would keep all of them until it is done. Then its
+    callbacks are being called, from a list that must not get shorter meanwhile: the next one would be left out.
     """
     with future._condition, contextlib.suppress(ValueError):
-        future._done_callbacks.remove(callback)  # type: ignore[attr-defined]
+        if not future.done():
+            future._done_callbacks.remove(callback)  # type: ignore[attr-defined]
 
 
 def _once_more(error: ActorprocError) -> ActorprocError:

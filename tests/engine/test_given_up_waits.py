@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -43,6 +44,37 @@ def test_cancelled_awaits_of_a_handle_are_forgotten(open_manager):
         asyncio.run(give_up(wait))
 
     assert len(end._done_callbacks) == waiting
+
+
+def test_who_has_heard_of_an_end_and_leaves_keeps_it_from_nobody_behind_him(open_manager):
+    manager = open_manager(workers=1)
+    name = manager.submit(Wait()).id
+    first_is_told, first_has_left = threading.Event(), threading.Event()
+
+    async def wait():
+        await manager.get(name)
+
+    def between(_):
+        first_is_told.set()
+        first_has_left.wait(30)
+
+    async def begun(waiting):
+        task = asyncio.ensure_future(waiting)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return task
+
+    async def two():
+        first = await begun(wait())
+        manager._tree.watch(name).add_done_callback(between)
+        second = await begun(wait())
+        manager.signal(name)
+        assert first_is_told.wait(30)  # the loop stands still until then
+        await first
+        first_has_left.set()
+        await asyncio.wait_for(second, 30)
+
+    asyncio.run(two())
 
 
 def test_cancelled_awaits_of_a_change_are_forgotten(open_manager, until):
