@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from actorproc.errors import InvalidStatus, StateNotEncodable, UsageError, WaitTimeout
-from actorproc.model.exact import exact_text
+from actorproc.model.exact import as_plain, exact_text
 from actorproc.model.ids import Mode, check_id, child_id, new_id
 from actorproc.model.outcomes import (
     Advanced,
@@ -373,7 +373,7 @@ class TypeRuntime:
         if not isinstance(dumped, bytes | str):
             msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
             raise StateNotEncodable(msg)
-        return self.codec.encode(dumped, type(procedure).__qualname__)
+        return self.codec.encode(as_plain(dumped), type(procedure).__qualname__)
 
     def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
         return poison_keys_of(live, self.type_name) if self._poisons else None

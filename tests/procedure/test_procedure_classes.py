@@ -149,6 +149,18 @@ def test_load_gets_exactly_what_dump_returned(dumped):
     assert back.text == dumped
 
 
+def test_a_dump_of_a_class_derived_from_text_or_bytes_is_the_text_or_the_bytes():
+    class Marked(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return self
+
+    for dumped, plain in ((Marked("text"), "text"), (type("Raw", (bytes,), {})(b"raw"), b"raw")):
+        back = reloaded(Texts(dumped))
+        assert (back.text, type(back.text)) == (plain, type(plain))
+
+
 def test_a_dump_that_is_neither_bytes_nor_text_is_refused():
     with pytest.raises(StateNotEncodable, match="bytes or str"):
         TypeRuntime.of_class(Texts).describe(Texts({"a": 1}))
