@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from actorproc.arguments import check_flag, checked_text
+from actorproc.errors import StateTooLarge
 from actorproc.facade.base import Facade
 from actorproc.facade.repairing import checked_reason
 from actorproc.model.events import AbortRequested, PoisonCleared, Signalled
@@ -39,11 +40,18 @@ class Verbs(Facade):
         Durable when it returns; it is kept for the next one that waits when nobody does. False when the procedure has
         ended. Signals to one target with the same ``dedup`` count once, also across restarts and after the first was
         taken: the last 1000 such ids of a target are remembered (100,000 in all).
-        ``reason`` is an operator's: with it the signal is recorded (`audit`).
+        ``reason`` is an operator's: with it the signal is recorded (`audit`). Raises `StateNotEncodable` and
+        `StateTooLarge` for a payload that cannot be kept, or takes more bytes than `Config.max_state`.
         """
         name = checked_text(target, "the target of a signal")
         once = None if dedup is None else checked_text(dedup, "dedup")
         data = encode_value(payload)
+        if len(data) > self._config.max_state:
+            msg = (
+                f"the payload has {len(data)} bytes; Config.max_state is {self._config.max_state}. Keep large data in "
+                "a file and send its path"
+            )
+            raise StateTooLarge(msg)
         why = checked_reason(reason)
         accepted: bool = self._running().request(lambda reply: Signalled(name, data, reply, once, why))
         return accepted

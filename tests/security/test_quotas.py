@@ -154,6 +154,11 @@ QUOTAS = {
         StateTooLarge,
         "max_state",
     ),
+    "bytes of a signal": (  # three of them say how long the text is
+        lambda n: accepts(replace(FAST, max_state=703), lambda manager: manager.signal("w", "x" * (700 + n - LIMIT))),
+        StateTooLarge,
+        "max_state",
+    ),
     "nesting of a state": (
         lambda n: run(FAST, Text("x", nested=nested(MAX_DEPTH - 1 + n - LIMIT))),
         StateNotEncodable,
