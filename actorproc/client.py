@@ -18,6 +18,7 @@ from actorproc.facade.repairing import Repairing
 from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
+from actorproc.procedure.codec import permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.queries import Queries
 from actorproc.registration import Registration
@@ -54,6 +55,7 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
             raise ValueError(msg)
         self._path = checked_directory(path)
         self._config = config if config is not None else Config()
+        permit_size(self._config.max_state)
         self._clock = SystemClock()
         self._types = Registration(self._path, self._config.signing_key, max_frame=self._config.max_frame)
         self._engine = RemoteEngine(self._path, patience=patience, max_frame=self._config.max_frame)

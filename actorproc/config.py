@@ -56,7 +56,8 @@ class Config:
     max_frame: int = DEFAULT_MAX_FRAME
     """Longest message to or from a worker; a state must fit in it."""
     max_state: int = 16 * 1024 * 1024
-    """Longest dumped state that `submit` accepts."""
+    """Longest dumped state that `submit` accepts, in bytes. What steps keep and give back may be as long, and 16 MiB
+    in any case."""
     spares: int = 1
     """Warm spare worker processes that make a replacement immediate; 0: none."""
     warm_limit: int = 1024

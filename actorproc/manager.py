@@ -30,6 +30,7 @@ from actorproc.facade.scaling import Scaling
 from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
+from actorproc.procedure.codec import permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
@@ -92,6 +93,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
         self._config = config if config is not None else Config()
+        permit_size(self._config.max_state)
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         self._environment = environment
         self._preload = checked_modules(preload)
@@ -191,6 +193,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             preload=self._preload,
             environment=pickled_by_value(environment) if environment is not None else None,
             max_frame=self._config.max_frame,
+            max_state=self._config.max_state,
             warm_limit=self._config.warm_limit,
             recycle_steps=self._config.recycle_steps,
             recycle_age=self._config.recycle_age,

@@ -45,16 +45,37 @@ from actorproc.procedure.kinds import (
 from actorproc.procedure.names import module_name
 from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
-__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData"]
+__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData", "check_size", "permit_size"]
 
 MAX_STATE = 16 * 1024 * 1024
-"""Longest encoded value, in bytes."""
+"""Longest encoded value, in bytes, unless a manager of this process allows more (`permit_size`)."""
 MAX_DEPTH = 100
 """Deepest nesting of containers."""
 
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 # Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
+
+
+class _Longest:
+    """How long a value may be in this process."""
+
+    bytes = MAX_STATE
+
+
+def permit_size(size: int) -> None:
+    """Let values have so many bytes in this process; less than before changes nothing.
+
+    In a worker it is said by its only manager. In a program several may say so: each looks at what it takes itself.
+    """
+    _Longest.bytes = max(_Longest.bytes, size)
+
+
+def check_size(size: int, what: str) -> None:
+    """Raise `StateTooLarge` when ``what`` has more bytes than a value may have."""
+    if size > _Longest.bytes:
+        msg = f"{what} takes {size} bytes; the limit is {_Longest.bytes}"
+        raise StateTooLarge(msg)
 
 
 class UndecodableData(ValueError):
@@ -94,8 +115,7 @@ class DataCodec:
             # An int beyond 64 bits, or text with lone surrogates: both need an extension.
             encoded = encode(self._packed(value, where))
         if len(encoded) > MAX_STATE:
-            msg = f"{where or self.owner or 'the value'} takes {len(encoded)} bytes; the limit is {MAX_STATE}"
-            raise StateTooLarge(msg)
+            check_size(len(encoded), where or self.owner or "the value")
         return encoded
 
     def decode(self, data: bytes | memoryview) -> Any:

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from actorproc.errors import StateNotEncodable, StateTooLarge
-from actorproc.procedure.codec import MAX_STATE
+from actorproc.errors import StateNotEncodable
+from actorproc.procedure.codec import check_size
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.state import StateRefused
@@ -47,9 +47,7 @@ def signed_state(values: dict[str, Any], type_name: str, procedure: str, key: Si
         msg = f"{type_name if field is None else f'{type_name}.{field}'} cannot be pickled: {in_words(error)}"
         raise StateNotEncodable(msg) from error
     size = sum(map(len, parts))
-    if size > MAX_STATE:
-        msg = f"{type_name} takes {size} bytes; the limit is {MAX_STATE}"
-        raise StateTooLarge(msg)
+    check_size(size, type_name)
     signature = _sign(parts, _state_of(type_name, procedure), key)
     if size < LARGE:
         return _encode(signature + b"".join(parts))

@@ -88,6 +88,8 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     recycle_memory: int | None = None
     process_room: str = ""
     """Folder of the control groups that limit the number of processes; "": there is none."""
+    max_state: int = 0
+    """Bytes that a state, an output or another value may have if they are more than by default."""
 
 
 class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):

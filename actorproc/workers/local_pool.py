@@ -51,6 +51,7 @@ class LocalPool:
         preload: Sequence[str] = (),
         environment: bytes | None = None,
         max_frame: int = DEFAULT_MAX_FRAME,
+        max_state: int = 0,
         warm_limit: int = 1024,
         log_level: int = logging.INFO,
         sys_path: Sequence[str] | None = None,
@@ -68,6 +69,7 @@ class LocalPool:
         self._preload = tuple(preload)
         self._environment = environment
         self._max_frame = max_frame
+        self._max_state = max_state
         self._warm_limit = warm_limit
         self._log_level = log_level
         self._sys_path = None if sys_path is None else tuple(sys_path)
@@ -99,6 +101,7 @@ class LocalPool:
                 self._log_level,
                 *self._recycling,
                 process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
+                max_state=self._max_state,
             )
             recipe = Recipe(
                 executable=self._executable,

@@ -243,6 +243,37 @@ def test_a_delayed_procedure_starts_after_its_delay(open_manager):
     assert info.finished_at - info.created_at >= 0.3
 
 
+@dataclass
+class Swell(Procedure):
+    """Everything that a procedure may keep, as large as it is told."""
+
+    size: int
+    data: bytes = b""
+
+    def execute(self, ctx):
+        if not self.data:
+            self.data = b"x" * self.size
+            return Status.wait("more")
+        noted = ctx.remember("noted", lambda: self.data)
+        return Status.done(noted if noted == ctx.event else b"")
+
+
+def test_a_larger_max_state_holds_for_all_that_a_procedure_keeps(open_manager):
+    size = 17 * 2**20
+    manager = open_manager(workers=1, config=Config(max_state=18 * 2**20, spares=0))
+
+    handle = manager.submit(Swell(size))
+    manager.signal(handle.id, b"x" * size)
+    again = manager.submit(Swell(size, b"y" * size))
+
+    assert handle.result(30) == b"x" * size
+    assert again.result(30) == b""
+    with pytest.raises(ProcedureFailed, match="StateTooLarge"):
+        manager.run(Swell(19 * 2**20))
+    with pytest.raises(StateTooLarge):
+        manager.signal("somebody", b"x" * (19 * 2**20))
+
+
 def test_usage_errors_are_raised_where_they_are_made(open_manager, tmp_path):
     manager = open_manager(config=Config(max_state=1000))
 

@@ -18,6 +18,7 @@ import traceback
 from queue import SimpleQueue
 from typing import NoReturn
 
+from actorproc.procedure.codec import permit_size
 from actorproc.procedure.context import StopStep
 from actorproc.procedure.failures import in_words
 from actorproc.workers.child import logs
@@ -157,6 +158,7 @@ class _Worker:
         prepare = self._next_boot_message()
         assert isinstance(prepare, Prepare), prepare
         self._warm_limit = prepare.warm_limit
+        permit_size(prepare.max_state)
         channel.limiter.ceiling.room = prepare.process_room
         self._desk.log_level = prepare.log_level
         logs.install(channel, prepare.log_level, self._desk.current_here)
