@@ -81,8 +81,12 @@ def release(book: Book, record: ProcedureRecord) -> None:
     tree.holders.discard(record.id)
     if tree.privileged and not tree.holders:
         book.bereft[tree.root] = None
-    for path in book.locks.release(record.id):
+    freed = book.locks.release(record.id)
+    for path in freed:
         book.write(DeleteLock(path, record.id))
+    if freed and any(tree.is_below(name, record.id) for name in tree.waiting):
+        # It covered what they wait for, so they went before others; now they stand in line, perhaps in a circle.
+        look_for_cycles(book, tree)
 
 
 def demote(book: Book) -> None:

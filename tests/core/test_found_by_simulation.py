@@ -937,3 +937,27 @@ def test_a_wait_that_was_over_in_vain_beyond_the_point_of_no_return_ends_a_child
 
     assert stage.now == 5.0
     assert stage.resolved()["child"] is ProcedureState.FAILED
+
+
+def test_who_loses_the_cover_of_a_parent_that_ends_is_not_in_line_behind_one_who_waits_for_its_own_parent() -> None:
+    stage = Stage(6)
+    stage.submit(stage.new("root", locks=(LockKey.write("a"),)))
+    children = (
+        stage.new("keeper", locks=(LockKey.read("a/b"),)),
+        stage.new("reader", locks=(LockKey.read("a"),)),
+        stage.new("writer", locks=(LockKey.write("a/b"),)),
+        stage.new("ends"),
+    )
+    stage.answer("root", Suspended(state=b"", children=children, wait="any", on_parent_end="leave"))
+    # Given: below the root's own lock the child of the keeper goes before the writer, and waits for the reader alone.
+    stage.answer("keeper", Suspended(state=b"", children=(stage.new("child", locks=(LockKey.write("a/b"),)),)))
+    assert not {"writer", "child"} & stage.inbox.keys()
+    stage.answer("ends", DONE)
+
+    stage.answer("root", DONE)
+    stage.answer("reader", DONE)
+
+    assert "child" in stage.inbox
+    for name in ("child", "keeper", "writer"):
+        stage.answer(name, DONE)
+    assert set(stage.resolved().values()) == {ProcedureState.SUCCESS}

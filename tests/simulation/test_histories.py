@@ -71,6 +71,7 @@ _FULL = [
     5800004625,
     9850018171,
     9850069351,
+    9950080704,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
