@@ -93,8 +93,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
         self._config = config if config is not None else Config()
-        permit_size(self._config.max_state)
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
+        permit_size(self._config.max_state)
         self._environment = environment
         self._preload = checked_modules(preload)
         self._on_fatal = [on_fatal] if on_fatal is not None else []

@@ -84,7 +84,8 @@ def release(book: Book, record: ProcedureRecord) -> None:
     freed = book.locks.release(record.id)
     for path in freed:
         book.write(DeleteLock(path, record.id))
-    if freed and any(tree.is_below(name, record.id) for name in tree.waiting):
+    has_descendants = freed and tree.waiting and record.id in tree.children
+    if has_descendants and any(member.id in tree.waiting for member in tree.below(record.id)):
         # It covered what they wait for, so they went before others; now they stand in line, perhaps in a circle.
         look_for_cycles(book, tree)
 

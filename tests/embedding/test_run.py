@@ -262,12 +262,12 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-def test_what_is_run_is_a_manager_a_maker_of_one_or_procedures(module):
-    assert str(find_manager(f"{module}:ready")._path) == "state"
-    assert str(find_manager(f"{module}:make")._path) == "made"
+def test_what_is_run_is_a_manager_a_maker_of_one_or_procedures(module, tmp_path):
+    assert str(find_manager(f"{module}:ready")._path) == str(tmp_path / "state")
+    assert str(find_manager(f"{module}:make")._path) == str(tmp_path / "made")
     found = find_manager(module, path="elsewhere", workers=3)  # all procedures it defines
     assert sorted(found._types._registry.names()) == [f"{module}.Nap", f"{module}.hello"]
-    assert (found._path, found._slots) == ("elsewhere", 3)
+    assert (found._path, found._slots) == (str(tmp_path / "elsewhere"), 3)
     assert find_manager(f"{module}:hello")._types._registry.names() == (f"{module}.hello",)
 
 
