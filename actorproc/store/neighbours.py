@@ -39,6 +39,8 @@ class Neighbours(Generic[_Owner, _Reader]):
 
     def owner_of(self, path: Path) -> _Owner | None:
         """The owner of this directory in this process."""
+        if not self._owners:  # a process that only looks on asks for each look: it need not find out the real path
+            return None
         return self._owners.get(_key(path))
 
     def move_in(self, path: Path, owner: _Owner) -> tuple[_Reader, ...]:
