@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from actorproc.errors import UnknownType, UsageError
 from actorproc.model.definitions import Definition
-from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.function import ProcedureFunction, class_behind
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import TypeRegistry, TypeRuntime, decode_value
 from actorproc.procedure.shipping import definition_of
@@ -153,11 +153,11 @@ def _with_used(runtime: TypeRuntime) -> list[str]:
     names = [runtime.type_name]
     pending = [runtime.procedure_class]
     for cls in pending:  # it grows while it is read
-        for used in cls.uses if cls is not None else ():
-            name = getattr(used.procedure_class if isinstance(used, ProcedureFunction) else used, "type_name", None)
+        for used in map(class_behind, cls.uses if cls is not None else ()):
+            name = getattr(used, "type_name", None)
             if isinstance(name, str) and name not in names:
                 names.append(name)
-                pending.append(used.procedure_class if isinstance(used, ProcedureFunction) else used)
+                pending.append(used)
     return names
 
 

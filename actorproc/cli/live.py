@@ -109,20 +109,19 @@ def add_logs(commands: _Commands) -> None:
 def _logs(options: argparse.Namespace) -> int:
     output = Output(options)
     name = _resolved(options)
+    if options.follow:
+        with open_client(options) as client:
+            _print_logs(output, name, _log_chunks(client, name, follow=True))
+        return OK
     with open_reader(options) as reader:
-        is_asked = options.follow or is_live(reader)
-    if is_asked:
-        if not options.follow:
+        if is_live(reader):
             options.patience = 2.0
-        try:
-            with open_client(options) as client:
-                _print_logs(output, name, _log_chunks(client, name, follow=options.follow))
-            return OK
-        except ManagerStopped:  # it does not answer; the files beside the store have what it heard
-            if options.follow:
-                raise
-            complain("the manager does not answer; this is what the files beside the store have")
-    with open_reader(options) as reader:
+            try:
+                with open_client(options) as client:
+                    _print_logs(output, name, _log_chunks(client, name, follow=False))
+                return OK
+            except ManagerStopped:  # it does not answer; the files beside the store have what it heard
+                complain("the manager does not answer; this is what the files beside the store have")
         _print_logs(output, name, [reader.logs(name)])
     return OK
 

@@ -149,12 +149,12 @@ def _meant(module_name: str) -> str:
 
 def _procedure_classes(values: list[Any]) -> list[type]:
     """The procedure classes among these, those of `@procedure` functions included."""
-    from actorproc.procedure.function import ProcedureFunction
+    from actorproc.procedure.function import class_behind
     from actorproc.procedure.procedure import Procedure
 
     classes: dict[type, None] = {}
     for value in values:
-        cls = value.procedure_class if isinstance(value, ProcedureFunction) else value
+        cls = class_behind(value)
         if isinstance(cls, type) and issubclass(cls, Procedure):
             classes[cls] = None
     return list(classes)

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["as_plain", "exact_text"]
 
-_PLAIN: tuple[type, ...] = (str, float, int, bytes)
+_PLAIN: tuple[type, ...] = (float, int, bytes)
 
 
 def exact_text(text: str) -> str:

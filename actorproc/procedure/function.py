@@ -16,7 +16,7 @@ from actorproc.procedure.procedure import RESERVED, Procedure, not_plain
 from actorproc.procedure.secret import shown
 from actorproc.procedure.status import Status
 
-__all__ = ["FunctionProcedure", "ProcedureFunction", "procedure"]
+__all__ = ["FunctionProcedure", "ProcedureFunction", "class_behind", "procedure"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,6 +96,11 @@ class ProcedureFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<procedure {self.procedure_class.type_name}>"
+
+
+def class_behind(subject: Any) -> Any:
+    """The class of a procedure function; anything else is itself."""
+    return subject.procedure_class if isinstance(subject, ProcedureFunction) else subject
 
 
 class _Decorator:

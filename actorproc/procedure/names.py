@@ -1,11 +1,12 @@
-"""What classes and functions are called in the store, where another program must find them by that name."""
+"""What classes and functions are called in the store, and where a program finds their modules."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
-__all__ = ["default_type_name", "module_name"]
+__all__ = ["default_type_name", "module_name", "module_path"]
 
 
 def module_name(subject: Any) -> str:
@@ -20,3 +21,8 @@ def module_name(subject: Any) -> str:
 def default_type_name(subject: Any) -> str:
     """ "module.qualname" of a class or function."""
     return f"{module_name(subject)}.{subject.__qualname__}"
+
+
+def module_path() -> tuple[str, ...]:
+    """Where this program finds modules now, as absolute paths; it may have grown since workers were started."""
+    return tuple(str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str))

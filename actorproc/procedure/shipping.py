@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 
 import cloudpickle
 import msgspec
+from msgspec.structs import replace
 
 from actorproc.errors import UnknownType, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.procedure.failures import in_words
-from actorproc.procedure.function import ProcedureFunction
-from actorproc.procedure.names import module_name
+from actorproc.procedure.function import class_behind
+from actorproc.procedure.names import module_name, module_path
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.type_runtime import TypeRuntime
 
@@ -40,26 +41,16 @@ _by_value_lock = threading.Lock()
 def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definition:
     """What a worker needs to `resolve` this type. Raises `UsageError` when the class cannot be pickled."""
     subject: Any = runtime.loader if runtime.loader is not None else runtime.procedure_class
-    is_loader = runtime.loader is not None
-    number = runtime.revision if revision is None else revision
-    if _is_importable(subject):
-        return Definition(
-            meta=runtime.meta,
-            module=subject.__module__,
-            qualname=subject.__qualname__,
-            loader=is_loader,
-            revision=number,
-            signing_key=runtime.signing_key,
-            path=_module_path(),
-        )
-    return Definition(
+    definition = Definition(
         meta=runtime.meta,
-        pickled=_by_value(subject, runtime),
-        loader=is_loader,
-        revision=number,
+        loader=runtime.loader is not None,
+        revision=runtime.revision if revision is None else revision,
         signing_key=runtime.signing_key,
-        path=_module_path(),
+        path=tuple(map(os.fsencode, module_path())),
     )
+    if _is_importable(subject):
+        return replace(definition, module=subject.__module__, qualname=subject.__qualname__)
+    return replace(definition, pickled=_by_value(subject, runtime))
 
 
 def pickled_by_value(subject: Any) -> bytes:
@@ -104,7 +95,7 @@ def _at_path(module: ModuleType, qualname: str) -> Any:
     found: Any = module
     for name in qualname.split("."):
         found = getattr(found, name, None)
-    return found.procedure_class if isinstance(found, ProcedureFunction) else found
+    return class_behind(found)
 
 
 def _unpickled(pickled: bytes) -> Any:
@@ -138,11 +129,6 @@ def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
 
 
 # ---------------------------------------------------------------- by path
-def _module_path() -> tuple[bytes, ...]:
-    """Of this program, as it is now: it may have grown since the workers were started."""
-    return tuple(os.fsencode(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str))
-
-
 def _look_there_as_well(path: Iterable[bytes]) -> None:
     """Behind all places that are known, so that nothing is found elsewhere than before."""
     for entry in map(os.fsdecode, path):

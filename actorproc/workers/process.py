@@ -29,6 +29,7 @@ from pathlib import Path
 import psutil
 
 from actorproc.errors import WorkerBootFailed
+from actorproc.procedure.names import module_path
 from actorproc.workers import fork_guard
 from actorproc.workers.frames import HEADER
 from actorproc.workers.output import OutputPipe
@@ -63,7 +64,7 @@ Reaped = tuple[int | None, int | None, float | None]
 
 def host_path() -> tuple[str, ...]:
     """This interpreter's module path, absolute, with the directory of this package on it."""
-    path = [str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str)]
+    path = list(module_path())
     home = str(Path(__file__).resolve().parents[2])
     if home not in path:
         path.append(home)
