@@ -105,6 +105,8 @@ def _register(book: Book, event: TypeRegistered) -> None:
     book.knows_dedicated = book.knows_dedicated or event.meta.dedicated
     if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
         queueing.queue_again(book, event.meta.type_name)
+    if book.asking and not event.meta.asks_abort:
+        verbs.need_not_ask(book, event.meta.type_name)
     for name in book.parked.pop(event.meta.type_name, ()):
         record = book.procs.get(name)
         if record is None:

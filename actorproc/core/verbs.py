@@ -102,6 +102,16 @@ def begin_abort(book: Book, record: ProcedureRecord) -> None:
         book.asking[record.id] = None
 
 
+def need_not_ask(book: Book, type_name: str) -> None:
+    """This class, registered anew, has no `abort` any more: who waits for a worker to be asked is aborted at once."""
+    for name in list(book.asking):
+        record = book.procs.get(name)
+        if record is None or record.type_name != type_name or name in book.staff.in_hand:
+            continue
+        if may_abort(book, record) and not book.tree_of(record).is_still(name):
+            fail(book, record, aborted_error(record))
+
+
 def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
     """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
     if record.state in TERMINAL and not record.undoing:

@@ -79,10 +79,20 @@ class LockRules(Judge):
             del self.holds[other]
         if record.parent is None:
             return  # those of children that outlive a root stay: see `_is_kept`
-        if record.state is not ProcedureState.SUCCESS or not self.facts.heads[record.parent].undo_children:
+        if not self._is_passed_on(record):
             # What its own children had passed to it goes with it.
             for other in [other for other in self.holds if record.id in self.facts.line(other)]:
                 del self.holds[other]
+
+    def _is_passed_on(self, record: ProcedureRecord) -> bool:
+        """Somebody who has not ended, or the root, has what an ended child leaves; ancestors may have ended before."""
+        heads = self.facts.heads
+        while record.parent is not None and record.state in TERMINAL:
+            parent = heads[record.parent]
+            if record.state is not ProcedureState.SUCCESS or not parent.undo_children:
+                return False
+            record = parent
+        return True
 
     # ------------------------------------------------------------ poison keys
     def on_lock(self, lock: LockRecord) -> None:
@@ -116,6 +126,10 @@ class LockRules(Judge):
 
     def on_poison_gone(self, path: str) -> None:
         self.poisons.pop(path, None)
+
+    def on_removed(self, gone: str) -> None:
+        """It had ended; somebody else may be submitted under its id in the same commit."""
+        self.suspects = [suspect for suspect in self.suspects if gone not in {suspect[0].root, suspect[0].holder}]
 
     def on_committed(self) -> None:
         for lock, poison in self.suspects:

@@ -961,3 +961,19 @@ def test_who_loses_the_cover_of_a_parent_that_ends_is_not_in_line_behind_one_who
     for name in ("child", "keeper", "writer"):
         stage.answer(name, DONE)
     assert set(stage.resolved().values()) == {ProcedureState.SUCCESS}
+
+
+@pytest.mark.parametrize("pause", [Slept(state=b"", seconds=9.0), Waited(state=b"", event="never")])
+def test_a_class_without_abort_is_not_asked_whatever_it_had_before_the_restart(pause: Outcome) -> None:
+    stage = Stage(1, asks_abort=True)
+    stage.submit(stage.new("p"))
+    stage.answer("p", pause)
+    stage.handle(AbortRequested("p", 2))
+    assert stage.inbox["p"].token.mode is Mode.ASK_ABORT
+
+    again = _restarted(stage)
+    again.register("T")
+
+    assert again.resolved()["p"] is ProcedureState.FAILED
+    again.handle(WorkerReady(WorkerId(0, 2)))
+    assert not again.inbox

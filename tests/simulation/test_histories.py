@@ -68,10 +68,13 @@ _FULL = [
     4750090406,
     4750123790,
     4800018227,
+    5000040532,
+    5000058316,
     5800004625,
     9850018171,
     9850069351,
     9950080704,
+    10050105787,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
