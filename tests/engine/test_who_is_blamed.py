@@ -22,7 +22,7 @@ class Forgetful(ProcedureManager):
 
 
 arrived = threading.Semaphore(0)
-begun, pause, resumed, crash = (threading.Event() for _ in range(4))
+begun, pause, resumed, crash, looked = (threading.Event() for _ in range(5))
 
 
 @dataclass
@@ -36,6 +36,8 @@ class Works(Procedure):
             if self.name == "second" and ctx.attempt == 1:
                 arrived.release()
                 crash.wait(20)
+            elif ctx.attempt > 1:
+                looked.wait(20)  # its end forgets the crashes
             return Status.done(self.name)
         if self.name == "second":
             begun.set()
@@ -60,6 +62,7 @@ def test_the_step_that_ran_meanwhile_is_charged_and_not_the_one_that_waits_for_i
         wait_until(lambda: first.info().crashes + second.info().crashes == 1)
         crashes = first.info().crashes, second.info().crashes
         crash.set()
+        looked.set()
 
         assert crashes == (0, 1)
         assert (first.result(20), second.result(20)) == ("first", "second")
