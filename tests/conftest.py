@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from hypothesis import settings
 
 # The tests start two thousand interpreters, and compiling this package takes each as long as all else it does at its
@@ -22,12 +19,3 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _workers_import_little() -> Iterator[None]:
-    """Workers get the path of this process, and with it a stand-in for what only the tests need of pytest."""
-    stand_in = str(Path(__file__).parent / "kit" / "stand_in")
-    sys.path.insert(0, stand_in)
-    yield
-    sys.path.remove(stand_in)
