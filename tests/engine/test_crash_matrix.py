@@ -287,7 +287,7 @@ MESSES = [
 
 @pytest.mark.parametrize("what", MESSES)
 def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tmp_path, what):
-    manager = open_manager(workers=1, preload=["pytest"])  # its import is no part of the time limit
+    manager = open_manager(workers=1)
     fresh = manager.run(Plain())
 
     manager.run(Messy(what, str(tmp_path)))
