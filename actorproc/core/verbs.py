@@ -109,7 +109,7 @@ def need_not_ask(book: Book, type_name: str) -> None:
         if record is None or record.type_name != type_name or name in book.staff.in_hand:
             continue
         if may_abort(book, record) and not book.tree_of(record).is_still(name):
-            fail(book, record, aborted_error(record))
+            begin_abort(book, record)
 
 
 def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
