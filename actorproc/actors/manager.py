@@ -11,6 +11,7 @@ import pykka
 from actorproc.actors.answers import Answerer
 from actorproc.actors.batch import Batch
 from actorproc.actors.callers import CallerDesk
+from actorproc.actors.collector import collector_paused
 from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.floor import Floor
@@ -325,7 +326,8 @@ class ManagerActor(QuickActor):
 
     def _register_type(self, message: RegisterType) -> None:
         self._types.put(message.definition)
-        self._ring.handle(TypeRegistered(message.definition.meta))
+        with collector_paused():  # all that waited for this class is queued
+            self._ring.handle(TypeRegistered(message.definition.meta))
 
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):

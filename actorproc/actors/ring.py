@@ -16,6 +16,7 @@ from msgspec import structs
 
 from actorproc.actors.batch import Batch
 from actorproc.actors.clock import Clock
+from actorproc.actors.collector import collector_paused
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.persister import Persister
 from actorproc.actors.types import TypeTable
@@ -81,15 +82,16 @@ class Ring:
         self.commits = 0
         self.last_commit = 0.0
         self.slowest_commit = 0.0
-        self.core, decision = Coordinator.restore(
-            snapshot,
-            clock.wall(),
-            quotas=quotas,
-            retention=retention,
-            scheduling=scheduling,
-            gated=gated,
-            unattended=unattended,
-        )
+        with collector_paused():
+            self.core, decision = Coordinator.restore(
+                snapshot,
+                clock.wall(),
+                quotas=quotas,
+                retention=retention,
+                scheduling=scheduling,
+                gated=gated,
+                unattended=unattended,
+            )
         self._open.add(decision)
 
     # ------------------------------------------------------------ decide

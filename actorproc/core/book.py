@@ -24,6 +24,7 @@ from actorproc.model.writes import DeleteAcknowledgement, PutAudit, PutProcedure
 __all__ = ["DEFAULT_SCHEDULING", "Book"]
 
 DEFAULT_SCHEDULING = Scheduling()
+_WAS_RUNNABLE = Was(ProcedureState.RUNNABLE, None, None)
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.
 _copy: Callable[[ProcedureRecord], ProcedureRecord] = getattr(ProcedureRecord, "__copy__")  # noqa: B009
 
@@ -66,6 +67,12 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         if stored:
             self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
         return tree
+
+    def admit_alone(self, record: ProcedureRecord) -> None:
+        """Make a stored head resident that is a tree by itself and only waits for its turn: most are, at a start."""
+        self.trees[record.root] = Tree(record.root, record)
+        self.procs[record.id] = record
+        self._stored[record.id] = _WAS_RUNNABLE
 
     def dismiss(self, tree: Tree) -> None:
         """Let a cold or finished tree leave memory."""

@@ -24,6 +24,9 @@ from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["hold_back", "load_tree", "rebuild", "resume", "take_up"]
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_RUNNABLE = ProcedureState.RUNNABLE
+
 
 def rebuild(
     snapshot: Snapshot,
@@ -52,8 +55,10 @@ def rebuild(
         _take_signals(book, snapshot.events)
     busy: dict[str, None] = {}
     for record in snapshot.procedures:
-        book.admit(record, stored=True)
-        if not _is_plain(record):
+        if _is_plain(record):
+            book.admit_alone(record)
+        else:
+            book.admit(record, stored=True)
             busy[record.root] = None
     for unit in snapshot.units:
         if unit.root in book.trees:
@@ -73,11 +78,13 @@ def rebuild(
 
 def _is_plain(record: ProcedureRecord) -> bool:
     """A tree by itself that pushed no unit yet, and of which nothing is wanted but its next step."""
-    if record.parent is not None or record.children or record.undo_next != 1:
+    if record.parent is not None or record.root != record.id or record.children or record.undo_next != 1:
         return False
-    if record.state is not ProcedureState.RUNNABLE or record.due_at is not None or record.deadline is not None:
+    if record.state is not _RUNNABLE or record.due_at is not None or record.deadline is not None:
         return False
-    if record.failing or record.rolling or record.aborting or record.bypassing:
+    if record.failing or record.rolling or record.aborting or record.bypassing or record.undoing:
+        return False
+    if record.paused is not None or record.limits is not None or record.finished_at is not None:
         return False
     return record.parked is None and not record.pending and not record.retaking
 
@@ -196,8 +203,7 @@ def resume(book: Book, busy: Sequence[Tree]) -> None:
         record
         for tree in book.trees.values()
         for record in tree.members.values()
-        if record.due_at is None
-        and (record.undoing or (record.state is ProcedureState.RUNNABLE and not record.rolling))
+        if record.due_at is None and (record.undoing or (record.state is _RUNNABLE and not record.rolling))
     ]
     waiters = [record for record in runnable if not record.locked]
     waiters += [record for tree in busy if (record := book.procs[tree.root]).retaking]
@@ -207,9 +213,14 @@ def resume(book: Book, busy: Sequence[Tree]) -> None:
             locking.has_retaken(book, book.tree_of(record))
         else:
             wake(book, record)
+    knows_classes = bool(book.types or book.staff.in_hand)
     for record in runnable:
-        if record.locked:
+        if not record.locked:
+            continue
+        if knows_classes:
             wake(book, record)
+        else:
+            park(book, record)
 
 
 def _goes_before_others(book: Book, record: ProcedureRecord) -> bool:

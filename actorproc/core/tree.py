@@ -66,10 +66,10 @@ class Tree:
     held: dict[str, OrderedDict[str, None]]
     """Children kept back by `max_parallel`, by parent, in order."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, only: ProcedureRecord | None = None) -> None:
         self.root = root
-        self.members: dict[str, ProcedureRecord] = {}
-        self.open = 0
+        self.members: dict[str, ProcedureRecord] = {} if only is None else {only.id: only}
+        self.open = 0 if only is None else 1
         """Members that have not finished."""
         self.still: frozenset[str] = frozenset()
         """Members that are not handed out, nor their descendants: paused, or a root that takes its locks again."""

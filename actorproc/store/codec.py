@@ -46,6 +46,8 @@ __all__ = ["VERSION", "damaged", "decode", "encode", "raised", "show_key", "unch
 VERSION = 1
 _crc32 = zlib.crc32
 _head = struct.Struct(">BI")
+_HEAD_SIZE = _head.size
+_unpack_head = _head.unpack_from
 _SEED = [zlib.crc32(bytes([VERSION]) + table.label.encode() + b"\0") for table in Table]
 _encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
 _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
@@ -82,10 +84,10 @@ def encode(table: Table, key: bytes, record: object) -> bytes:
 
 def decode(table: Table, key: bytes, value: bytes) -> Any:
     """The record stored under `key`. Raises `StoreDamaged` naming database and key."""
-    if len(value) <= _head.size:
+    if len(value) <= _HEAD_SIZE:
         raise damaged(table, key, f"a value of {len(value)} bytes is too short to be a record")
-    version, checksum = _head.unpack_from(value)
-    body = value[_head.size :]
+    version, checksum = _unpack_head(value)
+    body = value[_HEAD_SIZE:]
     if version != VERSION:
         raise damaged(table, key, f"record version {version} is not known here (this is version {VERSION})")
     if checksum != _crc32(body, _crc32(key, _SEED[table])):
@@ -99,7 +101,7 @@ def decode(table: Table, key: bytes, value: bytes) -> Any:
 def unchecked(table: Table, value: bytes) -> Any:
     """What a damaged value seems to say, to tell whose it was and for nothing else; None when it says nothing."""
     try:
-        return _DECODERS[table].decode(value[_head.size :])
+        return _DECODERS[table].decode(value[_HEAD_SIZE:])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
 

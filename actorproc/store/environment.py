@@ -189,16 +189,16 @@ class Snapshot:
         if db is None or len(prefix) > _LONGEST_KEY:
             return
         with self._txn.cursor(db) as cursor:
-            found = _place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)
-            if found and not prefix and not reverse:
-                yield from cursor.iternext()  # to the end of the table, without a step of Python for each row
+            if not (_place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)):
                 return
-            while found:
-                key, value = cursor.item()
-                if not key.startswith(prefix):
+            rows = cursor.iterprev() if reverse else cursor.iternext()
+            if not prefix:
+                yield from rows  # to the end of the table, without a step of Python for each row
+                return
+            for row in rows:
+                if not row[0].startswith(prefix):
                     return
-                yield key, value
-                found = cursor.prev() if reverse else cursor.next()
+                yield row
 
 
 def _place_after(cursor: lmdb.Cursor[bytes], prefix: bytes, after: bytes | None) -> bool:

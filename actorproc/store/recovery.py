@@ -143,10 +143,11 @@ class _Reader:
                     known[id_] = head
                     if head is not None:
                         roots[head.root] = is_alone(head)
-        heads = [head for head in known.values() if head is not None and roots[head.root]]
-        self._check_places(heads)
-        for root, alone in roots.items():
-            if not alone:
+        alone = {id_: head for id_, head in known.items() if head is not None and roots[head.root]}
+        self._check_places(alone)
+        heads = list(alone.values())
+        for root, is_single in roots.items():
+            if not is_single:
                 heads += self._members(root, known)
         if self._leaves_cold:
             heads += self._awake(roots)
@@ -163,14 +164,17 @@ class _Reader:
                     self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
                 yield id_, head
 
-    def _check_places(self, heads: list[ProcedureRecord]) -> None:
+    def _check_places(self, alone: Mapping[bytes, ProcedureRecord]) -> None:
         """Trees of one are not looked up by their root; their rows there are wanted later all the same."""
-        for first in range(0, len(heads), _AT_ONCE):
-            some = {prefix(head.root) + number_key(head.seq): head for head in heads[first : first + _AT_ONCE]}
-            found = self._rows.get_many(Table.MEMBERS, list(some))
-            for key, head in some.items():
-                if found.get(key) != head_key(head.id):
-                    self._disagree(Table.MEMBERS, key, f"it does not point to {head.id}, which belongs there")
+        heads = iter(alone.items())
+        while some := list(islice(heads, _AT_ONCE)):
+            expected = {prefix(head.root) + number_key(head.seq): id_ for id_, head in some}
+            found = self._rows.get_many(Table.MEMBERS, list(expected))
+            if found == expected:
+                continue
+            for key, id_ in expected.items():
+                if found.get(key) != id_:
+                    self._disagree(Table.MEMBERS, key, f"it does not point to {alone[id_].id}, which belongs there")
 
     def _members(self, root: str, known: dict[bytes, ProcedureRecord | None]) -> Iterator[ProcedureRecord]:
         """The sound heads of a tree, in submit order."""
