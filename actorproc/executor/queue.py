@@ -35,6 +35,7 @@ from actorproc.model.events import AbortRequested, Submitted
 from actorproc.model.records import NewProcedure
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.procedure.call import Call
+from actorproc.procedure.failures import in_words
 from actorproc.queries import Queries
 
 __all__ = ["CallQueue"]
@@ -316,9 +317,10 @@ class CallQueue:
             if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
                 return None
             return future if self._end(future, error=error) else None
-        except BaseException:
+        except BaseException as failure:
             logger.exception("the end of call %s could not be delivered", future.id)
-            return future if future.done() else None
+            broken = CallBroken(f"the end of call {future.id} could not be delivered: {in_words(failure)}")
+            return future if self._end(future, error=broken) or future.done() else None
 
     def _deliver(self, future: AnyFuture, ending: Ending) -> bool:
         """Give the future what its call ended with; whether this did it."""

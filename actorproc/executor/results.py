@@ -20,6 +20,9 @@ from actorproc.procedure.signing import SigningKey
 
 __all__ = ["CallBroken", "error_of", "is_broken_initializer", "result_of", "was_aborted"]
 
+_set_cause = vars(BaseException)["__cause__"].__set__
+"""As the interpreter does it: a class of exceptions may be frozen, or have a `__cause__` of its own."""
+
 
 class CallBroken(StepFailure, BrokenProcessPool):
     """This call has no result: it killed its worker each time, or its arguments or its result cannot be unpickled.
@@ -49,7 +52,7 @@ def error_of(record: ProcedureRecord, key: SigningKey) -> BaseException:
         return failure_of(record)
     raised = unpickled_error(error.pickled, record.id, key)
     if raised is not None:
-        raised.__cause__ = _remote(error.traceback)
+        _set_cause(raised, _remote(error.traceback))
         return raised
     if error.kind == "crash" or error.type_name in {NOT_STARTED, BROKEN_INITIALIZER}:
         broken = CallBroken(f"call {record.id}: {error.message}", error.traceback)

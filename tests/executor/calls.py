@@ -21,6 +21,14 @@ class TwoNames(Exception):
         self.second = second
 
 
+class OwnCause(Exception):
+    """It lets nobody set its `__cause__`."""
+
+    @property
+    def __cause__(self):
+        return None
+
+
 class Never:
     """An argument that cannot be pickled."""
 

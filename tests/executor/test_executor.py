@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from actorproc import Config, ManagerStopped, Procedure, ProcedureManager, Status, UnknownProcedure, UsageError
-from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor
+from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue
 from actorproc.model.ids import new_id
 from actorproc.procedure.call import Call
 from tests.executor import calls
@@ -27,6 +27,7 @@ from tests.executor.calls import (
     Explodes,
     Never,
     OurError,
+    OwnCause,
     TwoNames,
     add,
     die,
@@ -105,6 +106,26 @@ def test_an_exception_that_cannot_be_unpickled_is_told_in_words(open_executor):
 
     assert "TwoNames: one" in str(error)
     assert "raise kind(*args)" in str(error.__cause__)
+
+
+def test_an_exception_that_takes_no_cause_is_raised_all_the_same(open_executor):
+    error = open_executor().submit(fail, OwnCause, "mine").exception(30)
+
+    assert (type(error), error.args) == (OwnCause, ("mine",))
+
+
+def test_an_end_that_cannot_be_delivered_keeps_nobody_waiting(open_executor, monkeypatch, caplog):
+    def broken(record, key):
+        raise ValueError("no room for it")
+
+    executor = open_executor()
+    monkeypatch.setattr(queue, "error_of", broken)
+
+    error = executor.submit(fail, OurError).exception(30)
+
+    assert isinstance(error, CallBroken)
+    assert "could not be delivered: ValueError: no room for it" in str(error)
+    assert executor.submit(add, 1, 1).result(30) == 2
 
 
 def test_arguments_that_cannot_be_pickled_fail_their_own_call_at_once(open_executor):
