@@ -10,7 +10,10 @@ from types import TracebackType
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.model.records import ErrorInfo, ErrorKind
 
-__all__ = ["encodable", "error_info", "in_words"]
+__all__ = ["OF_USERS", "encodable", "error_info", "in_words"]
+
+OF_USERS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What methods of a user may raise where it must end nothing: all but the worker's own request to stop."""
 
 _ENGINE = f"{Path(__file__).parent}{os.sep}"
 _LONGEST = 64 * 1024
@@ -42,19 +45,24 @@ def _kind_of(error: BaseException) -> ErrorKind:
 def _message(error: BaseException) -> str:
     try:
         return _shortened(encodable(str(error)), _LONGEST_MESSAGE)
-    except Exception as failure:  # noqa: BLE001 - __str__ is user code
+    except OF_USERS as failure:  # __str__ is user code
         return f"<its text is not available: {type(failure).__name__}>"
 
 
 def _traceback(error: BaseException) -> str:
     try:
-        lines = traceback.TracebackException(
-            type(error), error, _users_part(error.__traceback__), compact=True
-        ).format()
-        text = encodable("".join(lines))
-    except Exception as failure:  # noqa: BLE001 - formatting runs __str__ and __repr__ of user code
-        text = f"<the traceback is not available: {type(failure).__name__}>"
-    return _shortened(text, _LONGEST)
+        frames = _users_part(error.__traceback__)
+        lines = _lines(error, frames)
+        return _shortened(encodable("".join(lines)), _LONGEST)
+    except OF_USERS as failure:
+        return f"<the traceback is not available: {type(failure).__name__}>"
+
+
+def _lines(error: BaseException, frames: TracebackType | None) -> list[str]:
+    try:
+        return list(traceback.TracebackException(type(error), error, frames, compact=True).format())
+    except OF_USERS:  # it runs __bool__, __str__ and __repr__ of user code; the frames ask nobody
+        return ["Traceback (most recent call last):\n", *traceback.format_tb(frames), f"{in_words(error)}\n"]
 
 
 def _shortened(text: str, longest: int) -> str:

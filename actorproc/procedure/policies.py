@@ -10,6 +10,7 @@ import msgspec
 
 from actorproc.errors import InvalidStatus, RetryLater, StateNotEncodable, StateTooLarge, UsageError, WaitTimeout
 from actorproc.model.policies import Backoff, StepLimits
+from actorproc.procedure.failures import OF_USERS
 
 __all__ = ["Limits", "RetryOn", "RetryPolicy", "is_count"]
 
@@ -166,7 +167,7 @@ def _matches(rule: RetryOn, error: BaseException) -> bool:
         return isinstance(error, classes) or (Exception in classes and isinstance(error, _EXITS))
     try:
         return bool(rule(error))
-    except Exception:  # noqa: BLE001 - a broken predicate must not hide the error it was asked about
+    except OF_USERS:  # a broken predicate must not hide the error it was asked about
         return False
 
 

@@ -62,7 +62,7 @@ def pickled_by_value(subject: Any) -> bytes:
 
 
 def resolve(definition: Definition) -> TypeRuntime:
-    """The runtime of a definition, in a worker. Raises `UnknownType` when the class cannot be had."""
+    """The runtime of a definition, in a worker. Raises `UnknownType` when the class cannot be had, or `MemoryError`."""
     type_name = definition.meta.type_name
     _look_there_as_well(definition.path)
     try:
@@ -71,6 +71,8 @@ def resolve(definition: Definition) -> TypeRuntime:
             runtime = TypeRuntime.of_loader(type_name, subject)
         else:
             runtime = TypeRuntime.of_class(subject, signing_key=definition.signing_key)
+    except MemoryError:
+        raise  # nothing is wrong with the class: elsewhere, or later, there may be room for it
     except Exception as error:
         # Importing and unpickling run user code: whatever it raises, the type is not to be had here.
         msg = f"the worker cannot get {type_name!r}: {in_words(error)}"

@@ -154,10 +154,11 @@ def test_only_the_workers_own_request_to_stop_passes_through(context):
         run(stopped, context)
 
 
-def test_an_exception_whose_text_fails_is_reported_all_the_same(context):
+@pytest.mark.parametrize("failure", [RuntimeError, SystemExit, KeyboardInterrupt])
+def test_an_exception_whose_text_fails_is_reported_all_the_same(failure, context):
     class Mute(Exception):
         def __str__(self):
-            raise RuntimeError
+            raise failure
 
     def broken(self, ctx):
         raise Mute
@@ -166,6 +167,34 @@ def test_an_exception_whose_text_fails_is_reported_all_the_same(context):
 
     assert "Mute" in outcome.error.type_name
     assert "not available" in outcome.error.message
+    assert "raise Mute" in outcome.error.traceback
+
+
+def test_an_exception_that_cannot_be_formatted_has_its_frames_all_the_same(context):
+    class NoTruth(Exception):
+        def __bool__(self):
+            raise RuntimeError
+
+    def broken(self, ctx):
+        raise NoTruth("why it failed")
+
+    outcome, _, _ = run(broken, context)
+
+    assert 'raise NoTruth("why it failed")' in outcome.error.traceback
+    assert "NoTruth: why it failed" in outcome.error.traceback
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, SystemExit])
+def test_a_retry_rule_that_fails_hides_no_error(failure, context):
+    def rule(error):
+        raise failure
+
+    def broken(self, ctx):
+        raise ConnectionError("lost")
+
+    outcome, _, _ = run(broken, context, retry=RetryPolicy(retry_on=rule))
+
+    assert (outcome.retryable, outcome.error.message) == (False, "lost")
 
 
 def test_a_state_or_output_that_cannot_be_kept_is_fatal(context):

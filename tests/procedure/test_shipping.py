@@ -195,6 +195,15 @@ def test_a_definition_that_leads_nowhere_is_an_unknown_type():
             resolve(Definition(meta=meta, module=module, qualname=qualname))
 
 
+def test_a_class_that_finds_no_memory_is_not_taken_for_unknown(tmp_path, monkeypatch):
+    (tmp_path / "module_without_memory.py").write_text("raise MemoryError")
+    monkeypatch.syspath_prepend(tmp_path)
+    meta = TypeRuntime.of_class(importable.procedure_class).meta
+
+    with pytest.raises(MemoryError):
+        resolve(Definition(meta=meta, module="module_without_memory", qualname="X"))
+
+
 def test_a_loader_is_shipped_as_a_loader():
     runtime = TypeRegistry().register_loader("doubled", importable)
 

@@ -77,7 +77,7 @@ class ProcedureActor(DispatchedActor):
             self._desk.guard.allow_interrupt()
         try:
             definitions = self._desk.types.announce(classes, runtime) if classes else ()
-        except Exception as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__)
+        except BaseException as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__), exits included
             self._answer(run, _unanswerable(run.token, error))
             return
         if self._answer(run, outcome, definitions):
@@ -208,7 +208,7 @@ def _goes_on(outcome: Outcome, mode: Mode) -> bool:
     return kind is Advanced or (kind is Finished and mode is Mode.ROLLBACK)
 
 
-def _unanswerable(token: StepToken, error: Exception) -> Failed:
+def _unanswerable(token: StepToken, error: BaseException) -> Failed:
     message = f"the step's result cannot be sent to the host: {in_words(error)}"
     info = ErrorInfo("usage", type(error).__qualname__, message, procedure=token.procedure, step=token.step)
     return Failed(error=info)
