@@ -12,7 +12,7 @@ from actorproc.procedure.context import Context
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import RESERVED, Procedure, not_plain
+from actorproc.procedure.procedure import RESERVED, Procedure, not_plain, refuse_unrun
 from actorproc.procedure.secret import shown
 from actorproc.procedure.status import Status
 
@@ -41,7 +41,10 @@ class FunctionProcedure(Procedure):
         first = (ctx,) if own._takes_ctx else ()
         args, kwargs = own._call(self)
         result = own._function(*first, *args, **kwargs)
-        return result if isinstance(result, Status) else Status.done(result)
+        if isinstance(result, Status):
+            return result
+        refuse_unrun(result, own.__qualname__)
+        return Status.done(result)
 
     def lock_keys(self) -> Iterable[LockKey]:
         """What ``locks=`` says for these arguments."""

@@ -116,9 +116,9 @@ class StateMachineProcedure(Procedure):
                 "override rollback_state()"
             )
             raise UsageError(msg)
-        for name in ("execute_from_state", "rollback_state"):
+        for name in ("execute_from_state", "rollback_state", "is_rollback_supported", "is_no_return"):
             if not_plain(getattr(cls, name)):
-                msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; steps are plain functions"
+                msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; it must be a plain function"
                 raise UsageError(msg)
 
     def __with_added(self, step: Callable[[], Any]) -> tuple[Any, list[Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from actorproc.errors import RetryLater
+from actorproc.errors import InvalidStatus, RetryLater
 from actorproc.model.policies import LockKey, LockScope
 from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.hints import secret_fields
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
-__all__ = ["RESERVED", "Procedure", "not_plain"]
+__all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun"]
+
+_UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 
 class Procedure:
@@ -242,6 +245,22 @@ def not_plain(function: Any) -> bool:
     """Calling it would run nothing: it is a coroutine function or a generator function."""
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     return any(is_kind(function) for is_kind in kinds)
+
+
+def refuse_unrun(returned: object, what: str) -> None:
+    """Raise `InvalidStatus` for a coroutine or a generator that ``what`` has returned.
+
+    `not_plain` does not see it where a decorator's plain function stands before the coroutine function.
+    """
+    if isinstance(returned, _UNRUN):
+        if isinstance(returned, types.CoroutineType):
+            returned.close()  # without a warning that says the same
+        kind = type(returned).__name__.replace("_", " ")
+        msg = (
+            f"{what} returned a {kind}, so nothing of it has run; "
+            "steps, undos and hooks are plain functions, which may call asyncio.run(…)"
+        )
+        raise InvalidStatus(msg)
 
 
 def _refuse_shadowing(cls: type) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, dataclass_transform, overload
 
@@ -11,7 +13,7 @@ import msgspec
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context
-from actorproc.procedure.procedure import Procedure, not_plain
+from actorproc.procedure.procedure import RESERVED, Procedure, not_plain, refuse_unrun
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.status import Sleeping, Status, Suspending, Waiting
 
@@ -28,6 +30,7 @@ _SHAPE = "_engine_dataclass_shape"
 _DATACLASS_OPTIONS = frozenset({"init", "repr", "eq", "order", "unsafe_hash", "frozen", "kw_only"})
 _NEXT = Status.executing()
 _set = object.__setattr__  # the class may be frozen
+_WRAPPERS = (types.FunctionType, staticmethod, classmethod)
 
 
 def _check_plain(function: Any, what: str) -> None:
@@ -55,7 +58,8 @@ class Step(Generic[S, P, R]):
         """Decorates the method ``(self, ctx)`` that undoes this step; returns it as it is.
 
         It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and
-        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone.
+        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone. Its name must
+        be none of `Procedure` ("abort", "rollback" …).
         """
         is_inherited = self._is_of_class
         if self.undo_function is not None and not is_inherited:
@@ -64,6 +68,11 @@ class Step(Generic[S, P, R]):
         _check_plain(function, f"the undo of step {self.name!r}")
         if function.__name__ == self.name:
             msg = f"the undo of step {self.name!r} would take the place of the step; give it a name of its own"
+            raise TypeError(msg)
+        if function.__name__ in RESERVED:
+            msg = (
+                f"the undo of step {self.name!r} has the name of Procedure.{function.__name__}; give it one of its own"
+            )
             raise TypeError(msg)
         if is_inherited:
             setattr(function, _UNDOES, self.name)
@@ -93,7 +102,8 @@ def step(function: Any = None, /, *, no_return: bool = False) -> Any:
 
     It returns a value (go on; the last step's value is the output) or a `Status`: ``executing`` repeats the step,
     ``suspended``, ``sleep`` and ``wait`` go on at the next one, ``done`` ends early. ``no_return=True`` declares it the
-    point of no return: from there, failures only retry forward.
+    point of no return: from there, failures only retry forward. Other decorators stand below this one. A step with a
+    name of `Procedure` ("load", "limits" …) is a TypeError.
     """
     if function is not None:
         return Step(function)
@@ -137,10 +147,7 @@ class Saga(Procedure):
         if issubclass(cls, msgspec.Struct):  # which the interpreter does not survive once it is made a dataclass
             msg = f"{cls.__qualname__} is a Saga, so it is a dataclass, and cannot be a msgspec.Struct as well"
             raise TypeError(msg)
-        for name in inspect.get_annotations(cls):
-            if isinstance(cls.__dict__.get(name), Step):
-                msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
-                raise TypeError(msg)
+        _check_steps(cls)
         _make_dataclass(cls, made)
         cls.__stages = _stages_of(cls)
 
@@ -155,6 +162,7 @@ class Saga(Procedure):
             if isinstance(result, Suspending | Sleeping | Waiting):
                 _set(self, "_Saga__at", at + 1)
             return result
+        refuse_unrun(result, f"the step {stages[at].name!r}")
         _set(self, "_Saga__at", at + 1)
         return Status.done(result) if at + 1 == len(stages) else _NEXT
 
@@ -204,6 +212,7 @@ class Saga(Procedure):
         for stage in self.__stages:
             if stage.name == unit and stage.undo is not None:
                 undone = stage.undo(self, ctx)
+                refuse_unrun(undone, f"the undo of step {unit!r}")
                 # What an undo returns beside a Status is of no use to anybody.
                 return undone if isinstance(undone, Status) else None
         msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
@@ -222,6 +231,38 @@ class Saga(Procedure):
         else:
             msg = f"{type(self).__qualname__} has no step {position!r} any more, and the procedure stands before it"
             raise StateRefused(msg)
+
+
+def _check_steps(cls: type) -> None:
+    """Raise `TypeError` for a step that the class would not have, or not as one."""
+    annotated = inspect.get_annotations(cls)
+    for name, member in vars(cls).items():
+        msg = None
+        if isinstance(member, Step):
+            if name in annotated:
+                msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
+            elif name in RESERVED:
+                msg = f"the step {name!r} of {cls.__qualname__} has the name of Procedure.{name}; rename the step"
+        elif (hidden := _hidden_step(member, 4)) is not None:
+            msg = (
+                f"a decorator above @step hides the step {hidden.name!r} of {cls.__qualname__}, "
+                "which would not be run; write @step as the uppermost one"
+            )
+        if msg is not None:
+            raise TypeError(msg)
+
+
+def _hidden_step(member: Any, room: int) -> Step[Any, Any, Any] | None:
+    """A step that no class has, which a decorator has wrapped up in this."""
+    if isinstance(member, Step):
+        return None if member._is_of_class else member
+    if room == 0 or not isinstance(member, _WRAPPERS):
+        return None
+    inside = [getattr(member, "__wrapped__", None)]
+    for cell in getattr(member, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # it is empty as yet
+            inside.append(cell.cell_contents)
+    return next((found for part in inside if (found := _hidden_step(part, room - 1)) is not None), None)
 
 
 def _make_dataclass(cls: type, options: dict[str, Any]) -> None:

@@ -28,9 +28,9 @@ from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec, UndecodableData
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.digest import digest_of
-from actorproc.procedure.failures import error_info, in_words
+from actorproc.procedure.failures import OF_USERS, error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
-from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.procedure import Procedure, refuse_unrun
 from actorproc.procedure.signing import SigningKey, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
 from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
@@ -192,7 +192,7 @@ class TypeRuntime:
             if mode is Mode.ROLLBACK:
                 return own._rollback(live, ctx, unit or ""), ()
             if mode is Mode.ASK_ABORT:
-                return Answered(allowed=bool(live.abort(ctx))), ()
+                return own._asked(live, ctx), ()
             return own._on_timeout(live, ctx)
         except StopStep:
             raise
@@ -208,21 +208,24 @@ class TypeRuntime:
         """Call user code, between the recovery hooks when it may have half run or comes from the log."""
         if not self._recovers or not (ctx.replayed or ctx.recovered):
             return call(ctx)
-        live.before_recover(ctx)
+        refuse_unrun(live.before_recover(ctx), "before_recover()")  # type: ignore[func-returns-value]
         result = call(ctx)
-        live.after_recover(ctx)
+        refuse_unrun(live.after_recover(ctx), "after_recover()")  # type: ignore[func-returns-value]
         return result
+
+    def _asked(self, live: Procedure, ctx: Context) -> Outcome:
+        try:
+            refuse_unrun(answer := live.abort(ctx), "abort()")
+            return Answered(allowed=bool(answer))
+        except OF_USERS:
+            ctx.log.exception("abort() of %s failed, and so it is aborted", self.type_name)
+            raise
 
     def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
         status = self._recovering(live, ctx, live._engine_on_timeout)
         if status is None:
-            error = error_info(
-                WaitTimeout("the event it waited for did not come in time"),
-                procedure=ctx.id,
-                step=ctx.step,
-                kind="wait-timeout",
-            )
-            return Failed(error=error), ()
+            missed = WaitTimeout("the event it waited for did not come in time")
+            return Failed(error=error_info(missed, procedure=ctx.id, step=ctx.step, kind="wait-timeout")), ()
         return self._outcome(live, ctx, status)
 
     def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
@@ -242,13 +245,12 @@ class TypeRuntime:
         raise InvalidStatus(msg)
 
     def _outcome(self, live: Procedure, ctx: Context, status: object) -> Ended:
-        if isinstance(status, Done) and self._cleans_up:
-            self._clean_up(live, ctx)
-        state = self.dump_state(live, ctx.id)
+        if isinstance(status, Done):
+            return self._finished(live, ctx, status), ()
+        state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live)
         unit, no_return = self._plain_unit, False
         if self._has_position:
             unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
-        poisons = self._poisons_after(live)
         if isinstance(status, Executing):
             advanced = Advanced(
                 state=state,
@@ -261,9 +263,6 @@ class TypeRuntime:
                 acquire=status.acquire,
             )
             return advanced, ()
-        if isinstance(status, Done):
-            output = self.codec.encode(status.output, f"{self.type_name} output")
-            return Finished(state=state, poisons=poisons, output=output), ()
         common: dict[str, Any] = {"state": state, "unit": unit, "no_return": no_return, "poisons": poisons}
         if isinstance(status, Suspending):
             return self._suspended(ctx, status, common)
@@ -279,6 +278,13 @@ class TypeRuntime:
             "end with 'return Status.done(output)' or 'return Status.executing()'"
         )
         raise InvalidStatus(msg)
+
+    def _finished(self, live: Procedure, ctx: Context, status: Done) -> Finished:
+        output = self.codec.encode(status.output, f"{self.type_name} output")
+        state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live)
+        if self._cleans_up:  # last: what was cleaned up must not be undone for a value that cannot be kept
+            state = self._cleaned_up(live, ctx) or state
+        return Finished(state=state, poisons=poisons, output=output)
 
     def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
         described: list[NewProcedure] = []
@@ -378,10 +384,13 @@ class TypeRuntime:
     def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
         return poison_keys_of(live, self.type_name) if self._poisons else None
 
-    def _clean_up(self, live: Procedure, ctx: Context) -> None:
+    def _cleaned_up(self, live: Procedure, ctx: Context) -> bytes:
+        """The state after `on_completed`; none when that failed, or left what cannot be kept."""
         try:
-            live.on_completed(ctx)
+            refuse_unrun(live.on_completed(ctx), "on_completed()")  # type: ignore[func-returns-value]
+            return self.dump_state(live, ctx.id)
         except StopStep:
             raise
         except BaseException:
             ctx.log.exception("on_completed of %s failed", self.type_name)
+            return b""

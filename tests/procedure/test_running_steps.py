@@ -307,6 +307,47 @@ def test_clean_up_runs_at_done_and_its_failure_is_only_logged(failure, context, 
     assert "cannot clean" in channel.lines[0][2]
 
 
+def test_nothing_is_cleaned_up_for_an_output_that_cannot_be_kept(context):
+    cleaned = []
+
+    outcome, _, _ = run(
+        lambda self, ctx: Status.done(object()), context, on_completed=lambda self, ctx: cleaned.append("up")
+    )
+
+    assert isinstance(outcome, Failed)
+    assert cleaned == []
+
+
+def test_clean_up_that_leaves_what_cannot_be_kept_fails_nobody(context, channel):
+    outcome, _, live = run(
+        lambda self, ctx: Status.done(1), context, on_completed=lambda self, ctx: setattr(self, "count", object())
+    )
+
+    live.count = 1
+    assert (type(outcome), outcome.state) == (Finished, state_of(live))
+    assert "Case.count" in channel.lines[0][2]
+
+
+async def unrun():
+    pass
+
+
+@pytest.mark.parametrize("hook", ["before_recover", "after_recover"])
+def test_a_hook_that_returned_a_coroutine_has_not_run_and_fails_the_step(hook, context):
+    cls = type("Case", (Says,), {"says": lambda self, ctx: Status.executing(), hook: lambda self, ctx: unrun()})
+
+    outcome, _ = TypeRuntime.of_class(cls).run(cls(), context(replayed=True), Mode.EXECUTE, None, None)
+
+    assert f"{hook}() returned a coroutine, so nothing of it has run" in outcome.error.message
+
+
+@pytest.mark.parametrize(("mode", "hook"), [(Mode.EXECUTE, "on_completed"), (Mode.ASK_ABORT, "abort")])
+def test_a_hook_whose_failure_counts_for_nothing_is_logged_when_it_returned_a_coroutine(mode, hook, context, channel):
+    run(lambda self, ctx: Status.done(), context, mode, **{hook: lambda self, ctx: unrun()})
+
+    assert f"{hook}() returned a coroutine" in channel.lines[0][2]
+
+
 def test_an_object_made_by_a_loader_runs_as_its_own_class(context):
     runtime = TypeRuntime.of_loader("child", lambda data: Child(5))
     live = runtime.load(TypeRuntime.of_class(Child).dump_state(Child(1)), "data", 1)

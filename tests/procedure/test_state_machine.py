@@ -154,7 +154,7 @@ def test_methods_that_are_coroutines_are_refused():
     async def later(self, ctx, state):
         pass
 
-    for name in ("execute_from_state", "rollback_state"):
+    for name in ("execute_from_state", "rollback_state", "is_rollback_supported", "is_no_return"):
         body = {"initial_state": Phase.PREPARE, "execute_from_state": lambda self, ctx, state: None, name: later}
         with pytest.raises(UsageError, match=rf"{name}\(\) as a coroutine"):
             TypeRegistry().register(type("Later", (StateMachineProcedure,), body))
