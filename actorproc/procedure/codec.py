@@ -5,11 +5,13 @@ state of plain values is one call of msgspec. Every other kind is an extension: 
 msgpack again. Sets are sorted by the bytes of their elements, so equal sets have equal bytes. Classes are
 written as "module:qualname" and looked up in the table the codec was made with, never imported.
 
-Not kept: that two places hold the same object (each gets its own), and attributes of an object beside its fields.
+Not kept: that two places hold the same object (each gets its own), and attributes of an object beside its fields whose
+names begin with ``_``.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from enum import Enum, Flag
@@ -55,6 +57,8 @@ MAX_DEPTH = 100
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 # Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
+# What an object may be beside its fields; an enum, which may be some of these too, is written by its name.
+_CONTENTS = (dict, list, set, frozenset, deque, str, bytes, bytearray, int, float, complex, tuple)
 
 
 class _Longest:
@@ -104,6 +108,7 @@ class DataCodec:
         self._keys = {cls: _class_key(cls) for cls in (*_OF_THE_ENGINE, *self.classes)}
         self._known = frozenset((*_OF_THE_ENGINE, *self.classes))
         self._fields = {cls: declared_fields(cls) or () for cls in self._known}
+        self._contents = {cls: held for cls in self._known if (held := _contents_of(cls)) is not None}
         self._secrets = {cls: secret_fields(cls) for cls in self._known if mentions_secret(cls)}
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._unpack)
 
@@ -272,6 +277,7 @@ class _Packing:
 
     def _object(self, kind: type, value: Any, room: int) -> Any:
         key = self._codec.key_of(kind)
+        self._refuse_what_is_no_field(kind, value)
         values: dict[str, Any] = {}
         secrets = self._codec._secrets.get(kind, ())
         for name in self._codec._fields[kind]:
@@ -286,6 +292,34 @@ class _Packing:
                 raise
         return Ext(OBJECT, encode([key, values]))
 
+    def _refuse_what_is_no_field(self, kind: type, value: Any) -> None:
+        """Raise `CannotKeep` for what an object holds that would be lost."""
+        held = self._codec._contents.get(kind)
+        if held is not None:
+            raise CannotKeep(
+                f"a {kind.__qualname__} is a {held.__name__} with fields, and what it holds as a {held.__name__} would "
+                "be lost; make that a field, or convert the value in dump() and load()"
+            )
+        names = self._codec._fields[kind]
+        if not kind.__dictoffset__ or len(value.__dict__) <= len(names):
+            return
+        for name in value.__dict__:
+            if name in names or name[:1] == "_" or isinstance(getattr(kind, name, None), functools.cached_property):
+                continue
+            error = CannotKeep(
+                f"it is no declared field of {kind.__qualname__}, so it would be lost; declare it, or begin its name "
+                "with '_' if it need not be kept"
+            )
+            error.path.append(f".{name}")
+            raise error
+
+
+def _contents_of(cls: type) -> type | None:
+    """What an object of this class, which is no enum, holds beside its fields."""
+    if issubclass(cls, Enum) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+        return None
+    return next((held for held in _CONTENTS if issubclass(cls, held)), None)
+
 
 def _is_plain(value: Any, room: int) -> bool:
     """Only None, bool, int, float, str, bytes, lists and dicts with text keys: msgspec gives it back as it was."""
@@ -294,7 +328,7 @@ def _is_plain(value: Any, room: int) -> bool:
         return True
     if kind is dict:
         for key, item in value.items():
-            if type(key) is not str or (type(item) not in _SCALARS and not _is_plain(item, room - 1)):
+            if type(key) is not str or (type(item) not in _SCALARS and not (room > 0 and _is_plain(item, room - 1))):
                 return False
         return room > 0
     if kind is list:

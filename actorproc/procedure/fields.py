@@ -55,8 +55,11 @@ def required_fields(cls: type) -> tuple[str, ...]:
 def build(cls: Any, values: Mapping[str, Any]) -> Any:
     """An instance with these fields, made without calling `__init__`; frozen and slotted classes too.
 
-    A Struct has no `__init__`, and cannot be made empty: its `__post_init__` runs, as when msgspec decodes one.
+    Nor is the `__new__` of a named tuple called, unless a field is missing, which may have a default. A Struct has no
+    `__init__`, and cannot be made empty: its `__post_init__` runs, as when msgspec decodes one.
     """
+    if issubclass(cls, tuple) and values.keys() == set(cls._fields):
+        return tuple.__new__(cls, [values[name] for name in cls._fields])
     if issubclass(cls, tuple | msgspec.Struct):
         return cls(**values)
     made = cls.__new__(cls)

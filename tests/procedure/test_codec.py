@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -253,6 +254,53 @@ def test_a_value_that_contains_itself_is_refused(wrap):
 
     with pytest.raises(StateNotEncodable):
         CODEC.encode(loop)
+
+
+@pytest.mark.parametrize("key", ["a", 1])
+def test_a_dict_that_contains_itself_is_refused_in_words(key):
+    loop: dict[Any, Any] = {}
+    loop[key] = loop
+
+    with pytest.raises(StateNotEncodable, match="the value contains itself"):
+        CODEC.encode(loop, "Order")
+
+
+def test_an_attribute_of_a_value_that_is_no_field_is_refused_because_it_would_be_lost():
+    @dataclass
+    class Box:
+        width: int
+
+        @functools.cached_property
+        def area(self):
+            return self.width**2
+
+    codec, box = DataCodec("Order", [Box]), Box(3)
+    box._seen = box.area > 0
+
+    assert codec.decode(codec.encode([box])) == [box]
+    box.weight = 5
+    with pytest.raises(StateNotEncodable, match=r"items\[0\]\.weight: it is no declared field of .*Box"):
+        codec.encode([box], "items")
+
+
+@pytest.mark.parametrize("held", [dict, list, str, int, tuple])
+def test_a_value_that_is_a_container_with_fields_is_refused_because_its_contents_would_be_lost(held):
+    cls = dataclass(type("Held", (held,), {"__annotations__": {"name": str}, "name": "x"}))
+
+    with pytest.raises(StateNotEncodable, match=f"what it holds as a {held.__name__} would be lost"):
+        DataCodec("Order", [cls]).encode(cls())
+
+
+def test_a_named_tuple_comes_back_whatever_its_constructor_makes_of_what_it_is_given():
+    class Span(NamedTuple("Span", [("first", int), ("last", int)])):
+        __slots__ = ()
+
+        def __new__(cls, text):
+            return super().__new__(cls, *map(int, text.split("-")))
+
+    codec = DataCodec("Order", [Span])
+
+    assert exactly_equal(codec.decode(codec.encode(Span("3-5"))), Span("3-5"))
 
 
 @pytest.mark.parametrize("wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,), Slotted])
