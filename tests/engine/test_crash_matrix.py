@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import faulthandler
 import io
 import mmap
 import os
@@ -177,8 +178,17 @@ class Messy(Procedure):
         os.environ["LEFT_BEHIND"] = "yes"
         os.environ.pop("PATH", None)
 
+    def replaced_environment(self):
+        os.environ = {"LEFT_BEHIND": "yes"}  # noqa: B003 - what a careless step does
+
     def streams(self):
         sys.stdout = sys.stderr = None
+
+    def deleted_streams(self):
+        del sys.stdout, sys.stderr
+
+    def replaced_functions(self):
+        os.umask = None
 
     def closed_streams(self):
         sys.stdout.close()
@@ -197,6 +207,9 @@ class Messy(Procedure):
 
     def timer(self):
         signal.setitimer(signal.ITIMER_VIRTUAL, 30)
+
+    def timer_of_a_dump(self):
+        faulthandler.dump_traceback_later(0.3, exit=True)
 
     def event_loop(self):
         loop = asyncio.new_event_loop()
@@ -226,7 +239,10 @@ class Messy(Procedure):
         sys.setrecursionlimit(300)
 
     def soft_limits(self):
-        for limit, most in ((resource.RLIMIT_AS, 1 << 28), (resource.RLIMIT_NOFILE, 20), (resource.RLIMIT_FSIZE, 0)):
+        for limit, most in (
+            *((resource.RLIMIT_AS, 1 << 28), (resource.RLIMIT_NOFILE, 20), (resource.RLIMIT_FSIZE, 0)),
+            *((resource.RLIMIT_NPROC, 1), (resource.RLIMIT_STACK, 1 << 16)),
+        ):
             resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
 
     def hard_limits(self):
@@ -250,7 +266,8 @@ class Plain(Procedure):
             stream.write("still heard\n")
         os.fstat(0)
         blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-        limits = [resource.getrlimit(limit) for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE)]
+        limited = (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_STACK)
+        limits = [resource.getrlimit(limit) for limit in limited]
         len(bytearray(1 << 29))
         return Status.done(
             (
@@ -268,12 +285,16 @@ MESSES = [
     "directory",
     "handlers",
     "environment",
+    "replaced_environment",
     "streams",
+    "deleted_streams",
+    "replaced_functions",
     "closed_streams",
     "closed_stand_in",
     "input",
     "blocked_signals",
     "timer",
+    "timer_of_a_dump",
     "event_loop",
     "flood",
     "small_descriptors",
@@ -286,7 +307,7 @@ MESSES = [
 
 
 @pytest.mark.parametrize("what", MESSES)
-def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tmp_path, what):
+def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tmp_path, what, caplog):
     manager = open_manager(workers=1)
     fresh = manager.run(Plain())
 
@@ -295,10 +316,11 @@ def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tm
     after = manager.submit(Plain())
     assert after.result(30) == fresh
     wait_until(lambda: [line.text for line in manager.logs(after.id)] == ["still heard"] * 2)
-    with pytest.raises(ProcedureFailed) as failure:
-        manager.submit(Plain(hang=True), limits=Limits(wall_time=0.5, grace=0.2)).result(30)
-    assert isinstance(failure.value.cause, StepTimeout)
+    hanging = manager.submit(Plain(hang=True), limits=Limits(wall_time=0.5, grace=0.2))
+    assert isinstance(hanging.exception(30).cause, StepTimeout)
+    assert hanging.info().crashes == 0
     assert manager.health().status == "running"
+    assert "nobody had told it to" not in caplog.text
 
 
 # ---------------------------------------------------------------------- stopped, exhausted

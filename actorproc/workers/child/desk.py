@@ -15,6 +15,7 @@ from typing import Any, Protocol, assert_never
 
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
+from actorproc.procedure.failures import in_words
 from actorproc.workers.child import stacks
 from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.streams import Streams
@@ -243,13 +244,16 @@ class Desk:
 
     def restore(self) -> None:
         """Undo what steps did to the process. When none runs."""
-        self.guard.restore()
-        if self.streams is not None:
-            self.streams.restore()
+        try:
+            self.guard.restore()
+            if self.streams is not None:
+                self.streams.restore()
+        except Exception as error:  # noqa: BLE001 - a step may have replaced the very functions that are asked here
+            self.worn = f"what a step did to the process cannot be undone: {in_words(error)}"
 
     def leave_if_worn(self) -> None:
         """Go when a step did something to the process that `restore` could not undo."""
-        reason = self.guard.worn
+        reason = self.worn or self.guard.worn
         if reason:
             self.leave(reason)
 

@@ -101,9 +101,9 @@ def _leave(code: int) -> NoReturn:
         with contextlib.suppress(RuntimeError):  # no room for a thread, in what a step has left: go at once, below
             leave_anyway.start()
             sys.exit(0)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
         try:
-            stream.flush()
+            getattr(sys, name).flush()
         except (AttributeError, OSError, ValueError):  # closed or replaced by a step
             continue
     os._exit(code)

@@ -61,7 +61,7 @@ class Streams:
         for name, shown in self._shown.items():
             if _is_closed(shown):
                 self._open_again(name)
-            elif getattr(sys, name) is not shown:
+            elif getattr(sys, name, None) is not shown:
                 setattr(sys, name, shown)
 
     def _of_start(self, name: str) -> _Marked | None:

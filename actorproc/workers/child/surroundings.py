@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import fcntl
 import math
 import os
@@ -36,7 +37,10 @@ _handler_of: Callable[[int], Any] = _plain_signal.getsignal
 
 _LIMITS = tuple(
     int(getattr(resource, name))
-    for name in ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_NOFILE")
+    for name in (
+        *("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_STACK", "RLIMIT_CPU"),
+        *("RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_NPROC"),
+    )
     if hasattr(resource, name)
 )
 """What a step may lower so that the next one fails for it."""
@@ -54,6 +58,7 @@ class Surroundings:
         self._cwd = _cwd()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
+        self._environ = os.environ, os.environb
         self._variables = dict(_variables())
         self._streams = [
             (fd, copy, identity, _mark(fd)) for fd in (0, 1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))
@@ -81,6 +86,7 @@ class Surroundings:
         if self._cwd is not None and _cwd() != self._cwd:
             with contextlib.suppress(OSError):
                 os.chdir(self._cwd)
+        os.environ, os.environb = self._environ  # a step may have put a plain dict in their place
         if _variables() != self._variables:
             self._restore_variables()
         for fd, copy, identity, mark in self._streams:
@@ -104,6 +110,7 @@ class Surroundings:
         for timer in _TIMERS:
             if signal.getitimer(timer)[0]:
                 signal.setitimer(timer, 0)
+        faulthandler.cancel_dump_traceback_later()  # which may end the process, too
         if not self._has_wakeup:
             _plain_signal.set_wakeup_fd(-1)  # of an event loop left open: the number may be another file's by now
         if _blocked() != self._blocked:
