@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ _REMEMBERS_AS = {
     Mode.ON_TIMEOUT: "on_timeout()\n",
 }
 """Before the keys of what a method remembers that runs under a number which a step may have as well."""
+_beginning = threading.Lock()
 _rows = msgspec.msgpack.Decoder(list[OutcomeRow])
 _SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
 
@@ -131,6 +133,7 @@ class Context:
         "_log_level",
         "_notes",
         "_outputs",
+        "_turns",
         "attempt",
         "deadline",
         "env",
@@ -189,6 +192,7 @@ class Context:
         self._log_level = log_level
         self._log: logging.Logger | None = None
         self._notes: dict[str, bytes] | None = None
+        self._turns: dict[str, threading.RLock]
 
     @property
     def aborting(self) -> bool:
@@ -218,15 +222,21 @@ class Context:
         """The value ``make()`` gave the first time, in whichever attempt; it is durable before this returns.
 
         So "read the old value, then change it" is safe: a repeated step sees the value from before the change. Asked
-        for again, it is a new object each time: what the step does to one is not remembered.
+        for again, it is a new object each time: what the step does to one is not remembered. Of the threads of a step
+        that ask for one key, one makes the value.
         """
         if not isinstance(key, str) or not is_text(key):
             msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
             raise TypeError(msg)
         key = exact_text(key)
-        notes = self._notes
-        if notes is None:
-            notes = self._notes = {}
+        with _beginning:
+            if self._notes is None:
+                self._notes, self._turns = {}, {}
+            turn = self._turns.setdefault(key, threading.RLock())
+        with turn:  # of the threads of a step that ask for one key, one makes the value; `make` may ask for it itself
+            return self._remembered(key, make, self._notes)
+
+    def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
         if key in notes:
             return self._codec.decode(notes[key])  # the step may have changed what it was given
         name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from enum import Enum
 
 import msgspec
@@ -40,6 +42,30 @@ def test_asking_for_a_note_again_in_one_step_asks_nobody(context, channel):
 
     assert made[0] == made[1] == [1]
     assert channel.asked == ["remember"]
+
+
+def test_threads_of_a_step_that_ask_for_one_key_get_one_value(context, channel):
+    ctx, makers, got = context(), threading.Barrier(2), []
+
+    def make():
+        with contextlib.suppress(threading.BrokenBarrierError):  # nobody else makes one: that is what is tested
+            makers.wait(0.2)
+        return threading.get_ident()
+
+    threads = [threading.Thread(target=lambda: got.append(ctx.remember("k", make))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert got == [got[0]] * 2
+    assert channel.asked == ["remember"]
+
+
+def test_what_makes_a_value_may_ask_for_it_itself(context):
+    ctx = context()
+
+    assert ctx.remember("k", lambda: [ctx.remember("k", lambda: 1)]) == [1]
 
 
 def test_what_a_step_does_to_a_remembered_value_is_not_remembered(context):
