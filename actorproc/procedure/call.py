@@ -22,7 +22,7 @@ from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.pickles import pickled, unpicklable
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.shipping import is_on_path, unimportable_by_value
+from actorproc.procedure.shipping import dumped, is_on_path, unimportable_by_value
 from actorproc.procedure.signing import SigningKey, opened, seal
 from actorproc.procedure.status import Status
 
@@ -189,7 +189,7 @@ def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     except Exception as error:
         numbered = {f"argument {number}": value for number, value in enumerate(args, 1)}
         named = {f"argument {name!r}": value for name, value in kwargs.items()}
-        part = unpicklable({"the function": function} | numbered | named, cloudpickle.dumps)
+        part = unpicklable({"the function": function} | numbered | named, dumped)
         if part is not None:
             error.add_note(f"{part} of the call cannot be pickled")
         raise
@@ -209,11 +209,9 @@ def pickled_initializer(initializer: Callable[..., object] | None, args: tuple[A
 def _by_value(subject: Any, parts: Iterable[Any]) -> bytes:
     names = {name for name in _modules_of(parts) if not _is_importable(name)}
     if not names:
-        by_reference: bytes = cloudpickle.dumps(subject)
-        return by_reference
+        return dumped(subject)
     with unimportable_by_value(names):
-        by_value: bytes = cloudpickle.dumps(subject)
-    return by_value
+        return dumped(subject)
 
 
 def _is_reachable(function: Any) -> bool:

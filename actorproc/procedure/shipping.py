@@ -30,9 +30,10 @@ from actorproc.procedure.failures import in_words
 from actorproc.procedure.function import class_behind
 from actorproc.procedure.names import module_name, module_path
 from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.reducers import reducers
 from actorproc.procedure.type_runtime import TypeRuntime
 
-__all__ = ["definition_of", "is_on_path", "pickled_by_value", "resolve", "unimportable_by_value"]
+__all__ = ["definition_of", "dumped", "is_on_path", "pickled_by_value", "resolve", "unimportable_by_value"]
 
 # cloudpickle's list of modules to pickle by value is global to the process.
 _by_value_lock = threading.Lock()
@@ -203,7 +204,7 @@ def _refuse_struct(member: Any, name: str) -> None:
 def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
     try:
         with unimportable_by_value(modules):
-            pickled = _dumped(subject)
+            pickled = dumped(subject)
     except Exception as error:
         # __reduce__ of anything the subject reaches is user code.
         msg = (
@@ -217,15 +218,16 @@ def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Names what says that a field of a dataclass has no default, of which cloudpickle makes a copy.
 
-    With that copy each field would have a default in the worker: the copy.
+    With that copy each field would have a default in the worker: the copy. And it takes along what cloudpickle names.
     """
 
     dispatch_table: ClassVar[Any] = ChainMap(
-        {type(dataclasses.MISSING): lambda _: "MISSING"}, cloudpickle.Pickler.dispatch_table
+        {type(dataclasses.MISSING): lambda _: "MISSING", **reducers(_is_importable)}, cloudpickle.Pickler.dispatch_table
     )
 
 
-def _dumped(subject: Any) -> bytes:
+def dumped(subject: Any) -> bytes:
+    """The pickle of what may be of a script, or refer to it."""
     file = io.BytesIO()
     _Pickler(file).dump(subject)
     return file.getvalue()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -12,7 +14,7 @@ import pytest
 from actorproc import Procedure, Status, UnknownType, UsageError, procedure
 from actorproc.model.definitions import Definition
 from actorproc.procedure.runtime import TypeRegistry, TypeRuntime
-from actorproc.procedure.shipping import definition_of, resolve
+from actorproc.procedure.shipping import definition_of, dumped, resolve
 
 RECEIVER = """
 import json, sys
@@ -122,6 +124,53 @@ def test_a_class_of_a_script_runs_in_another_interpreter(tmp_path, made, output,
     got = in_fresh_interpreters(f"{SAGA}\n{SENDER}\nship({made})", tmp_path)
 
     assert got == [type_name, 3, None, output, []]
+
+
+TOOLS = """
+import functools
+from dataclasses import dataclass
+from typing import NewType
+from actorproc import Procedure, Status
+
+@functools.cache
+def fibonacci(number): return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
+
+@functools.lru_cache(maxsize=3, typed=True)
+def twice(number): return 2 * number
+
+@functools.singledispatch
+def kind(value): return "any"
+
+@kind.register
+def _(value: int): return "int"
+
+Amount = NewType("Amount", int)
+exec("type Amounts = list[Amount]" if sys.version_info >= (3, 12) else "Amounts = list[Amount]")
+
+@dataclass
+class Uses(Procedure):
+    amount: Amount
+    more: Amounts = ()
+    @functools.cached_property
+    def half(self): return self.amount // 2
+    def execute(self, ctx):
+        found = twice.cache_parameters()
+        return Status.done((fibonacci(20), twice(Amount(3)), found["maxsize"], kind(3), kind(""), self.half))
+"""
+
+
+def test_cached_functions_types_and_properties_of_a_script_travel_with_it(tmp_path):
+    got = in_fresh_interpreters(f"{SENDER}\n{TOOLS}\nship(Uses(Amount(8)))", tmp_path)
+
+    assert got[3] == "(6765, 6, 3, 'int', 'any', 4)"
+
+
+def test_a_cached_function_of_a_module_goes_by_its_name():
+    assert pickle.loads(dumped(cached)) is cached
+
+
+@functools.cache
+def cached(): ...
 
 
 def test_a_class_made_in_a_function_runs_in_another_interpreter(tmp_path):

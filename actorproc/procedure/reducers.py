@@ -1,0 +1,65 @@
+"""What cloudpickle sends by name alone, or not at all, though a worker has no such name: parts to make it again from.
+
+The functions, types and properties of a script are known to nobody else, so they travel by value as its classes do.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["reducers"]
+
+
+def reducers(is_importable: Callable[[Any], bool]) -> dict[type, Callable[[Any], Any]]:
+    """For the ``dispatch_table`` of a pickler. `is_importable`: a worker finds this very object under its name."""
+
+    def unless_importable(parts: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
+        return lambda subject: subject.__reduce__() if is_importable(subject) else parts(subject)
+
+    table: dict[type, Callable[[Any], Any]] = {
+        functools._lru_cache_wrapper: unless_importable(_parts_of_cached),
+        typing.NewType: unless_importable(_parts_of_new_type),
+        functools.cached_property: _parts_of_property,
+        weakref.WeakKeyDictionary: lambda kept: (weakref.WeakKeyDictionary, (dict(kept),)),  # of a singledispatch
+    }
+    named: Any = getattr(typing, "TypeAliasType", None)  # from Python 3.12 on
+    if named is not None:
+        table[named] = unless_importable(
+            lambda alias: (_type_alias, (alias.__name__, alias.__value__, alias.__type_params__))
+        )
+    return table
+
+
+def _parts_of_cached(function: Any) -> tuple[Any, ...]:
+    """Of a function under `functools.cache` or `lru_cache`; in each worker it begins with nothing in it."""
+    found = function.cache_parameters()
+    return _cached, (function.__wrapped__, found["maxsize"], found["typed"])
+
+
+def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _parts_of_new_type(made: Any) -> tuple[Any, ...]:
+    return _new_type, (made.__qualname__, made.__supertype__, made.__module__)
+
+
+def _new_type(name: str, supertype: Any, module: str) -> Any:
+    made: Any = typing.NewType(name, supertype)  # type: ignore[misc]
+    made.__module__ = module
+    return made
+
+
+def _parts_of_property(made: Any) -> tuple[Any, ...]:
+    """Without the lock that it has in Python 3.11."""
+    state = {name: value for name, value in vars(made).items() if name not in {"func", "lock"}}
+    return functools.cached_property, (made.func,), state
+
+
+def _type_alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    kind: Any = typing.TypeAliasType  # type: ignore[attr-defined]
+    return kind(name, value, type_params=parameters)
