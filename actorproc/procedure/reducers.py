@@ -23,6 +23,8 @@ def reducers(is_importable: Callable[[Any], bool]) -> dict[type, Callable[[Any],
     table: dict[type, Callable[[Any], Any]] = {
         functools._lru_cache_wrapper: unless_importable(_parts_of_cached),
         typing.NewType: unless_importable(_parts_of_new_type),
+        typing.ParamSpec: unless_importable(_parts_of_variable),
+        typing.TypeVarTuple: unless_importable(_parts_of_variable),
         functools.cached_property: _parts_of_property,
         weakref.WeakKeyDictionary: lambda kept: (weakref.WeakKeyDictionary, (dict(kept),)),  # of a singledispatch
     }
@@ -52,6 +54,20 @@ def _new_type(name: str, supertype: Any, module: str) -> Any:
     made: Any = typing.NewType(name, supertype)  # type: ignore[misc]
     made.__module__ = module
     return made
+
+
+def _parts_of_variable(variable: Any) -> tuple[Any, ...]:
+    """Of a type variable as it stands in the annotations of a decorator; cloudpickle knows `TypeVar` itself."""
+    options = {"default": variable.__default__} if getattr(variable, "has_default", bool)() else {}
+    for name in ("bound", "covariant", "contravariant"):
+        value = getattr(variable, f"__{name}__", None)
+        if value:
+            options[name] = value
+    return _variable, (type(variable), variable.__name__, options)
+
+
+def _variable(kind: Any, name: str, options: dict[str, Any]) -> Any:
+    return kind(name, **options)
 
 
 def _parts_of_property(made: Any) -> tuple[Any, ...]:

@@ -142,7 +142,7 @@ def _look_there_as_well(path: Iterable[bytes]) -> None:
 def _is_importable(subject: Any) -> bool:
     """A fresh interpreter with the same path would find this very object under its name."""
     name = getattr(subject, "__module__", None)
-    qualname = getattr(subject, "__qualname__", None)
+    qualname = getattr(subject, "__qualname__", getattr(subject, "__name__", None))  # type variables have no other
     if not isinstance(name, str) or not isinstance(qualname, str) or name == "__main__" or "<" in qualname:
         return False
     module = sys.modules.get(name)

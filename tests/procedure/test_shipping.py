@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from typing import NewType, ParamSpec, TypeVarTuple
 
 import msgspec
 import pytest
@@ -129,8 +130,17 @@ def test_a_class_of_a_script_runs_in_another_interpreter(tmp_path, made, output,
 TOOLS = """
 import functools
 from dataclasses import dataclass
-from typing import NewType
+from typing import NewType, ParamSpec, TypeVarTuple, Unpack
 from actorproc import Procedure, Status
+
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+
+def logged(function):
+    def wrapper(*args: P.args, **kwargs: P.kwargs): return function(*args, **kwargs)
+    return wrapper
+
+def together(*values: Unpack[Ts]) -> tuple[Unpack[Ts]]: return values
 
 @functools.cache
 def fibonacci(number): return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
@@ -153,20 +163,33 @@ class Uses(Procedure):
     more: Amounts = ()
     @functools.cached_property
     def half(self): return self.amount // 2
+    @logged
     def execute(self, ctx):
         found = twice.cache_parameters()
-        return Status.done((fibonacci(20), twice(Amount(3)), found["maxsize"], kind(3), kind(""), self.half))
+        return Status.done((fibonacci(20), twice(Amount(3)), found["maxsize"], kind(3), kind(""), together(self.half)))
 """
 
 
 def test_cached_functions_types_and_properties_of_a_script_travel_with_it(tmp_path):
     got = in_fresh_interpreters(f"{SENDER}\n{TOOLS}\nship(Uses(Amount(8)))", tmp_path)
 
-    assert got[3] == "(6765, 6, 3, 'int', 'any', 4)"
+    assert got[3] == "(6765, 6, 3, 'int', 'any', (4,))"
 
 
-def test_a_cached_function_of_a_module_goes_by_its_name():
-    assert pickle.loads(dumped(cached)) is cached
+@pytest.mark.parametrize(
+    "of_a_module", ["cached", "Amount", "P", "Ts", *(["Loop"] if sys.version_info >= (3, 12) else [])]
+)
+def test_what_a_module_has_goes_by_its_name(of_a_module):
+    subject = globals()[of_a_module]
+
+    assert pickle.loads(dumped(subject)) is subject
+
+
+Amount = NewType("Amount", int)
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+if sys.version_info >= (3, 12):
+    exec("type Loop = list[Loop]")
 
 
 @functools.cache
