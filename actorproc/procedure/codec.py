@@ -57,6 +57,10 @@ MAX_DEPTH = 100
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 # Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
+_HINTS_AS_TEXT = (
+    " (a hint that is text, as all are under 'from __future__ import annotations', does not find a class of a "
+    "function: name that one in `uses`)"
+)
 # What an object may be beside its fields; an enum, which may be some of these too, is written by its name.
 _CONTENTS = (dict, list, set, frozenset, deque, str, bytes, bytearray, int, float, complex, tuple)
 
@@ -147,10 +151,11 @@ class DataCodec:
     def key_of(self, cls: type) -> str:
         """The stored name of a class of the table; raises `CannotKeep` for any other."""
         if cls not in self._known:
+            more = _HINTS_AS_TEXT if "<locals>" in cls.__qualname__ else ""
             raise CannotKeep(
                 f"a value of {cls.__module__}.{cls.__qualname__} cannot be kept; name the class in a type hint of the "
                 "procedure or in its `uses` if it is an enum, a dataclass, an attrs class, a msgspec.Struct or a named "
-                "tuple, else convert the value in dump() and load()"
+                f"tuple, else convert the value in dump() and load(){more}"
             )
         key = self._keys[cls]
         if key in self._ambiguous:

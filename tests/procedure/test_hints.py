@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 import pytest
 
 from actorproc import Procedure, Status
+from actorproc.errors import StateNotEncodable
 from actorproc.procedure.runtime import TypeRuntime
 
 T = TypeVar("T")
@@ -114,3 +115,20 @@ class OfNames(Ends):
     made = scope["OfNames"](Mode.SAFE, [[Point(1, 2)]], {"a": [Mode.FAST]}, [1])
 
     assert vars(there_and_back(made)) == vars(made)
+
+
+def test_a_class_of_a_function_that_a_hint_as_text_does_not_find_is_refused_with_what_to_do():
+    class Kind(Enum):
+        ONE = 1
+
+    @dataclass
+    class Local(Ends):
+        kind: Kind = Kind.ONE
+
+    @dataclass
+    class Named(Local):
+        uses = (Kind,)
+
+    with pytest.raises(StateNotEncodable, match=r"does not find a class of a function: name that one in `uses`"):
+        there_and_back(Local())
+    assert there_and_back(Named()) == Named()
