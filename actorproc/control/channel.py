@@ -33,6 +33,7 @@ from actorproc.control.wire import (
     read_frame,
 )
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
+from actorproc.workers import fork_guard
 
 __all__ = ["Channel", "Pending"]
 
@@ -77,6 +78,7 @@ class Channel:
         self._connecting = False
         self._closed = False
         self.hello: Hello | None = None
+        fork_guard.guarded(self)
 
     # ------------------------------------------------------------ calls
     def call(
@@ -142,6 +144,16 @@ class Channel:
                 sock.shutdown(socket.SHUT_RDWR)
         for pending in waiting:
             _fail(pending.future, ManagerStopped("this client was closed"))
+
+    def forget(self) -> None:
+        """In a forked copy of the program, which must neither keep the connection alive nor end it.
+
+        Threads that do not exist there may have held the locks.
+        """
+        self._lock, self._sending = threading.Condition(), threading.Lock()
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
 
     def _send(self, sock: socket.socket, pending: Pending) -> None:
         """Called with the right to send."""

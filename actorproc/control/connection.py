@@ -28,6 +28,7 @@ from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import Answer, Call, Hello, Torn, decode_as, encode, error_to, framed, read_frame
 from actorproc.errors import InternalError, ManagerStopped, UsageError
 from actorproc.model.ids import check_id
+from actorproc.workers import fork_guard
 
 __all__ = ["Connection"]
 
@@ -52,7 +53,7 @@ class _Server(Protocol):
     errands: ThreadPoolExecutor
     """For what may take long."""
 
-    def forget(self, connection: Connection) -> None: ...
+    def has_left(self, connection: Connection) -> None: ...
 
 
 class Connection:
@@ -77,6 +78,7 @@ class Connection:
             threading.Thread(target=self._read, name="actorproc-control-read", daemon=True),
             threading.Thread(target=self._write, name="actorproc-control-write", daemon=True),
         )
+        fork_guard.guarded(self)
 
     def start(self) -> None:
         """Greet, then serve."""
@@ -102,7 +104,12 @@ class Connection:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._outbox.put(None)
-        self._server.forget(self)
+        self._server.has_left(self)
+
+    def forget(self) -> None:
+        """In a forked copy of the program: else a client would not see that the program has died."""
+        with contextlib.suppress(OSError):
+            self._sock.close()
 
     # ------------------------------------------------------------ out
     def _answer(self, number: int, kind: str, body: bytes) -> None:

@@ -30,6 +30,7 @@ from actorproc.control.wire import (
     peer_uid,
 )
 from actorproc.errors import EngineError, ManagerBusy, NotAllowed, UsageError
+from actorproc.workers import fork_guard
 
 __all__ = ["ControlServer"]
 
@@ -72,6 +73,7 @@ class ControlServer:
                 raise
             msg = f"the control socket {self._directory / SOCKET_FILE} cannot be made: {error}"
             raise EngineError(msg) from error
+        fork_guard.guarded(self)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -122,6 +124,10 @@ class ControlServer:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(timeout=5.0)
 
+    def forget(self) -> None:
+        """In a forked copy of the program: else clients would knock there, where nobody opens, when it has died."""
+        self._listener.close()
+
     def _accept(self) -> None:
         while True:
             try:
@@ -164,7 +170,7 @@ class ControlServer:
             connection.close()
             sock.close()
 
-    def forget(self, connection: Connection) -> None:
+    def has_left(self, connection: Connection) -> None:
         """A connection has ended."""
         with self._lock:
             self._connections.discard(connection)
