@@ -108,6 +108,9 @@ class CallerDesk:
         self._ring.between_commits(lambda: self._subscribe(message))
 
     def _subscribe(self, message: Subscribe) -> None:
+        if message.subscription.is_over:
+            settle_future(message.future, None)
+            return  # who asked was interrupted while this waited for a commit, and has told so already
         name = message.subscription.id
         record, parked = None, None
         try:

@@ -32,6 +32,11 @@ class Subscription:
         self._error: BaseException | None = None
         self._wakers: list[Callable[[], None]] = []
 
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes."""
+        return self._over
+
     def wants(self, change: Change) -> bool:
         """This watcher asked for such changes."""
         if self.id is not None and change.id != self.id:

@@ -259,6 +259,49 @@ def test_a_closed_watch_ends_also_for_a_thread_that_waits_in_it(open_manager):
         manager.watch().next(0.01)
 
 
+class SlowStore(MemoryStore):
+    """Its commits wait while it is held."""
+
+    def __init__(self):
+        super().__init__()
+        self.free, self.waiting = threading.Event(), threading.Event()
+        self.free.set()
+
+    def _apply(self, rows):
+        if not self.free.is_set():
+            self.waiting.set()
+            assert self.free.wait(30)
+        super()._apply(rows)
+
+
+def test_ctrl_c_in_a_watch_that_waits_for_a_commit_leaves_no_watcher_behind(open_manager, monkeypatch):
+    store = SlowStore()
+    manager = open_manager(workers=1, store=store)
+    tree = manager._tree
+    ask = tree._asked
+
+    def ctrl_c(timeout=None):
+        raise KeyboardInterrupt
+
+    def interrupted(tell, make):
+        future = ask(tell, make)
+        future.result = ctrl_c
+        return future
+
+    store.free.clear()
+    submits = threading.Thread(target=manager.submit, args=(Part(),))
+    submits.start()
+    assert store.waiting.wait(30)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(tree, "_asked", interrupted)
+        manager.watch()
+    tree.is_settled()  # by now the manager has heard that nobody watches
+    store.free.set()
+    submits.join(30)
+
+    assert manager.metrics().watchers == 0
+
+
 def test_a_watcher_that_comes_back_goes_on_where_it_was(open_manager):
     manager = open_manager(workers=1)
     with manager.watch() as watch:
