@@ -26,7 +26,7 @@ from actorproc.model.commands import (
     StopWorker,
     TakeBack,
 )
-from actorproc.model.events import Event, StepEnded
+from actorproc.model.events import Event, StepEnded, StepReturned
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import StepRecord
@@ -68,6 +68,8 @@ class Dispatcher:
         self._replies = replies
         self._waiters = waiters
         self._clock = clock
+        self.hands_out = True
+        """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
@@ -139,6 +141,9 @@ class Dispatcher:
 
     # ------------------------------------------------------------ one method per command
     def _run_step(self, command: RunStep, batch: Batch) -> None:
+        if not self.hands_out:  # it was decided before
+            self._events.append(StepReturned(command.token))
+            return
         line = self._ledger.hand_out(command, self._clock.monotonic())
         if line is None:
             return

@@ -51,18 +51,22 @@ class Stopping:
 
     def drain(self, message: Drain) -> None:
         """Hand out no more steps, take back those that have not begun, and tell when none runs any more."""
-        self._sweeper.stop()
         self._draining = message.future
-        self._ring.set_dispatching(on=False)
+        self._begin_nothing()
         for worker, tokens in self._ledger.waiting_behind():
             self._dispatcher.post(worker, TakeBackSteps(tokens))
 
     def halt(self, message: Halt) -> None:
         """Store what was decided, and end."""
-        self._sweeper.stop()
         self._halting = message.future
-        self._ring.set_dispatching(on=False)
+        self._begin_nothing()
         self._ring.close()
+
+    def _begin_nothing(self) -> None:
+        """Decide on no further step, nor send one whose commit is under way: it would have to be waited for."""
+        self._sweeper.stop()
+        self._ring.set_dispatching(on=False)
+        self._dispatcher.hands_out = False
 
     def look(self) -> bool:
         """Tell whoever waits for the running steps when they are over; True when the manager may `end`."""

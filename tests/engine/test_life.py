@@ -21,6 +21,7 @@ from actorproc import Phase, Procedure, Status
 from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
+from actorproc.store.lmdb import LmdbStore
 from actorproc.store.memory import MemoryStore
 from actorproc.workers.local_pool import LocalPool
 from tests.kit.procedures import Nap
@@ -89,6 +90,43 @@ def test_a_stop_that_does_not_drain_leaves_the_step_for_the_next_start(open_mana
     until(lambda: len(marker.read_text().split()) == 2)
     info = again.info("nap")
     assert (info.attempt, info.crashes, info.errors) == (2, 0, 0)
+
+
+class SlowStore(LmdbStore):
+    """Its commits wait while it is held."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.free, self.waiting = threading.Event(), threading.Event()
+        self.free.set()
+
+    def commit(self, writes, epoch, batch=0):
+        if not self.free.is_set():
+            self.waiting.set()
+            assert self.free.wait(30)
+        super().commit(writes, epoch, batch)
+
+
+def test_a_stop_that_drains_does_not_wait_for_steps_that_were_being_stored_to_be_sent(open_manager, tmp_path, until):
+    store = SlowStore(tmp_path / "state")
+    manager = open_manager(workers=1, store=store)
+    naps = [(str(number), Nap(0.0, str(tmp_path / "began"))) for number in range(5)]
+    store.free.clear()
+    submits = threading.Thread(target=manager.submit_many, args=(naps,))
+    submits.start()
+    assert store.waiting.wait(30)
+    stops = threading.Thread(target=manager.stop)
+    stops.start()
+    until(lambda: manager._tree._drained is not None)
+    manager._tree.is_settled()  # by now the manager knows
+    store.free.set()
+    submits.join(30)
+    stops.join(30)
+
+    assert not began(tmp_path / "began")
+    again = open_manager(procedures=[Nap], workers=1)
+    assert [again.get(name).result(30) for name, _ in naps] == ["rested"] * 5
+    assert len((tmp_path / "began").read_text().split()) == 5
 
 
 def test_a_stop_with_a_time_limit_keeps_it(open_manager, tmp_path, until):
