@@ -170,6 +170,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         server = ControlServer(tree, self._path, self._config)
         server.start()
         tree.at_close.append(server.close)
+        tree.at_end.append(server.join)
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""

@@ -94,6 +94,8 @@ class EngineTree(Switchboard):
         self._closed = threading.Event()
         self.at_close: list[Callable[[], object]] = []
         """Called when the engine closes, whoever closes it; for what stands before it."""
+        self.at_end: list[Callable[[], object]] = []
+        """Called when it has closed so far that whoever asked it something is told."""
         self.failure: ActorprocError | None = None
         """Why it is beyond help: a bug, or every slot is parked and none has come back yet."""
 
@@ -233,6 +235,8 @@ class EngineTree(Switchboard):
         with contextlib.ExitStack() as parts:
             parts.callback(self._close_store, max(timeout, 5.0))
             parts.callback(self._courier.close, timeout=1.0)
+            for wait in self.at_end:
+                parts.callback(wait)
             parts.callback(self._replies.close, why)
             if hasattr(self, "pool"):
                 parts.callback(self.pool.close, timeout)

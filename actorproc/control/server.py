@@ -58,6 +58,8 @@ class ControlServer:
         self.errands = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-slow")
         self._directory = Path(directory)
         self._connections: set[Connection] = set()
+        self._ending: tuple[threading.Thread, ...] = ()
+        """Threads that end because it was closed."""
         self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._accept, name="actorproc-control", daemon=True)
@@ -82,6 +84,7 @@ class ControlServer:
             raise EngineError(msg) from error
         except BaseException:  # Ctrl-C: the thread may run
             self.close()
+            self.join()
             raise
 
     def _listen(self) -> socket.socket:
@@ -105,7 +108,7 @@ class ControlServer:
             path.unlink()
 
     def close(self) -> None:
-        """Shut the door and all connections. Idempotent."""
+        """Shut the door and all connections. Idempotent; `join` waits for their threads."""
         with self._lock:
             closed, self._closed = self._closed, True
             connections = list(self._connections)
@@ -120,7 +123,11 @@ class ControlServer:
             connection.close()
         self.questions.shutdown(wait=False, cancel_futures=True)
         self.errands.shutdown(wait=False, cancel_futures=True)
-        for thread in (self._thread, *(thread for connection in connections for thread in connection.threads)):
+        self._ending = (self._thread, *(thread for connection in connections for thread in connection.threads))
+
+    def join(self) -> None:
+        """Wait for the threads of a closed door, once who waits for an answer of the engine was told of its end."""
+        for thread in self._ending:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(timeout=5.0)
 
