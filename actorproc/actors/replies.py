@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
@@ -18,16 +19,39 @@ from actorproc.errors import ActorprocError
 __all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future", "take_back"]
 
 
+_PATIENCE = 0.05
+"""Seconds for the lock of a future, which is kept for an instant only."""
+
+
 def settle_future(future: Future[Any] | EndListener, value: Any) -> None:
     """Set a result; a future that its caller cancelled or that was failed before stays as it is."""
-    with contextlib.suppress(InvalidStateError):
-        future.set_result(value)
+    _tell(future, future.set_result, value)
 
 
 def fail_future(future: Future[Any] | EndListener, error: BaseException) -> None:
     """Set an exception, as `settle_future`."""
+    _tell(future, future.set_exception, error)
+
+
+def _tell(future: Future[Any] | EndListener, tell: Callable[[Any], None], what: Any) -> None:
+    """Tell it; on a thread of its own where somebody keeps its lock.
+
+    Who is about to wait for a future has its lock for an instant. A signal handler that runs in that instant, and stops
+    the engine, waits for whoever calls this, with the lock in the hands of its own thread.
+    """
+    if isinstance(future, Future):
+        if not future._condition.acquire(timeout=_PATIENCE):
+            with contextlib.suppress(RuntimeError):  # no more threads: wait for it after all
+                threading.Thread(target=_told, args=(tell, what), name="actorproc-answer", daemon=True).start()
+                return
+        else:
+            future._condition.release()  # its callbacks must not run under it
+    _told(tell, what)
+
+
+def _told(tell: Callable[[Any], None], what: Any) -> None:
     with contextlib.suppress(InvalidStateError):
-        future.set_exception(error)
+        tell(what)
 
 
 def pass_on(wanted: Future[Any] | EndListener, found: Future[Any]) -> None:
@@ -58,43 +82,46 @@ def _once_more(error: ActorprocError) -> ActorprocError:
 
 
 class ReplyTable:
-    """Callers waiting for an answer. Thread-safe; once closed it refuses and fails everything with one error."""
+    """Callers waiting for an answer. Thread-safe; once closed it refuses and fails everything with one error.
+
+    Without a lock, for a signal handler that stops the engine may run in the middle of any of this: who is kept looks
+    afterwards whether the table was closed, and who closes it does that first.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
         self._listening: set[EndListener] = set()
-        self._last = 0
-        self._closed: ActorprocError | None = None
+        self._numbers = itertools.count(1)
+        self._closed: list[ActorprocError] = []
+        """Why it was closed; the first counts."""
 
     def open(self) -> tuple[int, Future[Any]]:
         """A number for the event and the future its answer comes in."""
         future: Future[Any] = Future()
-        with self._lock:
-            if self._closed is not None:
-                raise _once_more(self._closed)
-            self._last += 1
-            self._waiting[self._last] = future
-            return self._last, future
+        return self._keep(future), future
 
     def add(self, future: Future[Any]) -> int:
         """Keep a caller's own future, so that a stop fails it; returns its number."""
-        with self._lock:
-            if self._closed is not None:
-                raise _once_more(self._closed)
-            self._last += 1
-            number = self._last
-            self._waiting[number] = future
+        number = self._keep(future)
         future.add_done_callback(lambda _: self._waiting.pop(number, None))
+        return number
+
+    def _keep(self, future: Future[Any]) -> int:
+        number = next(self._numbers)
+        self._waiting[number] = future
+        if self._closed:
+            self._waiting.pop(number, None)
+            raise _once_more(self._closed[0])
         return number
 
     def listen(self, listeners: Iterable[EndListener]) -> None:
         """Keep these until they have heard, so that a stop tells them."""
-        with self._lock:
-            if self._closed is not None:
-                raise _once_more(self._closed)
-            for listener in listeners:
-                listener.wait_in(self._listening)
+        kept = list(listeners)
+        for listener in kept:
+            listener.wait_in(self._listening)
+        if self._closed:
+            self._listening.difference_update(kept)
+            raise _once_more(self._closed[0])
 
     def settle(self, number: int, value: object) -> None:
         """Answer with a value; unknown numbers are ignored (the caller was failed before)."""
@@ -110,14 +137,11 @@ class ReplyTable:
 
     def close(self, error: ActorprocError) -> None:
         """Fail every waiting caller and all who come later. The first error stays."""
-        with self._lock:
-            if self._closed is not None:
-                return
-            self._closed = error
-            waiting: list[Future[Any] | EndListener] = [*self._waiting.values(), *self._listening.copy()]
-            self._waiting.clear()
+        self._closed.append(error)
+        waiting: list[Future[Any] | EndListener] = [*self._waiting.copy().values(), *self._listening.copy()]
+        self._waiting.clear()
         for future in waiting:
-            fail_future(future, error)
+            fail_future(future, self._closed[0])
 
 
 class SharedEnds:
