@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from actorproc.actors.clock import Clock
 from actorproc.actors.restarts import RestartWindow
+from actorproc.engine_log import engine_logger
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.workers.base import WorkerPool
@@ -17,7 +17,7 @@ FIRST_DEDICATED_SLOT = 100_000
 """Slot numbers from here on are not the supervisor's; each is used once."""
 _NEVER_PARKED = 1 << 30
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 
 def is_dedicated(worker: WorkerId) -> bool:

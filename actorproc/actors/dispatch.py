@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from actorproc.actors.batch import Batch
@@ -11,6 +10,7 @@ from actorproc.actors.ledger import Ledger, Line
 from actorproc.actors.messages import AddSlot, Ending, RetireSlot
 from actorproc.actors.replies import ReplyTable, Waiters
 from actorproc.actors.types import TypeTable
+from actorproc.engine_log import engine_logger
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import (
     AddWorker,
@@ -37,7 +37,7 @@ from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run
 
 __all__ = ["Dispatcher"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 _BURST = 1024 * 1024
 """Bytes of state put into one frame before the next frame is begun."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import msgspec
@@ -20,6 +19,7 @@ from actorproc.actors.ring import Ring
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
 from actorproc.actors.worker_events import WorkerNews
+from actorproc.engine_log import engine_logger
 from actorproc.model.events import (
     NoteMade,
     StepDelayed,
@@ -36,7 +36,7 @@ from actorproc.workers.frames import Ask, Began, Ended, FromWorker, Heartbeat, L
 
 __all__ = ["Floor"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 
 class Floor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +57,7 @@ from actorproc.actors.timekeeper import Timekeeper
 from actorproc.actors.types import TypeTable
 from actorproc.actors.watching import Observer
 from actorproc.actors.worker_events import WorkerNews
+from actorproc.engine_log import engine_logger
 from actorproc.errors import InternalError, ManagerStopped
 from actorproc.model.events import (
     AbortRequested,
@@ -79,7 +80,7 @@ from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerM
 
 __all__ = ["ManagerActor"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 _ARM_AFTER = 64
 """Messages after which the alarm is looked after although more are waiting."""
@@ -242,6 +243,10 @@ class ManagerActor(QuickActor):
         self._sweeper.start()
 
     # ------------------------------------------------------------ life
+    def on_start(self) -> None:
+        """On its thread: nobody may wait there for its answers."""
+        self._replies.answered_by = threading.get_ident()
+
     def on_receive(self, message: Any) -> None:
         """Route one message. A failure here is a bug: it ends the engine, loudly, and never the host's actors."""
         if self._over:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-
 from actorproc.actors.clock import Clock
 from actorproc.actors.messages import CommitFailed, StorageTrouble, Watch
+from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.events import WorkerLost
 from actorproc.workers.base import WorkerMessages
 
 __all__ = ["Outage"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 
 class Outage:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from actorproc.actors.messages import Ending, EndListener
-from actorproc.errors import ActorprocError
+from actorproc.errors import ActorprocError, NotAllowed
 
 __all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future", "take_back"]
 
@@ -94,6 +94,8 @@ class ReplyTable:
         self._numbers = itertools.count(1)
         self._closed: list[ActorprocError] = []
         """Why it was closed; the first counts."""
+        self.answered_by = 0
+        """The thread that gives the answers, and must not wait for one; 0: not known."""
 
     def open(self) -> tuple[int, Future[Any]]:
         """A number for the event and the future its answer comes in."""
@@ -107,6 +109,12 @@ class ReplyTable:
         return number
 
     def _keep(self, future: Future[Any]) -> int:
+        if threading.get_ident() == self.answered_by and not self._closed:
+            msg = (
+                "this was asked on the manager's own thread, by a log handler or in __del__, and would wait there for "
+                "an answer of that thread for ever; have a thread of yours ask"
+            )
+            raise NotAllowed(msg)
         number = next(self._numbers)
         self._waiting[number] = future
         if self._closed:

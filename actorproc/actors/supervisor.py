@@ -10,7 +10,6 @@ another process killed is nobody's fault here: it is replaced, with short pauses
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -35,6 +34,7 @@ from actorproc.actors.messages import (
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
 from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
 from actorproc.config import Config
+from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import WorkerId
@@ -42,7 +42,7 @@ from actorproc.workers.base import WorkerPool
 
 __all__ = ["SupervisorActor", "SupervisorParts"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 
 class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ the next one begins at the oldest tree that is left.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 
@@ -18,6 +17,7 @@ from actorproc.actors.clock import Clock
 from actorproc.actors.replies import ReplyTable
 from actorproc.actors.ring import Ring
 from actorproc.core.retention import CHUNK
+from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, TreesExpired
 from actorproc.model.policies import Retention
@@ -26,7 +26,7 @@ from actorproc.store.base import ProcedureStore
 
 __all__ = ["Sweeper"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 _ROOM = 32
 """Procedures read in one slice; a larger tree is a slice of its own."""

@@ -11,7 +11,6 @@ The parts are told of each other by callbacks that only put a message into an in
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -32,6 +31,7 @@ from actorproc.actors.switchboard import Switchboard
 from actorproc.actors.thread_room import check_room_for_threads
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
+from actorproc.engine_log import engine_logger
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
 from actorproc.model.definitions import Definition
 from actorproc.model.reports import CompactionReport
@@ -41,7 +41,7 @@ from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
 
 __all__ = ["EngineTree"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 _THREADS = 8
 """Threads of an engine: manager, supervisor, store, pool, alarm, courier, control socket, and one to spare."""

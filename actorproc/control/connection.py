@@ -7,7 +7,6 @@ it lets pile up beyond a bound costs it the connection.
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import socket
 import threading
@@ -26,13 +25,14 @@ from actorproc.config import Config
 from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import Answer, Call, Hello, Torn, decode_as, encode, error_to, framed, read_frame
+from actorproc.engine_log import engine_logger
 from actorproc.errors import InternalError, ManagerStopped, UsageError
 from actorproc.model.ids import check_id
 from actorproc.workers import fork_guard
 
 __all__ = ["Connection"]
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 _BACKLOG_BYTES = 64 * 1024 * 1024
 """What may wait for one client before its connection is given up."""

@@ -9,13 +9,13 @@ every later batch is answered with the same error until `reopen` has read back w
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
+from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, ManagerStopped, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.writes import DeleteProcedure, PutProcedure, Write
@@ -23,7 +23,7 @@ from actorproc.store.base import ProcedureStore
 
 __all__ = ["Committer", "coalesce"]
 
-_log = logging.getLogger("actorproc.store")
+_log = engine_logger("actorproc.store")
 
 _FINAL = (StoreInUse, StoreFormat, StoreDamaged)
 """No waiting helps against these."""

@@ -14,7 +14,6 @@ that was given to a stranger is never hit.
 from __future__ import annotations
 
 import contextlib
-import logging
 import selectors
 import socket
 import threading
@@ -24,6 +23,7 @@ from functools import partial
 
 import msgspec
 
+from actorproc.engine_log import engine_logger
 from actorproc.errors import WorkerBootFailed
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
@@ -42,7 +42,7 @@ from actorproc.workers.usage import kill_all
 
 __all__ = ["PoolThread", "Recipe"]
 
-logger = logging.getLogger("actorproc.pool")
+logger = engine_logger("actorproc.pool")
 
 _REAP_AGAIN = 0.005
 """Seconds between looks at a process that is dead but not collectable yet (a debugger holds it)."""

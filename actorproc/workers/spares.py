@@ -7,11 +7,11 @@ A class whose module ends or hangs a spare twice is left to the worker that runs
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from actorproc.engine_log import engine_logger
 from actorproc.workers.frames import Define, Definition, FrameError, WarmUp, encode_frame
 from actorproc.workers.link import Link
 from actorproc.workers.process import WorkerProcess
@@ -19,7 +19,7 @@ from actorproc.workers.timers import Timers
 
 __all__ = ["Spares"]
 
-logger = logging.getLogger("actorproc.pool")
+logger = engine_logger("actorproc.pool")
 
 _LAG = 0.02
 """Seconds between the use of a spare and the start of the next: the step that waits goes first, and the start of a

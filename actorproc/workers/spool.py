@@ -8,20 +8,20 @@ what was in it and nothing else: the files are for people, no decision is made f
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from actorproc.engine_log import engine_logger
 from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["NEWER", "OLDER", "LogSpool", "spooled"]
 
 NEWER, OLDER = "output.log", "output.1.log"
 
-logger = logging.getLogger("actorproc")
+logger = engine_logger("actorproc")
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

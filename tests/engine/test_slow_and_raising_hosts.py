@@ -16,6 +16,9 @@ from actorproc.actors.courier import Courier
 from actorproc.actors.lifecycle_events import EventSink
 from actorproc.actors.log_lines import LogLines
 from actorproc.changes import WorkerEvent
+from actorproc.config import Config
+from actorproc.errors import NotAllowed, StorageUnavailable
+from actorproc.store.memory import MemoryStore
 from actorproc.workers.frames import LogLine
 
 
@@ -121,3 +124,59 @@ def test_a_log_handler_that_raises_at_what_a_step_prints_costs_the_line_alone(op
 
     assert manager.submit(Print()).result(30) == "printed"
     assert manager.health().ok
+
+
+class FullDisk(MemoryStore):
+    """Refuses commits while `full` is set."""
+
+    full = False
+
+    def _apply(self, rows):
+        if self.full:
+            raise StorageUnavailable("no space left on device")
+        super()._apply(rows)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("raising_handler")
+def test_a_log_handler_that_raises_does_not_end_the_manager(open_manager, until):
+    store = FullDisk()
+    manager = open_manager(workers=1, store=store, config=Config(spares=0, commit_backoff=0.01))
+    store.full = True
+    submits = threading.Thread(target=lambda: manager.submit(Print(), "late"), daemon=True)
+    submits.start()
+    until(lambda: manager.health().status == "storage-trouble")
+    store.full = False
+    submits.join(30)
+
+    assert manager.get("late").result(30) == "printed"
+    until(lambda: manager.health().ok)
+
+
+@pytest.mark.processes
+def test_a_log_handler_that_asks_the_manager_on_its_own_thread_is_refused_and_nobody_waits(open_manager, until):
+    store, refused = FullDisk(), []
+    manager = open_manager(workers=1, store=store, config=Config(spares=0, commit_backoff=0.01))
+
+    class Submits(logging.Handler):
+        """Has a procedure tell somebody of each error."""
+
+        def emit(self, record):
+            if record.levelno >= logging.ERROR:
+                try:
+                    manager.submit(Print())
+                except NotAllowed as error:
+                    refused.append(error)
+
+    handler = Submits()
+    logging.getLogger("actorproc").addHandler(handler)
+    try:
+        store.full = True
+        submits = threading.Thread(target=lambda: manager.submit(Print(), "late"), daemon=True)
+        submits.start()
+        until(lambda: refused)
+        store.full = False
+        submits.join(30)
+        assert manager.get("late").result(30) == "printed"
+    finally:
+        logging.getLogger("actorproc").removeHandler(handler)
