@@ -49,7 +49,8 @@ class Config:
     stop_timeout: float = 30.0
     """How long leaving ``with`` may take: running steps are waited for, then their workers are killed."""
     boot_timeout: float = 30.0
-    """How long `start` waits for the first answer of every worker."""
+    """How long `start` waits for the first answer of every worker. Later ones have twice as long to boot, then they are
+    ended, and their slot is parked."""
     control: bool = True
     """Whether other processes of this user may reach the manager, through the socket ``control.sock`` in its
     directory (`ProcedureClient`, the command line)."""

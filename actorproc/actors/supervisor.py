@@ -2,9 +2,10 @@
 
 Four ends of a worker are told apart. A step crash respawns at once and is the step's fault. A boot failure and a
 worker that ends by itself with nothing to do are the slot's fault: they are counted in a sliding window with backoff,
-and a slot that fails too often is parked. With every slot parked the engine has failed, and the host is told. After a
-cool-down one worker is tried in a parked slot; the first that boots brings the engine back. An idle worker that
-another process killed is nobody's fault here: it is replaced, with short pauses in a storm of kills.
+and a slot that fails too often is parked, as is one whose worker does not come to the end of its boot. With every slot
+parked the engine has failed, and the host is told. After a cool-down one worker is tried in a parked slot; the first
+that boots brings the engine back. An idle worker that another process killed is nobody's fault here: it is replaced,
+with short pauses in a storm of kills.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ __all__ = ["SupervisorActor", "SupervisorParts"]
 
 logger = engine_logger("actorproc")
 
+_PATIENCE = 2.0
+"""A later worker may take so many times as long to boot as the first ones may: the machine may be busy by now."""
+_OVERSLEPT = 1.0
+"""Seconds after which a deadline says nothing: this program stood still, or its clock was moved by hand."""
+
 
 class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor works with."""
@@ -67,7 +73,7 @@ class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
 class _Slot:
     """One worker slot."""
 
-    __slots__ = ("incarnation", "number", "past", "reason", "restart_at", "restarts", "state")
+    __slots__ = ("boot_by", "incarnation", "is_stuck", "number", "past", "reason", "restart_at", "restarts", "state")
 
     def __init__(self, number: int, past: SlotRestarts) -> None:
         self.number = number
@@ -77,6 +83,10 @@ class _Slot:
         self.restarts = 0
         self.reason: str | None = None
         self.restart_at: float | None = None
+        self.boot_by: float | None = None
+        """Monotonic time when its worker is to have booted."""
+        self.is_stuck = False
+        """Its worker has not, and is being ended for it."""
 
     @property
     def worker(self) -> WorkerId:
@@ -133,12 +143,18 @@ class SupervisorActor(QuickActor):
         if slot.state != "parked":  # one that is tried again counts as parked until it boots
             slot.state = "booting"
         slot.restart_at = None
+        slot.boot_by = self._parts.clock.monotonic() + _PATIENCE * self._parts.config.boot_timeout
+        slot.is_stuck = False
         self._parts.pool.launch(slot.worker, replace=True)
+        self._arm()
 
     def _booted(self, message: Booted) -> None:
         slot = self._slots.get(message.worker.slot)
         if slot is None:
             return
+        if message.worker == slot.worker:
+            slot.boot_by = None
+            self._arm()
         if message.worker == slot.worker and slot.state != "retiring":
             if slot.state == "parked":
                 self._parts.on_slot(SlotRecovered(slot.worker))
@@ -192,7 +208,9 @@ class SupervisorActor(QuickActor):
             del self._slots[slot.number]
             return
         slot.restarts += 1
-        slot.reason = _in_words(message.report)
+        slot.boot_by = None
+        is_stuck = slot.is_stuck and not message.booted
+        slot.reason = self._stuck_in_words() if is_stuck else _in_words(message.report)
         if message.booted and (not message.idle or message.report.kind == "stopped"):
             # A step's fault, which counts there; or replaced in order, between two steps.
             logger.info("worker slot %d is replaced: %s", slot.number, message.report.message)
@@ -201,7 +219,7 @@ class SupervisorActor(QuickActor):
         logger.warning("worker slot %d: %s", slot.number, slot.reason)
         now = self._parts.clock.monotonic()
         is_killed = message.booted and is_killed_from_outside(message.report)
-        wait = slot.past.killed(now) if is_killed else slot.past.failed(now)
+        wait = None if is_stuck else slot.past.killed(now) if is_killed else slot.past.failed(now)
         if wait is None:
             self._park(slot, now, message.report)
         elif wait == 0.0:
@@ -217,6 +235,7 @@ class SupervisorActor(QuickActor):
         assert message.successor is not None
         slot.incarnation = message.successor.incarnation
         slot.restarts += 1
+        slot.boot_by = None
         if slot.state == "retiring":
             self._parts.pool.stop(slot.worker)
         else:
@@ -250,10 +269,26 @@ class SupervisorActor(QuickActor):
         for slot in self._slots.values():
             if slot.restart_at is not None and slot.restart_at <= now and not self._stopping:
                 self._launch(slot)
+            if slot.boot_by is not None and slot.boot_by <= now:
+                self._end_boot(slot, now)
         self._arm()
 
+    def _end_boot(self, slot: _Slot, now: float) -> None:
+        """Its worker takes too long to boot: something it imports, or the environment factory, may never return."""
+        assert slot.boot_by is not None
+        if now > slot.boot_by + _OVERSLEPT:
+            slot.boot_by = now + self._parts.config.boot_timeout
+            return
+        slot.boot_by = None
+        slot.is_stuck = True
+        self._parts.pool.stop(slot.worker)  # in order, should it have booted in this moment
+
+    def _stuck_in_words(self) -> str:
+        seconds = _PATIENCE * self._parts.config.boot_timeout
+        return f"its worker was not ready within {seconds:g} s (twice Config.boot_timeout) and was ended"
+
     def _arm(self) -> None:
-        times = [slot.restart_at for slot in self._slots.values() if slot.restart_at is not None]
+        times = [at for slot in self._slots.values() for at in (slot.restart_at, slot.boot_by) if at is not None]
         self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
 
     def _ring_me(self) -> None:
@@ -264,7 +299,7 @@ class SupervisorActor(QuickActor):
     def _stand_down(self, _message: StandDown) -> None:
         self._stopping = True
         for slot in self._slots.values():
-            slot.restart_at = None
+            slot.restart_at = slot.boot_by = None
 
     def _report(self, message: Report) -> None:
         status = tuple(

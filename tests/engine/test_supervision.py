@@ -13,6 +13,7 @@ from actorproc import Config, Procedure, Status
 from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
 from actorproc.errors import InternalError, WorkerBootFailed
 from actorproc.model.crash_report import CrashReport
+from actorproc.testing import VirtualClock
 from actorproc.workers import pool_thread
 
 
@@ -94,6 +95,40 @@ def test_one_parked_slot_is_degraded_until_its_trial_boots(open_manager, until, 
     until(lambda: manager.health().slots[0].restarts > restarts)  # a trial that fails
     assert manager.health().status == "degraded"
     (tmp_path / "mood").unlink()
+    until(lambda: manager.health().ok)
+
+
+@pytest.mark.processes
+def test_a_worker_that_never_boots_is_ended_and_told_of(open_manager, until, tmp_path, monkeypatch):
+    (tmp_path / "hangs.py").write_text(
+        "import threading\n"
+        "from pathlib import Path\n"
+        f"while Path({str(tmp_path / 'hanging')!r}).exists(): threading.Event().wait(0.01)\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    fatal, clock = [], VirtualClock()
+    config = Config(spares=0, parked_for=30.0)
+    manager = open_manager(workers=1, config=config, clock=clock, preload=["hangs"], on_fatal=fatal.append)
+
+    def next_look():
+        """Seconds until the supervisor looks again, once it has looked at all that is due."""
+        return until(lambda: max(0.0, (manager._tree._alarm.next_at("supervisor") or 0.0) - clock.monotonic()))
+
+    (tmp_path / "hanging").touch()
+    end_idle_worker(manager, until, signal.SIGKILL)
+    until(lambda: any(each.state == "booting" for each in manager.workers()))
+    clock.advance(1000.0)  # that the clock is moved is not held against it
+    seconds = next_look()
+    assert manager.health().slots[0].state == "booting"
+    clock.advance(seconds)
+    until(lambda: fatal)
+    health = manager.health()
+    assert (health.status, health.slots[0].state) == ("failed", "parked")
+    assert "not ready within 60 s" in health.problems[0]
+
+    (tmp_path / "hanging").unlink()
+    clock.advance(next_look())
+    assert manager.submit(Job()).result(30) == "done"
     until(lambda: manager.health().ok)
 
 
