@@ -49,6 +49,7 @@ from actorproc.actors.meters import Meters
 from actorproc.actors.outage import Outage
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.replies import Waiters, settle_future
+from actorproc.actors.restarts import BOOT_PATIENCE
 from actorproc.actors.ring import Ring
 from actorproc.actors.sampling import Sampler
 from actorproc.actors.stopping import Stopping
@@ -110,7 +111,8 @@ class ManagerActor(QuickActor):
             events=events,
         )
         self._observer.recovered(parts.snapshot, parts.store)
-        self._dedicated = DedicatedWorkers(parts.pool, parts.clock)
+        boots_within = BOOT_PATIENCE * parts.config.boot_timeout
+        self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boots_within=boots_within)
         self._dispatcher = Dispatcher(
             staff=parts.on_staff,
             hire=self._dedicated.want,

@@ -33,7 +33,7 @@ from actorproc.actors.messages import (
     Wake,
 )
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
-from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
+from actorproc.actors.restarts import BOOT_PATIENCE, OVERSLEPT, SlotRestarts, is_killed_from_outside
 from actorproc.config import Config
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
@@ -44,11 +44,6 @@ from actorproc.workers.base import WorkerPool
 __all__ = ["SupervisorActor", "SupervisorParts"]
 
 logger = engine_logger("actorproc")
-
-_PATIENCE = 2.0
-"""A later worker may take so many times as long to boot as the first ones may: the machine may be busy by now."""
-_OVERSLEPT = 1.0
-"""Seconds after which a deadline says nothing: this program stood still, or its clock was moved by hand."""
 
 
 class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +138,7 @@ class SupervisorActor(QuickActor):
         if slot.state != "parked":  # one that is tried again counts as parked until it boots
             slot.state = "booting"
         slot.restart_at = None
-        slot.boot_by = self._parts.clock.monotonic() + _PATIENCE * self._parts.config.boot_timeout
+        slot.boot_by = self._parts.clock.monotonic() + BOOT_PATIENCE * self._parts.config.boot_timeout
         slot.is_stuck = False
         self._parts.pool.launch(slot.worker, replace=True)
         self._arm()
@@ -276,7 +271,7 @@ class SupervisorActor(QuickActor):
     def _end_boot(self, slot: _Slot, now: float) -> None:
         """Its worker takes too long to boot: something it imports, or the environment factory, may never return."""
         assert slot.boot_by is not None
-        if now > slot.boot_by + _OVERSLEPT:
+        if now > slot.boot_by + OVERSLEPT:
             slot.boot_by = now + self._parts.config.boot_timeout
             return
         slot.boot_by = None
@@ -284,7 +279,7 @@ class SupervisorActor(QuickActor):
         self._parts.pool.stop(slot.worker)  # in order, should it have booted in this moment
 
     def _stuck_in_words(self) -> str:
-        seconds = _PATIENCE * self._parts.config.boot_timeout
+        seconds = BOOT_PATIENCE * self._parts.config.boot_timeout
         return f"its worker was not ready within {seconds:g} s (twice Config.boot_timeout) and was ended"
 
     def _arm(self) -> None:

@@ -12,6 +12,7 @@ from actorproc.actors.clock import SystemClock
 from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
+from actorproc.testing import VirtualClock
 from tests.kit.waiting import BOUND
 
 LATER = 1e9
@@ -34,10 +35,14 @@ class Parent(Procedure):
 
 
 class Launches:
-    """A pool that only remembers which workers it was to launch."""
+    """A pool that only remembers which workers it was to launch, and to stop."""
 
     def __init__(self) -> None:
         self.workers: list[WorkerId] = []
+        self.stopped: list[WorkerId] = []
+
+    def stop(self, worker: WorkerId) -> None:
+        self.stopped.append(worker)
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
         self.workers.append(worker)
@@ -45,6 +50,27 @@ class Launches:
 
 def cannot_boot(dedicated: DedicatedWorkers, pool: Launches) -> None:
     dedicated.died(pool.workers[-1], CrashReport(kind="boot", message="as planned"), booted=False)
+
+
+def test_a_worker_that_never_boots_is_ended_and_tried_again():
+    pool, clock = Launches(), VirtualClock()
+    dedicated = DedicatedWorkers(pool, clock, boots_within=60.0)
+    dedicated.want("p")
+    clock.advance(1000.0)  # that the clock is moved is not held against it
+    dedicated.retry(clock.monotonic(), lambda _: True)
+    assert pool.stopped == []
+
+    at = dedicated.next_retry()
+    assert at is not None
+    dedicated.retry(at, lambda _: True)
+    assert pool.stopped == pool.workers
+    dedicated.died(pool.workers[0], CrashReport(kind="stopped", message="as asked"), booted=False)
+    clock.advance(1000.0)
+    dedicated.retry(clock.monotonic(), lambda _: True)
+
+    assert len(pool.workers) == 2
+    dedicated.booted(pool.workers[1])
+    assert dedicated.next_retry() is None
 
 
 def test_a_worker_that_cannot_boot_is_tried_again_while_its_procedure_wants_it():
