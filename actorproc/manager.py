@@ -236,14 +236,29 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     async def __aenter__(self) -> Self:
         import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
 
-        starting = asyncio.ensure_future(_in_thread(self.start))
+        over: list[None] = []
+        """The start has come to its end, and whoever wanted it does not any more: the later of the two stops it."""
+
+        def begin() -> None:
+            try:
+                self.start()
+            finally:
+                over.append(None)
+                if len(over) > 1:
+                    self.__exit__(asyncio.CancelledError, None, None)
+
+        starting = asyncio.ensure_future(_in_thread(begin))
         try:
-            return await asyncio.shield(starting)
+            await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # A thread cannot be cancelled, and nobody else would stop what it starts.
+            # A thread cannot be cancelled, and nobody else would stop what it starts. It does so itself: who is
+            # cancelled once more does not even wait for it.
+            over.append(None)
+            if len(over) > 1:
+                await _in_thread(lambda: self.__exit__(asyncio.CancelledError, None, None))
             await asyncio.wait([starting])
-            await _in_thread(lambda: self.__exit__(asyncio.CancelledError, None, None))
             raise
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -75,7 +75,8 @@ def test_ctrl_c_while_a_thread_of_the_engine_starts_leaves_nothing_behind(tmp_pa
         assert manager.health().ok
 
 
-def test_a_cancelled_async_start_stops_what_it_started(tmp_path, monkeypatch):
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_a_cancelled_async_start_stops_what_it_started(tmp_path, monkeypatch, times):
     manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT)
     is_starting, go_on = threading.Event(), threading.Event()
     start = manager.start
@@ -94,9 +95,10 @@ def test_a_cancelled_async_start_stops_what_it_started(tmp_path, monkeypatch):
     async def cancel():
         task = asyncio.ensure_future(use())
         await asyncio.to_thread(is_starting.wait)
-        task.cancel()
-        await asyncio.sleep(0)  # the cancellation is delivered before the start goes on
-        await asyncio.sleep(0)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)  # the cancellation is delivered before the start goes on
+            await asyncio.sleep(0)
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
