@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -19,12 +21,14 @@ class Watch:
 
     One consumer at a time. A watch of one procedure ends after its terminal state, any watch ends when it is closed.
     When the manager stops, a watch of everything ends, and a watch of one procedure that has not ended raises
-    `ManagerStopped`. Close it, or use it in a ``with``: an open watch costs the manager a little for every change.
+    `ManagerStopped`. Close it, or use it in a ``with``: an open watch costs the manager a little for every change. One
+    that is dropped, as by a ``break`` in ``for change in manager.watch():``, is closed when it is collected.
     """
 
     def __init__(self, subscription: Subscription, leave: Callable[[], None]) -> None:
         self._subscription = subscription
         self._leave = leave
+        self._pid = os.getpid()
 
     @property
     def id(self) -> str | None:
@@ -45,6 +49,11 @@ class Watch:
         """Watch no more. Idempotent; may be called from any thread, also while another one waits in it."""
         self._leave()
         self._subscription.end()
+
+    def __del__(self) -> None:
+        # Not in a forked copy, nor at the end of the interpreter: threads that are gone may have kept the locks.
+        if os.getpid() == self._pid and not sys.is_finalizing():
+            self.close()
 
     def __iter__(self) -> Self:
         return self

@@ -21,7 +21,8 @@ class Courier:
 
     def __init__(self) -> None:
         self._errands: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        # A finalizer may post, in the middle of another post of its thread.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closed = False
 

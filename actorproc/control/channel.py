@@ -114,10 +114,10 @@ class Channel:
                 self._send(sock, pending)
         return pending
 
-    def drop(self, pending: Pending) -> None:
-        """Nobody waits for this call any more."""
+    def drop(self, pending: Pending) -> bool:
+        """Nobody waits for this call any more; whether it had no answer yet."""
         with self._lock:
-            self._pending.pop(pending.call.number, None)
+            return self._pending.pop(pending.call.number, None) is not None
 
     def tell(self, kind: str, number: int) -> None:
         """Say something about an earlier call, if there is a connection."""

@@ -219,8 +219,9 @@ class RemoteEngine:
         pending.future.add_done_callback(over)
 
         def leave() -> None:
-            self._channel.tell("unwatch", pending.call.number)
-            self._channel.drop(pending)
+            # Told by another thread: this may be called by the garbage collector, in the middle of another call.
+            if self._channel.drop(pending):
+                self._courier.post(lambda: self._channel.tell("unwatch", pending.call.number))
             subscription.end()
 
         return leave

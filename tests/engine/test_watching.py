@@ -14,6 +14,7 @@ from actorproc import (
     ManagerStopped,
     Overflow,
     Procedure,
+    ProcedureClient,
     RetryLater,
     RetryPolicy,
     Status,
@@ -257,6 +258,22 @@ def test_a_closed_watch_ends_also_for_a_thread_that_waits_in_it(open_manager):
     assert manager.metrics().watchers == 0
     with pytest.raises(TimeoutError, match=r"0\.01"):
         manager.watch().next(0.01)
+
+
+def test_a_watch_that_is_dropped_in_the_middle_is_closed(open_manager, until):
+    manager = open_manager(workers=1)
+    waiting = len(manager._tree._replies._waiting)
+    watched = (lambda: manager.watch("job"), manager.watch, lambda: client.watch("job"))
+    manager.submit(Nap(600), "job")
+    with ProcedureClient(manager._path) as client:
+        for watch in watched[::2]:
+            for change in watch():
+                assert change.id == "job"
+                break
+        watched[1]()
+
+        until(lambda: manager.metrics().watchers == 0)
+    until(lambda: len(manager._tree._replies._waiting) == waiting)
 
 
 class SlowStore(MemoryStore):
