@@ -62,6 +62,8 @@ class ControlServer:
         """Threads that end because it was closed."""
         self._lock = threading.Lock()
         self._closed = False
+        self._made: tuple[int, int] | None = None
+        """The socket as a file, by device and inode."""
         self._thread = threading.Thread(target=self._accept, name="actorproc-control", daemon=True)
 
     def start(self) -> None:
@@ -95,8 +97,17 @@ class ControlServer:
             with SocketAddress(self._directory) as address:
                 listener.bind(address)
             listener.listen(64)
+            self._made = self._found()
             undo.pop_all()
         return listener
+
+    def _found(self) -> tuple[int, int] | None:
+        """The file that has the socket's name now."""
+        try:
+            found = (self._directory / SOCKET_FILE).lstat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _make_room(self) -> None:
         """The owner of the store is alone here, so a socket that an earlier owner left may go."""
@@ -114,8 +125,9 @@ class ControlServer:
             connections = list(self._connections)
         if closed:
             return
-        with contextlib.suppress(OSError):
-            (self._directory / SOCKET_FILE).unlink()
+        if self._made is not None and self._found() == self._made:  # else the directory is another manager's by now
+            with contextlib.suppress(OSError):
+                (self._directory / SOCKET_FILE).unlink()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

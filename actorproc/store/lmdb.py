@@ -29,6 +29,7 @@ from actorproc.store.compaction import (
     unmark,
 )
 from actorproc.store.cross_check import Findings, cross_check
+from actorproc.store.data_file import DataFile
 from actorproc.store.directory import (
     DATA_FILE,
     OWNER_FILE,
@@ -89,6 +90,7 @@ class LmdbStore(OpenStore):
         self._map_size = map_size
         self._allow_any_filesystem = allow_any_filesystem
         self._role = role
+        self._file = DataFile(self.path)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -118,6 +120,7 @@ class LmdbStore(OpenStore):
             check_data_file(self.path)
             self._examined = examined(self.path, self._lock.last)
             self._env = open_environment(self.path, map_size=self._map_size, create=True, sync=self._sync)
+            self._file.follow()
             self._epoch, self._id = self._transact(self._claim)
             self._env.sync(True)
             sync_names(self.path)
@@ -152,29 +155,49 @@ class LmdbStore(OpenStore):
             apply_rows(txn, databases, rows)
 
         self._transact(work)
+        self._refuse_removed()
+
+    def _refuse_removed(self) -> None:
+        """Nothing is acknowledged that went into a file without a name."""
+        try:
+            self._file.check_not_removed()
+        except StorageUnavailable:
+            self._sound = False
+            raise
 
     def reopen(self) -> None:
-        """Close and open again after a failed commit, and prove that the disk takes commits: one, synced."""
+        """Close and open again after a failed commit, and prove that the disk takes commits: one, synced.
+
+        A file that was removed stays open, as there is no other way to it, until there is one in its place.
+        """
         refuse_fork(self.path, self._pid)
         if self._lock is None:
             raise self._not_open()
-        self._close_environment()
         try:
-            if not (self.path / DATA_FILE).exists():
+            is_gone = not (self.path / DATA_FILE).exists()
+            if is_gone and self._file.is_open():
+                self._refuse_removed()
+            self._close_environment()
+            if is_gone:
                 raise StorageUnavailable(f"{self.path / DATA_FILE} is gone; put it back, nothing else can be done")
             drop_leftovers(self.path)
         except OSError as error:  # a disk that answers nothing, no descriptor left: it may pass
+            self._close_environment()
             msg = f"opening the store {self.path} again: {error.strerror}; check the disk"
             raise StorageUnavailable(msg) from error
         check_data_file(self.path)
         env = self._env = open_environment(self.path, map_size=self._map_size, sync=self._sync)
         try:
+            self._file.follow()
             self._transact(self._reclaim)
             env.sync(True)
             self._sound = True
         except lmdb.Error as error:
             self._close_environment()
             raise translated(error, f"opening the store {self.path} again") from error
+        except OSError as error:
+            self._close_environment()
+            raise StorageUnavailable(f"opening the store {self.path} again: {error.strerror}") from error
         except BaseException:
             self._close_environment()
             raise
@@ -190,6 +213,7 @@ class LmdbStore(OpenStore):
             raise NotAllowed(f"a backup of {self.path} is being made; compact it afterwards")
         try:
             watch = Stopwatch()
+            self._file.check_in_place()
             before = (self.path / DATA_FILE).stat().st_size
             fresh = copy_compact(env, self._databases, self.path)
             if fresh.stat().st_size + WORTH_WHILE > before:
@@ -213,6 +237,7 @@ class LmdbStore(OpenStore):
                 fresh = open_environment(self.path, map_size=self._map_size, sync=self._sync)
                 self._databases = open_databases(fresh, None, create=False)
                 self._env = fresh
+            self._file.follow()
             self._transact(self._reclaim)
             unmark(self.path)
         except lmdb.Error as error:
@@ -228,6 +253,10 @@ class LmdbStore(OpenStore):
         if self._env is None:
             with contextlib.suppress(ActorprocError):
                 self.reopen()
+
+    def _close_environment(self) -> None:
+        super()._close_environment()
+        self._file.close()
 
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child it leaves the environment alone."""

@@ -33,6 +33,8 @@ _NOBODY_LIVES = 2.0
 That one keeps the lock until it has closed its copy.
 """
 _PAUSE = 0.005
+_UNSEALED = "boot unknown\n"
+"""Left of a store that was owned and is not known to be sound: no boot is called so."""
 
 _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
@@ -46,6 +48,7 @@ class OwnerLock:
         self._role: OwnerRole = role
         self.last = last
         """What the owner before said of itself, or left as its seal when it stopped in good order."""
+        self._is_vouched_for = False
         self._pid = os.getpid()
         _held.add(self)
 
@@ -74,8 +77,7 @@ class OwnerLock:
         last: dict[str, str] = {}
         try:
             last = facts_in(os.pread(fd, 1024, 0).decode(errors="replace"))
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, _about_us(role).encode(), 0)
+            _write(fd, _about_us(role) + _about_the_file(last))
         except OSError:
             pass  # a full disk: the lock is held all the same, only its text is missing
         return cls(fd, path, role, last)
@@ -91,20 +93,25 @@ class OwnerLock:
         Returns the time of the file system, in nanoseconds; 0 when it does not say.
         """
         try:
-            os.pwrite(self._fd, f"{_about_us(self._role)}boot {boot_id()}\n".encode(), 0)
+            self._is_vouched_for = True
+            _write(self._fd, f"{_about_us(self._role)}boot {boot_id()}\n")
             return os.fstat(self._fd).st_ctime_ns
         except OSError:
             return 0
 
     def release(self, seal: str = "") -> None:
-        """Give the lock back, with `seal` for the next owner. Idempotent; a forked child only drops its copy."""
+        """Give the lock back, with `seal` for the next owner. Idempotent; a forked child only drops its copy.
+
+        Without one the next owner looks at every page, and does not take a file that is gone by then for a new store.
+        Who never vouched has changed nothing: what the owner before left stays.
+        """
         fd, self._fd = self._fd, -1
         _held.discard(self)
         if fd < 0:
             return
         try:
             if os.getpid() == self._pid:
-                _leave(fd, seal)
+                _leave(fd, seal or (_UNSEALED if self._is_vouched_for else _about_the_file(self.last)))
                 # The lock belongs to the open file, which a child forked a moment ago still shares; so unlock it
                 # and do not wait for the child's close. In a child the same call would unlock the parent.
                 fcntl.flock(fd, fcntl.LOCK_UN)
@@ -126,6 +133,18 @@ def _lock(fd: int, path: Path) -> None:
             time.sleep(_PAUSE)
         else:
             return
+
+
+def _about_the_file(last: dict[str, str]) -> str:
+    """What the last owner has left of the data file, without what it said of itself."""
+    return "".join(f"{name} {value}\n" for name, value in last.items() if name == "boot" or name.startswith("sealed-"))
+
+
+def _write(fd: int, text: str) -> None:
+    """Over what is there, so that a full disk does not take it away."""
+    data = text.encode()
+    os.pwrite(fd, data, 0)
+    os.ftruncate(fd, len(data))
 
 
 def _leave(fd: int, seal: str) -> None:

@@ -71,6 +71,17 @@ def test_a_relative_path_is_that_of_the_moment_in_which_it_was_given(open_manage
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_a_manager_whose_directory_was_moved_away_leaves_the_next_one_there_its_socket(open_manager, tmp_path):
+    first = open_manager(workers=1)
+    (tmp_path / "state").rename(tmp_path / "moved")
+    open_manager(workers=1)
+
+    first.stop()
+
+    with ProcedureClient(tmp_path / "state", patience=20) as client:
+        assert client.run(Add(3, 4)) == 7
+
+
 def test_a_path_may_be_bytes_and_not_empty(open_manager, tmp_path):
     assert open_manager(os.fsencode(tmp_path / "state"), workers=1).run(Add(1, 2)) == 3
     for empty in ("", b""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
+import shutil
 import signal
 import threading
 from dataclasses import dataclass, field
@@ -280,3 +281,28 @@ def test_a_stop_without_a_time_limit_ends_although_the_store_opens_again_and_aga
 
     assert not stopping.is_alive()
     assert store.procedure("kept").state not in TERMINAL
+
+
+def test_a_removed_directory_is_trouble_that_is_told_and_what_was_in_it_can_be_saved(open_manager, tmp_path, until):
+    manager = open_manager(config=dataclasses.replace(FAST, stop_timeout=0.2))
+    assert manager.run(Count(upto=1), id="before") == [1]
+    shutil.rmtree(tmp_path / "state")
+    answers = []
+
+    def submit():
+        try:
+            answers.append(manager.submit(Count(upto=1), "after"))
+        except OutcomeUnknown as error:
+            answers.append(error)
+
+    waiting = threading.Thread(target=submit, daemon=True)
+    waiting.start()
+    until(lambda: manager.health().status == "storage-trouble")
+    assert "removed while it was open" in str(manager.health().problems)
+    manager.backup(tmp_path / "saved")
+    manager.stop()
+    waiting.join(30)
+
+    assert [type(answer) for answer in answers] == [OutcomeUnknown]
+    saved = open_manager(tmp_path / "saved", procedures=[Count])
+    assert saved.get("before").result(30) == [1]

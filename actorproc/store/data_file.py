@@ -1,0 +1,61 @@
+"""The data file that a store has open, whatever stands under its name by now.
+
+LMDB goes on with a file that was removed as if nothing had happened, and it is gone when the last process closes it. It
+does not tell which descriptor it has, so this is one of our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from actorproc.errors import StorageUnavailable
+from actorproc.store.directory import DATA_FILE
+
+__all__ = ["DataFile"]
+
+
+class DataFile:
+    """Knows whether the data file in this directory is still the one that is open. One thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / DATA_FILE
+        self._fd = -1
+
+    def follow(self) -> None:
+        """The file that has the name now was just opened. Raises `OSError`, and nothing has changed then."""
+        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        self.close()
+        self._fd = fd
+
+    def close(self) -> None:
+        """It is open no more. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def is_open(self) -> bool:
+        """`follow` was called, and `close` was not."""
+        return self._fd >= 0
+
+    def check_not_removed(self) -> None:
+        """Raise `StorageUnavailable` when the open file has no name any more."""
+        if os.fstat(self._fd).st_nlink == 0:
+            raise StorageUnavailable(
+                f"{self._path} was removed while it was open, and what is in it goes with this process: save it now "
+                "with backup() of its manager; nothing more is accepted"
+            )
+
+    def check_in_place(self) -> None:
+        """Raise `StorageUnavailable` unless the file with the name is the one that is open.
+
+        When the directory was moved away, another store may be in its place, which is not ours to change.
+        """
+        is_here = False
+        with contextlib.suppress(OSError):
+            is_here = os.path.samestat(os.fstat(self._fd), self._path.stat())
+        if not is_here:
+            raise StorageUnavailable(
+                f"{self._path} is not the file that is open: the store was moved or removed; nothing was changed"
+            )
