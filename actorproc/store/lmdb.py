@@ -240,6 +240,8 @@ class LmdbStore(OpenStore):
             self._file.follow()
             self._transact(self._reclaim)
             unmark(self.path)
+            if self._lock is not None:
+                self._lock.vouch()  # for this file; until now it was for the one before
         except lmdb.Error as error:
             self._open_as_it_is()
             raise translated(error, f"opening the compacted store {self.path}") from error

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreDamaged, StoreInUse
-from actorproc.store.directory import OWNER_FILE, make_private
+from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_private
 from actorproc.store.standard_files import occupy_standard_files
-from actorproc.store.trust import boot_id, examined
+from actorproc.store.trust import boot_id, examined, inode_of
 
 __all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "in_use", "owner_of"]
 
@@ -77,7 +77,7 @@ class OwnerLock:
         last: dict[str, str] = {}
         try:
             last = facts_in(os.pread(fd, 1024, 0).decode(errors="replace"))
-            _write(fd, _about_us(role) + _about_the_file(last))
+            _write(fd, _about_us(role, fd) + _unsealed(last))
         except OSError:
             pass  # a full disk: the lock is held all the same, only its text is missing
         return cls(fd, path, role, last)
@@ -94,7 +94,8 @@ class OwnerLock:
         """
         try:
             self._is_vouched_for = True
-            _write(self._fd, f"{_about_us(self._role)}boot {boot_id()}\n")
+            file = inode_of((self._path.parent / DATA_FILE).stat())
+            _write(self._fd, f"{_about_us(self._role, self._fd)}boot {boot_id()}\ninode {file}\n")
             return os.fstat(self._fd).st_ctime_ns
         except OSError:
             return 0
@@ -103,7 +104,6 @@ class OwnerLock:
         """Give the lock back, with `seal` for the next owner. Idempotent; a forked child only drops its copy.
 
         Without one the next owner looks at every page, and does not take a file that is gone by then for a new store.
-        Who never vouched has changed nothing: what the owner before left stays.
         """
         fd, self._fd = self._fd, -1
         _held.discard(self)
@@ -111,7 +111,7 @@ class OwnerLock:
             return
         try:
             if os.getpid() == self._pid:
-                _leave(fd, seal or (_UNSEALED if self._is_vouched_for else _about_the_file(self.last)))
+                _leave(fd, seal or (_UNSEALED if self._is_vouched_for else _unsealed(self.last)))
                 # The lock belongs to the open file, which a child forked a moment ago still shares; so unlock it
                 # and do not wait for the child's close. In a child the same call would unlock the parent.
                 fcntl.flock(fd, fcntl.LOCK_UN)
@@ -135,9 +135,9 @@ def _lock(fd: int, path: Path) -> None:
             return
 
 
-def _about_the_file(last: dict[str, str]) -> str:
-    """What the last owner has left of the data file, without what it said of itself."""
-    return "".join(f"{name} {value}\n" for name, value in last.items() if name == "boot" or name.startswith("sealed-"))
+def _unsealed(last: dict[str, str]) -> str:
+    """What is said of the data file until somebody vouches for it: at most that there was one."""
+    return _UNSEALED if "boot" in last or "sealed-size" in last else ""
 
 
 def _write(fd: int, text: str) -> None:
@@ -162,16 +162,17 @@ class Owner(NamedTuple):
 
 
 def owner_of(path: Path) -> Owner | None:
-    """Who holds the lock of this file, as far as its text says; None: nobody that lives.
+    """Who holds the lock of this file, as far as its text says; None: nobody that lives, or it is a copy.
 
     The lock is not tried: that would get in the way of an owner who starts at this moment. An owner on another host
     cannot be looked at and counts as living.
     """
     try:
         facts = facts_in(path.read_text(errors="replace"))
+        here = inode_of(path.stat())
     except OSError:
         return None
-    if not facts.get("pid", "").isdecimal():
+    if not facts.get("pid", "").isdecimal() or facts.get("lock", here) != here:
         return None
     owner = Owner(int(facts["pid"]), facts.get("host", ""), facts.get("role", "manager"))
     if owner.host != socket.gethostname():
@@ -179,8 +180,10 @@ def owner_of(path: Path) -> Owner | None:
     return owner if _start_ticks(owner.pid) == facts.get("started") else None
 
 
-def _about_us(role: OwnerRole) -> str:
-    return f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\nrole {role}\n"
+def _about_us(role: OwnerRole, fd: int) -> str:
+    """The lock's own inode is in its text: a copy of the directory is nobody's, though it says the same."""
+    who = f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\nrole {role}\n"
+    return f"{who}lock {inode_of(os.fstat(fd))}\n"
 
 
 def examine_for_reader(directory: Path) -> bool:

@@ -29,7 +29,16 @@ from actorproc.errors import EngineError, StoreDamaged
 from actorproc.store.directory import DATA_FILE, OWNER_FILE
 from actorproc.store.tables import INDEXES
 
-__all__ = ["EXAMINED_ANYWAY", "boot_id", "check_pages", "damaged_pages", "examined", "must_examine", "seal_of"]
+__all__ = [
+    "EXAMINED_ANYWAY",
+    "boot_id",
+    "check_pages",
+    "damaged_pages",
+    "examined",
+    "inode_of",
+    "must_examine",
+    "seal_of",
+]
 
 EXAMINED_ANYWAY = 64 << 20
 """Bytes up to which a file is examined after its owner was merely killed: somewhat more than a second."""
@@ -94,7 +103,8 @@ def must_examine(path: Path, last: Mapping[str, str]) -> bool:
         as_left = all(last.get(name) == value for name, value in found.items())
         return not as_left or (bound != "" and bound != boot_id())
     was_killed_in_this_boot = last.get("boot", "") == boot_id() != ""
-    return not was_killed_in_this_boot or size <= EXAMINED_ANYWAY
+    is_the_same = last.get("inode") == found["sealed-inode"]  # a copy of what was written to meanwhile may be torn
+    return not (was_killed_in_this_boot and is_the_same) or size <= EXAMINED_ANYWAY
 
 
 def _check_metas(path: Path) -> None:
@@ -153,10 +163,15 @@ def _facts(path: Path) -> dict[str, str]:
     found = (path / DATA_FILE).stat()
     return {
         "size": str(found.st_size),
-        "inode": f"{found.st_dev}:{found.st_ino}",
+        "inode": inode_of(found),
         "written": str(found.st_mtime_ns),
         "changed": str(found.st_ctime_ns),
     }
+
+
+def inode_of(found: os.stat_result) -> str:
+    """What a file keeps for as long as it is the same one, under whatever name."""
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def damaged_pages(path: Path, reason: str) -> StoreDamaged:

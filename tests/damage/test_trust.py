@@ -15,7 +15,7 @@ from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.store import trust
 from actorproc.store.lmdb import LmdbReader, LmdbStore
-from actorproc.store.owner import facts_in
+from actorproc.store.owner import facts_in, owner_of
 from actorproc.store.step_log import step_key
 from actorproc.store.tables import Table
 
@@ -23,6 +23,16 @@ KILLED = """
 import os, signal, sys
 from actorproc.store.lmdb import LmdbStore
 LmdbStore(sys.argv[1]).own()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+KILLED_COMPACT = """
+import os, signal, sys
+import actorproc.store.lmdb as module
+module.WORTH_WHILE = -(1 << 40)
+store = module.LmdbStore(sys.argv[1])
+store.own()
+store.compact()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -120,6 +130,38 @@ def test_after_a_kill_small_stores_are_looked_at_and_large_ones_are_not(store, l
     reopen(store)
 
     assert len(looks) == wanted
+
+
+def test_a_copy_of_a_store_whose_owner_lives_is_nobodys_and_looked_at_whatever_its_size(
+    store, looks, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", 0)
+    owner = LmdbStore(store)
+    owner.own()
+    looks.clear()
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    assert owner_of(store / "owner.lock").pid == os.getpid()
+    assert owner_of(copy / "owner.lock") is None
+
+    with LmdbStore.reader(copy) as reader:
+        assert list(reader.scan()) != []
+    assert looks == [copy]
+    reopen(copy)
+    assert looks == [copy, copy]
+    owner.close()
+
+
+def test_a_store_that_was_compacted_and_killed_is_trusted_as_any_other(store, looks, monkeypatch):
+    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", 0)
+    before = (store / "data.mdb").stat().st_ino
+    done = subprocess.run([sys.executable, "-c", KILLED_COMPACT, store], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert (store / "data.mdb").stat().st_ino != before
+
+    reopen(store)
+
+    assert looks == []
 
 
 def test_after_the_machine_was_started_anew_the_file_is_looked_at_whatever_its_size(store, looks, monkeypatch):
