@@ -14,7 +14,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actorproc.store.owner import Owner
 
 __all__ = ["diagnose"]
 
@@ -122,21 +125,29 @@ def _judge(place: Path, report: dict[str, Any], path: str) -> None:
             "note",
             f"readers that died with a snapshot open: {stale}; the next start of a manager clears them",
         )
+    from actorproc.store.owner import is_suspended
+
     owner = _owner(place)
-    report["owner"] = owner
+    report["owner"] = None if owner is None else {"pid": owner.pid, "host": owner.host}
+    if owner is not None and is_suspended(owner):
+        _say(
+            findings,
+            "warning",
+            f"process {owner.pid}, the manager, is suspended: nothing goes on",
+            f"kill -CONT {owner.pid}",
+        )
     if owner is None:
         _say(findings, "note", "no manager runs on this store", f"actorproc run MODULE --path {path}")
 
 
-def _owner(place: Path) -> dict[str, Any] | None:
+def _owner(place: Path) -> Owner | None:
     from actorproc.errors import ActorprocError
     from actorproc.store.owner import owner_of
 
     try:
-        owner = owner_of(place / "owner.lock")
+        return owner_of(place / "owner.lock")
     except (OSError, ActorprocError):
         return None
-    return None if owner is None else {"pid": owner.pid, "host": owner.host}
 
 
 def _surroundings(place: Path, report: dict[str, Any]) -> None:

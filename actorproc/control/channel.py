@@ -33,6 +33,8 @@ from actorproc.control.wire import (
     read_frame,
 )
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
+from actorproc.store.directory import OWNER_FILE
+from actorproc.store.owner import is_suspended, owner_of
 from actorproc.workers import fork_guard
 
 __all__ = ["Channel", "Pending"]
@@ -41,6 +43,9 @@ logger = logging.getLogger("actorproc")
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
+_LEAST_PATIENCE = 1.0
+_LONGEST_GREETING = 10.0
+"""Seconds for the greeting of a manager that is there; within these bounds it is the client's patience."""
 
 
 class Pending:
@@ -225,25 +230,33 @@ class Channel:
         pause = _FIRST_PAUSE
         while True:
             try:
-                return self._try_to_connect()
+                return self._try_to_connect(deadline - time.monotonic())
             except (OSError, Torn) as error:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closed:
-                    msg = (
-                        f"no manager answers at {self._directory} (waited {self._patience:g} s): {error}. Start one on "
-                        "this directory, or give the client more patience"
-                    )
-                    raise ManagerStopped(msg) from error
+                    raise ManagerStopped(self._unanswered(error)) from error
                 with self._lock:
                     self._lock.wait_for(lambda: self._closed, min(pause, left))
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _try_to_connect(self) -> socket.socket:
+    def _unanswered(self, error: Exception) -> str:
+        waited = f"(waited {self._patience:g} s): {error}"
+        owner = owner_of(self._directory / OWNER_FILE)
+        if owner is None:
+            here = f"no manager answers at {self._directory} {waited}"
+            return f"{here}. Start one on this directory, or give the client more patience"
+        resume = f"is suspended (kill -CONT {owner.pid})"
+        state = resume if is_suspended(owner) else "is starting, stopping or overloaded"
+        here = f"process {owner.pid} has the store {self._directory} and does not answer {waited}"
+        return f"{here}. It {state}, or lets nobody in (Config.control)"
+
+    def _try_to_connect(self, patience: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            # Also for connecting: a suspended manager takes nobody out of the line before its door, which gets full.
+            sock.settimeout(min(max(patience, _LEAST_PATIENCE), _LONGEST_GREETING))
             with SocketAddress(self._directory) as address:
                 sock.connect(address)
-            sock.settimeout(10.0)
             answer: Answer = decode_as(read_frame(sock, self._max_frame), Answer)
             sock.settimeout(None)
             self.hello = _checked(answer)

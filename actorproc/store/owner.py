@@ -20,7 +20,7 @@ from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_private
 from actorproc.store.standard_files import occupy_standard_files
 from actorproc.store.trust import boot_id, examined, inode_of
 
-__all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "in_use", "owner_of"]
+__all__ = ["Owner", "OwnerLock", "OwnerRole", "examine_for_reader", "facts_in", "in_use", "is_suspended", "owner_of"]
 
 OwnerRole = Literal["manager", "command"]
 """A command owns a store for as long as it takes to write down what was asked for."""
@@ -180,6 +180,11 @@ def owner_of(path: Path) -> Owner | None:
     return owner if _start_ticks(owner.pid) == facts.get("started") else None
 
 
+def is_suspended(owner: Owner) -> bool:
+    """Whether this process of this host was stopped by a signal (SIGSTOP, Ctrl-Z), and is not continued yet."""
+    return owner.host == socket.gethostname() and _stat_of(owner.pid)[:1] in (["T"], ["t"])
+
+
 def _about_us(role: OwnerRole, fd: int) -> str:
     """The lock's own inode is in its text: a copy of the directory is nobody's, though it says the same."""
     who = f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\nrole {role}\n"
@@ -208,12 +213,19 @@ def examine_for_reader(directory: Path) -> bool:
 
 def _start_ticks(pid: int | None = None) -> str:
     """When a process started (None: this one), in clock ticks since boot: with the pid it names one process."""
+    fields = _stat_of(pid)
+    if not fields:
+        return "unknown" if not Path("/proc/self").exists() else "gone"
+    return "gone" if fields[0] in "ZX" else fields[19]  # a zombie is dead, though nobody has asked how it ended
+
+
+def _stat_of(pid: int | None) -> list[str]:
+    """What the kernel says of a process, from its state on; nothing where there is none."""
     try:
         text = Path(f"/proc/{pid or 'self'}/stat").read_text(errors="replace")
     except OSError:
-        return "unknown" if not Path("/proc/self").exists() else "gone"
-    fields = text.rpartition(")")[2].split()
-    return "gone" if fields[0] in "ZX" else fields[19]  # a zombie is dead, though nobody has asked how it ended
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def _in_use(path: Path, holder: str) -> StoreInUse:

@@ -445,3 +445,67 @@ def test_a_stopped_manager_leaves_no_thread_and_no_socket(tmp_path, connect):
     assert sock.recv(10) == b""
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("actorproc-control")]
     assert not (tmp_path / "state" / SOCKET_FILE).exists()
+
+
+SUSPENDED = """
+import os, signal, socket, sys
+from actorproc.store.lmdb import LmdbStore
+LmdbStore(sys.argv[1]).own()
+door = socket.socket(socket.AF_UNIX)
+door.bind(sys.argv[1] + "/control.sock")
+door.listen(1)
+print("there", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.fixture
+def suspended(tmp_path):
+    """A store whose owner was stopped by a signal, with nobody before its door yet."""
+    path = tmp_path / "state"
+    owner = subprocess.Popen([sys.executable, "-c", SUSPENDED, path], stdout=subprocess.PIPE)
+    try:
+        assert owner.stdout.readline() == b"there\n"
+        os.waitid(os.P_PID, owner.pid, os.WSTOPPED | os.WNOWAIT)
+        yield path, owner.pid
+    finally:
+        owner.kill()
+        owner.communicate()
+
+
+def test_a_suspended_manager_costs_a_client_its_patience_also_with_a_full_line_before_the_door(suspended):
+    path, pid = suspended
+    with contextlib.ExitStack() as crowd:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one = crowd.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(os.fspath(path / "control.sock"))
+        client = crowd.enter_context(actorproc.ProcedureClient(path, patience=0.2))
+        told = []
+
+        def ask():
+            try:
+                client.signal("somebody")
+            except ManagerStopped as error:
+                told.append(str(error))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(BOUND)
+
+    assert len(told) == 1
+    assert f"process {pid} has the store" in told[0]
+    assert f"kill -CONT {pid}" in told[0]
+
+
+def test_doctor_tells_that_the_manager_is_suspended(suspended):
+    path, pid = suspended
+    done = subprocess.run(
+        [sys.executable, "-m", "actorproc", "--path", path, "doctor", "-o", "json"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    findings = msgspec.json.decode(done.stdout)["findings"]
+    assert [found["command"] for found in findings if "is suspended" in found["says"]] == [f"kill -CONT {pid}"]
