@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from actorproc.actors.clock import waiting_seconds
 from actorproc.arguments import (
     checked_limits,
     checked_priority,
@@ -58,10 +61,26 @@ class Submitting(Looking):
         allow, `KeyPoisoned`, `StateNotEncodable`, `StateTooLarge`, other `UsageError`s for what a class says wrongly,
         `StorageUnavailable` while commits are refused, `OutcomeUnknown` and `ManagerStopped`.
         """
+        asked = self._ask(procedure, id, owner, priority, delay, deadline, tags, limits=limits, limit_keys=limit_keys)
+        return ProcedureHandle(asked.result()[0], self)
+
+    def _ask(
+        self,
+        procedure: Procedure,
+        id: str | None = None,  # noqa: A002 - as `submit`
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+        *,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
+    ) -> Future[tuple[str, ...]]:
+        """Submit; the future has the id once the procedure is durable."""
         tree = self._running()
         new = self._describe(procedure, id, owner, priority, delay, deadline, tags, limits, limit_keys)
-        ids = tree.request(lambda reply: Submitted((new,), reply))
-        return ProcedureHandle(ids[0], self)
+        return tree.ask(lambda reply: Submitted((new,), reply))
 
     def submit_many(
         self,
@@ -102,10 +121,23 @@ class Submitting(Looking):
     ) -> Any:
         """Submit with the options of `submit`, wait for the end and return the output.
 
-        Waits at most `timeout` seconds, then raises `TimeoutError`; the procedure goes on. Raises what `submit` and
-        `ProcedureHandle.result` raise.
+        Waits at most `timeout` seconds in all, then raises `TimeoutError`; the procedure goes on. When not even the
+        store has answered by then (a full disk), it may be stored and run later: `get` tells, by the ``id`` that was
+        given. Raises what `submit` and `ProcedureHandle.result` raise.
         """
-        return self.submit(procedure, id, **options).result(timeout)
+        patience = waiting_seconds(timeout)
+        begun = time.monotonic()
+        asked = self._ask(procedure, id, **options)
+        try:
+            ids = asked.result(patience)
+        except TimeoutError:
+            msg = f"the submit was not stored within {timeout:g} s; it may be later: look by its id, or submit it again"
+            raise TimeoutError(msg) from None
+        left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
+        try:
+            return ProcedureHandle(ids[0], self).result(left)
+        except TimeoutError:
+            raise TimeoutError(f"procedure {ids[0]} has not ended within {timeout:g} s") from None
 
     def _describe(
         self,

@@ -135,6 +135,26 @@ def test_submits_are_refused_while_the_store_is_in_trouble(open_manager, store, 
     assert answers[0].result(30) == [1]
 
 
+def test_a_run_with_a_time_limit_ends_in_the_trouble_too_and_its_procedure_may_come_later(open_manager, store, until):
+    manager = open_manager(store=store, config=FAST)
+    store.full = True
+    ended = []
+
+    def run():
+        with pytest.raises(TimeoutError, match="was not stored within"):
+            manager.run(Count(upto=1), "late", timeout=0.2)
+        ended.append(True)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    running.join(60)
+    store.full = False
+
+    assert ended == [True]
+    until(lambda: manager.health().ok)
+    assert manager.get("late").result(30) == [1]
+
+
 def test_a_submit_in_a_failed_commit_ends_as_unknown_when_the_manager_stops(open_manager, store, until):
     manager = open_manager(store=store, config=FAST)
     store.full = True
