@@ -40,7 +40,7 @@ def back_up(
         raise NotAllowed(f"there is something at {destination} already; a backup never overwrites, give a new path")
     doing = f"backing the store {source} up to {destination}"
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
+        _make_parent(destination, doing)
         with aside_of(destination) as aside:
             copy_to(env, aside / DATA_FILE, doing=doing)
             copied_from, store_id = _name_anew(aside, source_id)
@@ -58,6 +58,14 @@ def back_up(
     except OSError as error:
         raise StorageUnavailable(f"{doing}: {error.strerror}; nothing was kept of it") from error
     return BackupReport(str(destination), size, watch.seconds, store_id, copied_from)
+
+
+def _make_parent(destination: Path, doing: str) -> None:
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        in_the_way = f"{destination.parent}, or what it lies below, is no directory"
+        raise NotAllowed(f"{doing}: {in_the_way}; give another path") from error
 
 
 def _name_anew(aside: Path, source_id: Callable[[Databases, lmdb.Transaction[bytes]], str]) -> tuple[str, str]:

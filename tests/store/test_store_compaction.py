@@ -388,6 +388,16 @@ def test_a_backup_never_overwrites(loose, tmp_path, kind):
     store.close()
 
 
+@pytest.mark.parametrize("place", ["file/copy", "file/below/copy"])
+def test_a_backup_below_a_file_is_refused_with_what_is_in_the_way(loose, tmp_path, place):
+    (tmp_path / "file").touch()
+    store = LmdbStore(loose)
+    store.own()
+    with pytest.raises(NotAllowed, match="is no directory"):
+        store.backup(tmp_path / place)
+    store.close()
+
+
 def test_a_backup_is_made_while_another_thread_commits_and_is_one_moment(loose, tmp_path, make):
     store = LmdbStore(loose)
     store.own()
