@@ -67,7 +67,7 @@ class FamilyRules(Judge):
             self.ended_now.add(record.id)
         if before is None or not record.awaiting:
             return
-        if record.rolling and before.awaiting and record.step > before.step:
+        if record.rolling and record.step > before.step:
             self._take_over(before, record)
         if record.state is not ProcedureState.RUNNABLE:
             return
@@ -92,7 +92,8 @@ class FamilyRules(Judge):
     def _take_over(self, before: ProcedureRecord, record: ProcedureRecord) -> None:
         """Its step said poisoned, or ended too late to count: run again, it sees what it saw.
 
-        One that suspended again has ended; where that resumed it at once, the next one sees what had ended then.
+        One that suspended has ended; where that resumed it at once, the next one sees what had ended then, also when
+        the procedure was to be aborted and failed in the same commit.
         """
         numbers = range(before.records + 1, record.records + 1)
         steps = (self.facts.records.get((record.id, number)) for number in numbers)
@@ -100,6 +101,8 @@ class FamilyRules(Judge):
         if outcome == "suspended":
             if record.interrupted is None:
                 self._note_resumed(record)
+            return
+        if not before.awaiting:
             return
         for run in range(before.run, 0, -1):
             known = self.resumed.get((record.id, before.step, run))
