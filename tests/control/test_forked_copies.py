@@ -29,9 +29,8 @@ warnings.simplefilter("ignore", DeprecationWarning)  # it has threads, and forks
 {opened}
     print("up", flush=True)
     sys.stdin.readline()
-    pid = os.fork()
-    if pid:
-        print(pid, flush=True)
+    if not os.fork():
+        print(os.getpid(), flush=True)  # the copy itself says so: by now it has let go of what it must not keep
     signal.pause()
 """
 MANAGER = "with actorproc.ProcedureManager(sys.argv[1], workers=1, config=actorproc.Config(spares=0)):"
