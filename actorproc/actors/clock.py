@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["LONGEST_WAIT", "Alarm", "Clock", "SystemClock", "waiting_seconds"]
+__all__ = ["LONGEST_WAIT", "OVERSLEPT", "Alarm", "Clock", "SystemClock", "waiting_seconds"]
 
 LONGEST_WAIT = threading.TIMEOUT_MAX / 2
 """Seconds; a longer wait is one without limit. There is room to add to it."""
+OVERSLEPT = 1.0
+"""Seconds after which a deadline says nothing: this program stood still, or its clock was moved by hand."""
 
 
 class Clock(Protocol):

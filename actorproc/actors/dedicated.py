@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from actorproc.actors.boots import Boots
 from actorproc.actors.clock import Clock
-from actorproc.actors.restarts import OVERSLEPT, RestartWindow
+from actorproc.actors.restarts import RestartWindow
 from actorproc.engine_log import engine_logger
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import WorkerId
@@ -37,11 +38,7 @@ class DedicatedWorkers:
         """One that has not booted after so many seconds counts as one that cannot."""
         self._pool = pool
         self._clock = clock
-        self._boots_within = boots_within
-        self._boot_by: dict[WorkerId, float] = {}
-        """Monotonic times when those on their way are to have booted."""
-        self._stuck: set[WorkerId] = set()
-        """Those that had not, and are being ended."""
+        self._boots = Boots(boots_within, clock, pool.stop)
         self._next_slot = FIRST_DEDICATED_SLOT
         self._workers: dict[WorkerId, str] = {}
         self._retries: dict[str, tuple[float, RestartWindow]] = {}
@@ -54,8 +51,7 @@ class DedicatedWorkers:
         worker = WorkerId(self._next_slot, 1)
         self._next_slot += 1
         self._workers[worker] = procedure
-        if self._boots_within < math.inf:
-            self._boot_by[worker] = self._clock.monotonic() + self._boots_within
+        self._boots.begin(worker)
         self._pool.launch(worker)
 
     def procedure_of(self, worker: WorkerId) -> str | None:
@@ -64,42 +60,31 @@ class DedicatedWorkers:
 
     def booted(self, worker: WorkerId) -> None:
         """It works: earlier failures count no more."""
-        self._boot_by.pop(worker, None)
+        self._boots.over(worker)
         self._failures.pop(self._workers.get(worker, ""), None)
 
     def died(self, worker: WorkerId, report: CrashReport, *, booted: bool) -> None:
         """It is gone. The core asks for another one when it knows; one that never booted is started again here."""
         procedure = self._workers.pop(worker, None)
-        self._boot_by.pop(worker, None)
-        is_stuck = worker in self._stuck
-        self._stuck.discard(worker)
+        is_stuck = self._boots.over(worker)
         if procedure is None or booted or (report.kind == "stopped" and not is_stuck):
             return
         window = self._failures.setdefault(procedure, RestartWindow(_NEVER_PARKED))
         now = self._clock.monotonic()
         wait = window.failed(now) or 0.0
-        why = f"it was not ready within {self._boots_within:g} s" if is_stuck else report.message
+        why = f"it was not ready within {self._boots.within:g} s" if is_stuck else report.message
         logger.warning("a dedicated worker for %s cannot start, next try in %.1f s: %s", procedure, wait, why)
         self._retries[procedure] = (now + wait, window)
 
     def next_retry(self) -> float | None:
         """Monotonic time when something is to be tried, or ended; None: nothing is."""
-        if not self._retries and not self._boot_by:
-            return None
-        return min((*(when for when, _ in self._retries.values()), *self._boot_by.values()))
-
-    def _end_late_boots(self, now: float) -> None:
-        for worker, by in list(self._boot_by.items()):
-            if now > by + OVERSLEPT:
-                self._boot_by[worker] = now + self._boots_within / 2
-            elif by <= now:
-                del self._boot_by[worker]
-                self._stuck.add(worker)
-                self._pool.stop(worker)
+        times = [when for when, _ in self._retries.values()]
+        late = self._boots.next()
+        return min(times if late is None else [*times, late], default=None)
 
     def retry(self, now: float, is_wanted: Callable[[str], bool]) -> None:
         """Start again what is due; what is wanted no more is forgotten, until the core asks for it anew."""
-        self._end_late_boots(now)
+        self._boots.end_late(now)
         for procedure in [name for name, (when, _) in self._retries.items() if when <= now]:
             del self._retries[procedure]
             if is_wanted(procedure):

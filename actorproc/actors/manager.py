@@ -10,6 +10,7 @@ import pykka
 
 from actorproc.actors.answers import Answerer
 from actorproc.actors.batch import Batch
+from actorproc.actors.boots import BOOT_PATIENCE
 from actorproc.actors.callers import CallerDesk
 from actorproc.actors.collector import collector_paused
 from actorproc.actors.dedicated import DedicatedWorkers
@@ -49,7 +50,6 @@ from actorproc.actors.meters import Meters
 from actorproc.actors.outage import Outage
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.replies import Waiters, settle_future
-from actorproc.actors.restarts import BOOT_PATIENCE
 from actorproc.actors.ring import Ring
 from actorproc.actors.sampling import Sampler
 from actorproc.actors.stopping import Stopping

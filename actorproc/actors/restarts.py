@@ -11,12 +11,8 @@ from collections import deque
 
 from actorproc.model.crash_report import CrashReport
 
-__all__ = ["BOOT_PATIENCE", "OVERSLEPT", "RestartWindow", "SlotRestarts", "is_killed_from_outside"]
+__all__ = ["RestartWindow", "SlotRestarts", "is_killed_from_outside"]
 
-BOOT_PATIENCE = 2.0
-"""A later worker may take so many times as long to boot as the first ones may: the machine may be busy by now."""
-OVERSLEPT = 1.0
-"""Seconds after which a deadline says nothing: this program stood still, or its clock was moved by hand."""
 _LONGEST_PARKED = 32.0
 """The cool-down grows up to so many times the first one."""
 _KILLED_BASE = 0.05

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.actors.boots import BOOT_PATIENCE, Boots
 from actorproc.actors.clock import Alarm, Clock
 from actorproc.actors.inbox import QuickActor
 from actorproc.actors.messages import (
@@ -33,7 +34,7 @@ from actorproc.actors.messages import (
     Wake,
 )
 from actorproc.actors.replies import ReplyTable, fail_future, settle_future
-from actorproc.actors.restarts import BOOT_PATIENCE, OVERSLEPT, SlotRestarts, is_killed_from_outside
+from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
 from actorproc.config import Config
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, InternalError, WorkerBootFailed
@@ -68,7 +69,7 @@ class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
 class _Slot:
     """One worker slot."""
 
-    __slots__ = ("boot_by", "incarnation", "is_stuck", "number", "past", "reason", "restart_at", "restarts", "state")
+    __slots__ = ("incarnation", "number", "past", "reason", "restart_at", "restarts", "state")
 
     def __init__(self, number: int, past: SlotRestarts) -> None:
         self.number = number
@@ -78,10 +79,6 @@ class _Slot:
         self.restarts = 0
         self.reason: str | None = None
         self.restart_at: float | None = None
-        self.boot_by: float | None = None
-        """Monotonic time when its worker is to have booted."""
-        self.is_stuck = False
-        """Its worker has not, and is being ended for it."""
 
     @property
     def worker(self) -> WorkerId:
@@ -95,6 +92,7 @@ class SupervisorActor(QuickActor):
         super().__init__()
         self._parts = parts
         self._slots = {number: _Slot(number, self._no_past()) for number in range(parts.slots)}
+        self._boots = Boots(BOOT_PATIENCE * parts.config.boot_timeout, parts.clock, parts.pool.stop)
         self._incarnations: dict[int, int] = {}
         """The last incarnation of slots that were given up: a slot that is used again goes on counting."""
         self._starting: Future[None] | None = None
@@ -138,18 +136,16 @@ class SupervisorActor(QuickActor):
         if slot.state != "parked":  # one that is tried again counts as parked until it boots
             slot.state = "booting"
         slot.restart_at = None
-        slot.boot_by = self._parts.clock.monotonic() + BOOT_PATIENCE * self._parts.config.boot_timeout
-        slot.is_stuck = False
+        self._boots.begin(slot.worker)
         self._parts.pool.launch(slot.worker, replace=True)
         self._arm()
 
     def _booted(self, message: Booted) -> None:
+        self._boots.over(message.worker)
+        self._arm()
         slot = self._slots.get(message.worker.slot)
         if slot is None:
             return
-        if message.worker == slot.worker:
-            slot.boot_by = None
-            self._arm()
         if message.worker == slot.worker and slot.state != "retiring":
             if slot.state == "parked":
                 self._parts.on_slot(SlotRecovered(slot.worker))
@@ -192,6 +188,7 @@ class SupervisorActor(QuickActor):
 
     # ------------------------------------------------------------ replacing
     def _gone(self, message: Gone) -> None:
+        is_stuck = self._boots.over(message.worker) and not message.booted
         slot = self._slots.get(message.worker.slot)
         if slot is None or message.worker != slot.worker or self._stopping:
             return
@@ -203,8 +200,6 @@ class SupervisorActor(QuickActor):
             del self._slots[slot.number]
             return
         slot.restarts += 1
-        slot.boot_by = None
-        is_stuck = slot.is_stuck and not message.booted
         slot.reason = self._stuck_in_words() if is_stuck else _in_words(message.report)
         if message.booted and (not message.idle or message.report.kind == "stopped"):
             # A step's fault, which counts there; or replaced in order, between two steps.
@@ -230,7 +225,6 @@ class SupervisorActor(QuickActor):
         assert message.successor is not None
         slot.incarnation = message.successor.incarnation
         slot.restarts += 1
-        slot.boot_by = None
         if slot.state == "retiring":
             self._parts.pool.stop(slot.worker)
         else:
@@ -264,26 +258,15 @@ class SupervisorActor(QuickActor):
         for slot in self._slots.values():
             if slot.restart_at is not None and slot.restart_at <= now and not self._stopping:
                 self._launch(slot)
-            if slot.boot_by is not None and slot.boot_by <= now:
-                self._end_boot(slot, now)
+        self._boots.end_late(now)
         self._arm()
 
-    def _end_boot(self, slot: _Slot, now: float) -> None:
-        """Its worker takes too long to boot: something it imports, or the environment factory, may never return."""
-        assert slot.boot_by is not None
-        if now > slot.boot_by + OVERSLEPT:
-            slot.boot_by = now + self._parts.config.boot_timeout
-            return
-        slot.boot_by = None
-        slot.is_stuck = True
-        self._parts.pool.stop(slot.worker)  # in order, should it have booted in this moment
-
     def _stuck_in_words(self) -> str:
-        seconds = BOOT_PATIENCE * self._parts.config.boot_timeout
-        return f"its worker was not ready within {seconds:g} s (twice Config.boot_timeout) and was ended"
+        return f"its worker was not ready within {self._boots.within:g} s (twice Config.boot_timeout) and was ended"
 
     def _arm(self) -> None:
-        times = [at for slot in self._slots.values() for at in (slot.restart_at, slot.boot_by) if at is not None]
+        whens = (self._boots.next(), *(slot.restart_at for slot in self._slots.values()))
+        times = [at for at in whens if at is not None]
         self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
 
     def _ring_me(self) -> None:
@@ -294,7 +277,8 @@ class SupervisorActor(QuickActor):
     def _stand_down(self, _message: StandDown) -> None:
         self._stopping = True
         for slot in self._slots.values():
-            slot.restart_at = slot.boot_by = None
+            slot.restart_at = None
+        self._boots.forget()
 
     def _report(self, message: Report) -> None:
         status = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from actorproc.actors.clock import Alarm, Clock
+from actorproc.actors.clock import OVERSLEPT, Alarm, Clock
 from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.actors.ledger import Ledger, Line
 from actorproc.actors.ring import Ring
@@ -16,8 +16,6 @@ from actorproc.workers.base import WorkerPool
 
 __all__ = ["Timekeeper"]
 
-_OVERSLEPT = 1.0
-"""Seconds an alarm may be late on a busy machine."""
 _SECOND_CHANCE = 2.0
 """Seconds a step past its wall time gets after its host stood still."""
 _GRACE_OF = {"memory-limit": 0.05, "process-limit": 0.0}
@@ -79,7 +77,7 @@ class Timekeeper:
         """A deadline has come: end what is past its limits, and tell the core the time when something is due."""
         armed, self._armed = self._armed, None
         now = self._clock.monotonic()
-        if armed is not None and now > armed + _OVERSLEPT:
+        if armed is not None and now > armed + OVERSLEPT:
             # Stopped and continued, or a machine that stood still: answers may be waiting, and the workers may have
             # stood still as well. Who is late for its time limit by this gets a second chance.
             self._ledger.forgive(now - armed + _SECOND_CHANCE)
