@@ -10,7 +10,7 @@ once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -23,7 +23,8 @@ from actorproc.actors.types import TypeTable
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
-from actorproc.model.events import Event, RemovalContinued, Resized, Submitted, Tick, TypeRegistered
+from actorproc.model.events import Event, RemovalContinued, Resized, Submitted, Tick, TypeRegistered, WorkerReady
+from actorproc.model.ids import StepToken
 from actorproc.model.policies import Quotas, Retention, Scheduling
 from actorproc.model.records import LockRecord
 from actorproc.model.snapshot import Snapshot
@@ -82,17 +83,25 @@ class Ring:
         self.commits = 0
         self.last_commit = 0.0
         self.slowest_commit = 0.0
-        with collector_paused():
-            self.core, decision = Coordinator.restore(
-                snapshot,
-                clock.wall(),
-                quotas=quotas,
-                retention=retention,
-                scheduling=scheduling,
-                gated=gated,
-                unattended=unattended,
-            )
+        self._unattended = unattended
+        self.core, decision = self._restored(snapshot)
         self._open.add(decision)
+
+    def _restored(
+        self, snapshot: Snapshot, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = ()
+    ) -> tuple[Coordinator, Decision]:
+        """Memory as it follows from what is stored, and from what live workers have in hand."""
+        with collector_paused():
+            return Coordinator.restore(
+                snapshot,
+                self._clock.wall(),
+                workers=workers,
+                quotas=self._quotas,
+                retention=self._retention,
+                scheduling=self._scheduling,
+                gated=self._gated,
+                unattended=self._unattended,
+            )
 
     # ------------------------------------------------------------ decide
     def handle(self, event: Event) -> None:
@@ -246,15 +255,7 @@ class Ring:
             self._stored(failed, None)
         elif failed is not None:
             kept = failed.events + kept
-        self.core, decision = Coordinator.restore(
-            snapshot,
-            self._clock.wall(),
-            workers=self._ledger.handed_out(),
-            quotas=self._quotas,
-            retention=self._retention,
-            scheduling=self._scheduling,
-            gated=self._gated,
-        )
+        self.core, decision = self._restored(snapshot, self._ledger.handed_out())
         self._take(decision)
         self.core.dispatching = self._dispatching
         for meta in self._types.metas():
