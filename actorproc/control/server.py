@@ -30,6 +30,7 @@ from actorproc.control.wire import (
     peer_uid,
 )
 from actorproc.errors import EngineError, ManagerBusy, NotAllowed, UsageError
+from actorproc.store.trust import inode_of
 from actorproc.workers import fork_guard
 
 __all__ = ["ControlServer"]
@@ -62,8 +63,8 @@ class ControlServer:
         """Threads that end because it was closed."""
         self._lock = threading.Lock()
         self._closed = False
-        self._made: tuple[int, int] | None = None
-        """The socket as a file, by device and inode."""
+        self._made = ""
+        """The socket as a file, by its inode."""
         self._thread = threading.Thread(target=self._accept, name="actorproc-control", daemon=True)
 
     def start(self) -> None:
@@ -101,13 +102,12 @@ class ControlServer:
             undo.pop_all()
         return listener
 
-    def _found(self) -> tuple[int, int] | None:
-        """The file that has the socket's name now."""
+    def _found(self) -> str:
+        """The file that has the socket's name now, by its inode; "" for none."""
         try:
-            found = (self._directory / SOCKET_FILE).lstat()
+            return inode_of((self._directory / SOCKET_FILE).lstat())
         except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            return ""
 
     def _make_room(self) -> None:
         """The owner of the store is alone here, so a socket that an earlier owner left may go."""
@@ -125,7 +125,7 @@ class ControlServer:
             connections = list(self._connections)
         if closed:
             return
-        if self._made is not None and self._found() == self._made:  # else the directory is another manager's by now
+        if self._made and self._found() == self._made:  # else the directory is another manager's by now
             with contextlib.suppress(OSError):
                 (self._directory / SOCKET_FILE).unlink()
         with contextlib.suppress(OSError):
