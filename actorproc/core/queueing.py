@@ -133,10 +133,7 @@ def _has_locks(book: Book, record: ProcedureRecord) -> bool:
 
 def park(book: Book, record: ProcedureRecord) -> None:
     """Set a procedure aside until its type is registered."""
-    names = book.parked.get(record.type_name)
-    if names is None:
-        names = book.parked[record.type_name] = {}
-    names[record.id] = None
+    book.parked.setdefault(record.type_name, {})[record.id] = None
 
 
 def _is_held_back(book: Book, record: ProcedureRecord, parent: str) -> bool:

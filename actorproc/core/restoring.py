@@ -213,14 +213,9 @@ def resume(book: Book, busy: Sequence[Tree]) -> None:
             locking.has_retaken(book, book.tree_of(record))
         else:
             wake(book, record)
-    knows_classes = bool(book.types or book.staff.in_hand)
     for record in runnable:
-        if not record.locked:
-            continue
-        if knows_classes:
+        if record.locked:
             wake(book, record)
-        else:
-            park(book, record)
 
 
 def _goes_before_others(book: Book, record: ProcedureRecord) -> bool:
