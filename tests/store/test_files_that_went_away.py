@@ -9,13 +9,7 @@ import sys
 import pytest
 
 from actorproc.errors import StorageUnavailable, StoreDamaged
-from actorproc.store.lmdb import LmdbStore
-
-
-def opened(path):
-    store = LmdbStore(path, map_size=1 << 24)
-    store.own()
-    return store
+from tests.kit.stores import opened
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from actorproc.store import codec, directory, open_store
 from actorproc.store.layout import FORMAT, FORMAT_KEY
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
+from tests.kit.stores import opened
 
 ROOT = Path(store_lmdb.__file__).parents[2]
 IMPORTS = """
@@ -59,12 +60,6 @@ def run(script, path, **options):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     return out.strip()
-
-
-def opened(path, **options):
-    store = LmdbStore(path, map_size=1 << 24, **options)
-    store.own()
-    return store
 
 
 @pytest.fixture
