@@ -102,7 +102,7 @@ def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
     text = page("testing.md")
 
     assert f"**every** place of {len(SMALL_SCENARIOS)} small scenarios" in text
-    assert f"its recovery, on {WORDS[len(LINES)]} scenarios" in text
+    assert f"its recovery, on {len(SMALL_SCENARIOS)} scenarios, {WORDS[len(LINES)]} of them in every run" in text
     assert f"plants {len(BUGS)} bugs" in text
     assert f"in {WORDS[len(DAMAGES)]} ways" in text
     assert f"{WORDS[len(FaultKind)]} kinds of faults" in text

@@ -5,11 +5,17 @@ changed is gone, and nothing has left it. That is so only as long as the core ke
 trace function of the interpreter counts the lines that run in `actorproc.core` and ends the host at one of them. Then
 the scenario goes on to its end as in `crash_points`, and must end as it does undisturbed. The lines of a recovery are
 tried too: there a host dies in the middle of its work, and the next one at each line of its way up.
+
+    python -m actorproc.testing.core_lines --seed 7
 """
 
 from __future__ import annotations
 
+import argparse
+import random
 import sys
+import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -19,9 +25,10 @@ import actorproc.core
 from actorproc.testing.crash_points import CrashPoint, Driver, Played, differences, points_of
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.scripts import Scenario
+from actorproc.testing.small_scenarios import SMALL_SCENARIOS
 from actorproc.testing.world import HostCrash
 
-__all__ = ["LineReport", "try_every_line"]
+__all__ = ["LineReport", "main", "try_every_line"]
 
 _CORE = actorproc.core.__path__[0]
 _NOWHERE = CrashPoint(FaultKind.HOST_AFTER_COMMIT, 1_000_000_000)
@@ -56,8 +63,8 @@ class _Lines:
         self.at = at
         self.stretches = 0
         self.line = 0
-        self.passages: dict[tuple[str, int], tuple[_Passage, _Passage]] = {}
-        """Of each line its first and its last passage."""
+        self.passages: dict[tuple[str, int], list[_Passage]] = {}
+        """Those of each line, in their order."""
         self.has_struck = False
 
     def begin(self) -> None:
@@ -82,8 +89,7 @@ class _Lines:
         self.line += 1
         if self.at is None:
             place = (frame.f_code.co_filename[len(_CORE) + 1 :], frame.f_lineno)
-            passage = _Passage(self.stretches - 1, line)
-            self.passages[place] = (self.passages.get(place, (passage,))[0], passage)
+            self.passages.setdefault(place, []).append(_Passage(self.stretches - 1, line))
         elif line == self.at.line:
             self.has_struck = True
             sys.settrace(None)
@@ -127,10 +133,10 @@ class _LineDriver(Driver):
             self._lines.begin()
 
 
-def try_every_line(scenario: Scenario, *, last: bool = False) -> LineReport:
+def try_every_line(scenario: Scenario, *, passages: int = 1, chance: random.Random | None = None) -> LineReport:
     """Play the scenario once for each line, which ends the host at its first passage, and compare the ends.
 
-    With `last` once more for each, at its last passage.
+    With more `passages` as often for each line, one at each of its first ones; with `chance` at others, drawn by it.
     """
     report = LineReport()
     recovered: set[bytes] = set()
@@ -141,8 +147,9 @@ def try_every_line(scenario: Scenario, *, last: bool = False) -> LineReport:
         _judge(report, _LineDriver(scenario, counting, point, recovered).played(), undisturbed, "only counting")
         found |= counting.passages.keys()
         when = "at work" if point is None else f"in the recovery after {point}"
-        for place, passages in counting.passages.items():
-            for passage in dict.fromkeys(passages if last else passages[:1]):
+        for place, found_there in counting.passages.items():
+            drawn = found_there if chance is None else chance.sample(found_there, len(found_there))
+            for passage in drawn[:passages]:
                 lines = _Lines(passage)
                 played = _LineDriver(scenario, lines, point, recovered).played()
                 report.points += 1
@@ -167,3 +174,31 @@ def _middle_of(undisturbed: Played) -> CrashPoint:
 
 def _judge(report: LineReport, played: Played, undisturbed: Played, words: str) -> None:
     report.problems += [f"{words}: {text}" for text in differences(played, undisturbed)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try every line of all small scenarios; 0 when no death changed an outcome."""
+    parser = argparse.ArgumentParser(prog="python -m actorproc.testing.core_lines", description=__doc__)
+    parser.add_argument("--passages", type=int, default=1, help="deaths for each line, at most (default 1)")
+    parser.add_argument("--seed", type=int, help="dies at passages drawn from it; without, at the first ones")
+    parser.add_argument("--scenario", choices=SMALL_SCENARIOS, help="only this one")
+    options = parser.parse_args(arguments)
+    if options.passages < 1:
+        parser.error("--passages must be at least 1")
+    points = problems = 0
+    begun = time.monotonic()
+    for name in [options.scenario] if options.scenario else SMALL_SCENARIOS:
+        chance = None if options.seed is None else random.Random(f"{options.seed} {name}")  # noqa: S311 - no secret
+        report = try_every_line(SMALL_SCENARIOS[name](), passages=options.passages, chance=chance)
+        points += report.points
+        problems += len(report.problems)
+        sys.stdout.write(f"{name}: {report.lines} lines, {report.points} deaths\n")
+        sys.stdout.writelines(f"  {text}\n" for text in report.problems[:10])
+        sys.stdout.flush()
+    seconds = time.monotonic() - begun
+    sys.stdout.write(f"{points} deaths at lines of the core in {seconds:.0f} s, {problems} that changed an outcome\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

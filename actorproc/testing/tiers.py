@@ -88,6 +88,15 @@ def _power_cuts(cuts: int) -> Stage:
     return parts
 
 
+def _core_lines(passages: int) -> Stage:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        each = str(max(1, int(passages * scale)))
+        arguments = ("actorproc.testing.core_lines", "--passages", each, "--seed", str(seed))
+        return (Part("deaths at lines of the core", arguments),)
+
+    return parts
+
+
 def _together(*stages: Stage) -> Stage:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         return tuple(part for stage in stages for part in stage(seed, scale))
@@ -96,11 +105,15 @@ def _together(*stages: Stage) -> Stage:
 
 
 TIERS: dict[str, tuple[Stage, ...]] = {
-    "nightly": (_torture(44), _simulation(29), _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000))),
+    "nightly": (
+        _torture(44),
+        _simulation(29),
+        _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1)),
+    ),
     "soak": (
         _torture(480),
         _simulation(150),
-        _together(_power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000)),
+        _together(_power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20)),
     ),
 }
 """90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from actorproc.core.book import Book, _copy
@@ -54,3 +56,42 @@ def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.Monkey
     report = try_every_line(SMALL_SCENARIOS["two-step saga"]())
 
     assert any("the host died at" in problem for problem in report.problems)
+
+
+def test_the_command_tries_other_passages_with_each_seed_and_says_how_many(capsys, monkeypatch) -> None:
+    struck = []
+    honest = core_lines._LineDriver.__init__
+
+    def remembering(self, scenario, lines, *rest):
+        struck.append(lines.at)
+        honest(self, scenario, lines, *rest)
+
+    monkeypatch.setattr(core_lines._LineDriver, "__init__", remembering)
+    found = []
+    for seed in (7, 7, 8):
+        struck.clear()
+        assert core_lines.main(["--scenario", "two-step saga", "--seed", str(seed)]) == 0
+        found.append(list(struck))
+
+    assert found[0] == found[1] != found[2]
+    said = capsys.readouterr().out
+    deaths = len([at for at in found[0] if at is not None])
+    assert f"{deaths} deaths at lines of the core" in said
+    assert ", 0 that changed an outcome" in said
+
+
+def test_the_command_ends_with_1_for_a_death_that_changed_an_outcome(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(core_lines, "differences", lambda played, undisturbed: ["something is different"])
+
+    assert core_lines.main(["--scenario", "two-step saga"]) == 1
+
+    said = capsys.readouterr().out
+    assert "  only counting: something is different\n" in said
+    assert re.search(r"[1-9]\d+ that changed an outcome", said)
+
+
+def test_the_command_refuses_no_passage_at_all(capsys) -> None:
+    with pytest.raises(SystemExit):
+        core_lines.main(["--passages", "0"])
+
+    assert "--passages must be at least 1" in capsys.readouterr().err

@@ -49,6 +49,7 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
         "actorproc.testing.torn_writes",
         "actorproc.testing.damage",
         "actorproc.testing.power_cuts",
+        "actorproc.testing.core_lines",
     }
 
 
