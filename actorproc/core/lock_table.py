@@ -101,7 +101,7 @@ class LockTable(LockView):
             self._granted.append(procedure)
 
     def leave_line(self, procedure: str) -> bool:
-        """A waiter waits for holders only from now on, no longer for other waiters; False when it did already."""
+        """A privileged waiter waits for holders only from now on, not for other waiters; False when it did already."""
         request = self._waiting[procedure]
         if request.ahead:
             return False
