@@ -11,10 +11,11 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from actorproc.procedure.names import command_of_module
 
 if TYPE_CHECKING:
     from actorproc.store.owner import Owner
@@ -65,9 +66,8 @@ def _read_apart(place: Path, report: dict[str, Any], path: str) -> None:
     findings = report["findings"]
     table = "the file"
     finished = False
-    # A path of ours for the child's imports: it may have been started from anywhere.
     process = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "actorproc.cli.examine", str(place)],
+        command_of_module("actorproc.cli.examine", str(place)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ from actorproc.cli.common import ID_HELP, OK, directory, full_id, globals_for, o
 from actorproc.cli.outcomes import columns_of_outcomes, outcome
 from actorproc.cli.output import Output, complain
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.procedure.names import command_of_module
 
 __all__ = ["add_export", "add_import", "export_apart"]
 
@@ -141,9 +142,9 @@ def export_apart(path: str, out: str) -> dict[str, Any]:
     """
     if os.path.lexists(out):
         raise NotAllowed(f"there is something at {out} already; give a new file")
-    command = ("actorproc", "--path", path, "export", "--all", "--skip-damaged", "--reveal", "--out", out)
+    command = ("--path", path, "export", "--all", "--skip-damaged", "--reveal", "--out", out)
     done = subprocess.run(  # noqa: S603 - ourselves
-        [sys.executable, "-m", *command],
+        command_of_module("actorproc", *command),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -10,7 +10,6 @@ import contextlib
 import json
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import psutil
 
 from actorproc.demo.journal import Entry, Journal, JournalReader
 from actorproc.demo.tables import Layout
+from actorproc.procedure.names import command_of_module
 
 __all__ = ["Controller", "DemoError", "Kill", "PlannedKill", "Request", "plan_kills"]
 
@@ -114,7 +114,7 @@ class Controller:
 
     def _start(self) -> subprocess.Popen[bytes]:
         request = self._request
-        command = [sys.executable, "-m", "actorproc.demo.service"]
+        command = command_of_module("actorproc.demo.service")
         command += ["--directory", str(self._layout.directory), "--source", str(request.source)]
         command += ["--table", request.table, "--regions", str(request.regions), "--workers", str(request.workers)]
         if request.failing_region is not None:
