@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from actorproc.errors import EngineError, StorageUnavailable
-from actorproc.store.directory import KEY_FILE as FILE_NAME, new_private
+from actorproc.store.directory import KEY_FILE as FILE_NAME, new_private, read_private
 
 __all__ = ["FILE_NAME", "keep_keys", "read_keys", "rotate"]
 
@@ -23,7 +23,7 @@ _MOST = 64
 def read_keys(directory: str | os.PathLike[str]) -> tuple[bytes, ...]:
     """The keys of this store, the newest first; none when it has none yet. A file of another length holds no keys."""
     try:
-        return _keys_in(Path(directory, FILE_NAME).read_bytes())
+        return _keys_in(Path(directory, FILE_NAME))
     except OSError:
         return ()
 
@@ -31,7 +31,7 @@ def read_keys(directory: str | os.PathLike[str]) -> tuple[bytes, ...]:
 def _known(place: Path) -> tuple[bytes, ...]:
     """The same, for who is about to write: keys that are there and cannot be read now must not be lost."""
     try:
-        return _keys_in(place.read_bytes())
+        return _keys_in(place)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -39,7 +39,8 @@ def _known(place: Path) -> tuple[bytes, ...]:
         raise EngineError(msg) from error
 
 
-def _keys_in(content: bytes) -> tuple[bytes, ...]:
+def _keys_in(place: Path) -> tuple[bytes, ...]:
+    content, _ = read_private(place, _SIZE * _MOST + 1)
     if len(content) % _SIZE or len(content) > _SIZE * _MOST:
         return ()
     return tuple(content[start : start + _SIZE] for start in range(0, len(content), _SIZE))

@@ -19,12 +19,15 @@ from actorproc.model.reports import BackupReport
 from actorproc.store import codec
 from actorproc.store.aside import aside_of
 from actorproc.store.compaction import Stopwatch, copy_to
-from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, new_private, sync_names
+from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, new_private, read_private, sync_names
 from actorproc.store.environment import Databases, open_databases, open_environment, translated
 from actorproc.store.layout import COPIED_FROM, STORE_ID
 from actorproc.store.tables import Table
 
 __all__ = ["back_up"]
+
+_LONGEST_KEY = 1 << 16
+"""Bytes; many times those of all keys that a store keeps."""
 
 
 def back_up(
@@ -89,7 +92,7 @@ def _name_anew(aside: Path, source_id: Callable[[Databases, lmdb.Transaction[byt
 def _copy_key(source: Path, aside: Path) -> None:
     """Pickled states are of no use without the key that signed them."""
     try:
-        key = (source / KEY_FILE).read_bytes()
+        key, _ = read_private(source / KEY_FILE, _LONGEST_KEY)
     except FileNotFoundError:
         return
     with os.fdopen(new_private(aside / KEY_FILE), "wb") as file:

@@ -8,6 +8,7 @@ of them is a symbolic link. The file system must keep memory maps and locks cohe
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -26,6 +27,7 @@ __all__ = [
     "make_directory",
     "make_private",
     "new_private",
+    "read_private",
     "sync_names",
 ]
 
@@ -195,6 +197,21 @@ def new_private(file: str | os.PathLike[str]) -> int:
     fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.fchmod(fd, 0o600)
     return fd
+
+
+def read_private(file: str | os.PathLike[str], most: int) -> tuple[bytes, os.stat_result]:
+    """The first `most` bytes of a small file of ours, and which file it is. Raises `OSError`.
+
+    Something else may have been planted there: a link is not followed, a pipe that nobody writes to is not waited for.
+    """
+    fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(file))
+        return os.pread(fd, most, 0), found
+    finally:
+        os.close(fd)
 
 
 def make_private(file: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from actorproc.errors import EngineError, StoreDamaged, StoreInUse
-from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_private
+from actorproc.store.directory import DATA_FILE, OWNER_FILE, make_private, read_private
 from actorproc.store.standard_files import occupy_standard_files
 from actorproc.store.trust import boot_id, examined, inode_of
 
@@ -33,6 +33,8 @@ _NOBODY_LIVES = 2.0
 That one keeps the lock until it has closed its copy.
 """
 _PAUSE = 0.005
+_LONGEST = 1024
+"""Bytes that are read of what an owner's file says."""
 _UNSEALED = "boot unknown\n"
 """Left of a store that was owned and is not known to be sound: no boot is called so."""
 
@@ -76,7 +78,7 @@ class OwnerLock:
             raise
         last: dict[str, str] = {}
         try:
-            last = facts_in(os.pread(fd, 1024, 0).decode(errors="replace"))
+            last = facts_in(os.pread(fd, _LONGEST, 0).decode(errors="replace"))
             _write(fd, _about_us(role, fd) + _unsealed(last))
         except OSError:
             pass  # a full disk: the lock is held all the same, only its text is missing
@@ -129,7 +131,7 @@ def _lock(fd: int, path: Path) -> None:
             owner = owner_of(path)
             patience = _NOBODY_LIVES if owner is None else _PATIENCE.get(owner.role, 0.0)
             if time.monotonic() - begun > patience:
-                raise _in_use(path, os.pread(fd, 1024, 0).decode(errors="replace")) from None
+                raise _in_use(path, os.pread(fd, _LONGEST, 0).decode(errors="replace")) from None
             time.sleep(_PAUSE)
         else:
             return
@@ -168,11 +170,11 @@ def owner_of(path: Path) -> Owner | None:
     cannot be looked at and counts as living.
     """
     try:
-        facts = facts_in(path.read_text(errors="replace"))
-        here = inode_of(path.stat())
+        text, file = read_private(path, _LONGEST)
     except OSError:
         return None
-    if not facts.get("pid", "").isdecimal() or facts.get("lock", here) != here:
+    facts = facts_in(text.decode(errors="replace"))
+    if not facts.get("pid", "").isdecimal() or facts.get("lock") != inode_of(file):
         return None
     owner = Owner(int(facts["pid"]), facts.get("host", ""), facts.get("role", "manager"))
     if owner.host != socket.gethostname():
@@ -200,7 +202,7 @@ def examine_for_reader(directory: Path) -> bool:
     if owner_of(path) is not None:
         return False
     try:
-        last = facts_in(path.read_text(errors="replace"))
+        last = facts_in(read_private(path, _LONGEST)[0].decode(errors="replace"))
     except OSError:
         last = {}
     try:
