@@ -40,6 +40,8 @@ from actorproc.workers.spool import spooled
 
 __all__ = ["Engine", "Queries", "Source", "StoredQueries", "Workers"]
 
+_DEEPEST = 200
+"""Levels of a tree that is shown: each is one in another, and code that goes through them has a limit."""
 _CHUNK = 256
 """Heads described in one message to the manager, so that a long list does not hold it up."""
 
@@ -175,25 +177,27 @@ class StoredQueries:
         ]
 
     def tree(self, id: str, limit: int) -> ProcedureTree:  # noqa: A002
-        """A procedure and at most `limit` - 1 of those below it, level by level."""
+        """A procedure and at most `limit` - 1 of those below it, level by level, in at most `_DEEPEST` levels."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             msg = f"tree(limit=…) is a number of procedures, at least 1, not {limit!r:.60}"
             raise ValueError(msg)
         heads = {id: self.head(id)}
+        levels = {id: 1}
         below: dict[str, list[str]] = {}
         omitted: dict[str, int] = {}
         for name in _growing(heads):
             if not heads[name].children:
                 continue
-            if len(heads) >= limit:
+            if len(heads) >= limit or levels[name] >= _DEEPEST:
                 omitted[name] = heads[name].children
                 continue
             links = self._store.children(name)
             shown = below[name] = []
             for link in links[: max(0, limit - len(heads))]:
                 child = self._head_or_none(link.child)
-                if child is not None:
+                if child is not None and link.child not in heads:  # else links of a damaged store lead in a circle
                     heads[link.child] = child
+                    levels[link.child] = levels[name] + 1
                     shown.append(link.child)
             omitted[name] = len(links) - len(shown)
         infos: dict[str, ProcedureInfo] = {}

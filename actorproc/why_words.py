@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from typing import Any, Literal, Protocol
@@ -112,7 +113,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 def span(seconds: float) -> str:
     """Seconds as people say them: "0.4 s", "12 s", "3 m", "2 h 5 m", "9 d"."""
     seconds = max(0.0, seconds)
-    if seconds < 9.95:
+    if seconds < 9.95 or seconds == math.inf:
         return f"{seconds:.1f} s"
     if seconds < 59.5:
         return f"{seconds:.0f} s"

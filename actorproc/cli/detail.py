@@ -91,11 +91,11 @@ def _show_lines(
             yield ""
             yield title
             for lock in rows:
-                by = "" if lock.holder == info.id else f", held by {lock.holder}"
+                by = "" if lock.holder == info.id else f", held by {plain_line(lock.holder)}"
                 yield f"  {lock.mode} of {plain_line(lock.path)}, for {duration(lock.age)}{by}"
     if steps:
         yield ""
-        yield f"last steps (of {len(steps)}: {typed(options, f'steps {info.id}')})"
+        yield f"last steps (of {len(steps)}: {typed(options, f'steps {shlex.quote(info.id)}')})"
         for step in steps[-_LAST:]:
             yield "  " + plain_line(_step_words(step, now))
     if audit:
@@ -107,7 +107,7 @@ def _show_lines(
             yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{said}")
     if info.finished_at is None:
         yield ""
-        yield f"what it waits for: {typed(options, f'why {info.id}')}"
+        yield f"what it waits for: {typed(options, f'why {shlex.quote(info.id)}')}"
 
 
 def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  # noqa: C901 - a list of fields
@@ -162,7 +162,7 @@ def _error_lines(title: str, error: ErrorInfo) -> Iterator[str]:
     crash = error.crash
     if crash is None:
         return
-    yield f"  {crash.kind}: {plain_line(crash.message)}"
+    yield "  " + plain_line(f"{crash.kind}: {crash.message}")
     facts = {
         "peak memory": size_of(crash.peak_rss) if crash.peak_rss is not None else None,
         "cpu": duration(crash.cpu_time) if crash.cpu_time is not None else None,

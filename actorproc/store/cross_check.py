@@ -9,9 +9,10 @@ whose it was.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from actorproc.store.trust import damaged_pages
 
 __all__ = ["Findings", "cross_check"]
 
+_R = TypeVar("_R")
 _OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
 _NUMBER = 8
 """Bytes of a number in a key."""
@@ -81,7 +83,16 @@ class Findings(msgspec.Struct):
             if ("procedures", name) not in known:
                 snapshot.damage.append(Damage("procedures", name, reason))
         snapshot.procedures = [head for head in snapshot.procedures if head.id not in self.halted]
+        if self.damage:
+            snapshot.locks = self._sound(Table.LOCKS, snapshot.locks)
+            snapshot.poisons = self._sound(Table.POISON, snapshot.poisons)
+            snapshot.events = self._sound(Table.EVENTS, snapshot.events)
+            snapshot.starts = self._sound(Table.STARTS, snapshot.starts)
         return snapshot
+
+    def _sound(self, table: Table, records: list[_R]) -> list[_R]:
+        """Those that are not damaged: a checksum that is right does not make a record right."""
+        return [one for one in records if (table.label, codec.show_key(table, key_of(table, one))) not in self.damage]
 
 
 def cross_check(rows: Rows) -> Findings:
@@ -127,9 +138,10 @@ def _check_heads(rows: Rows, found: Findings, counts: Counts) -> tuple[int, int]
     fitting = dict.fromkeys(INDEXES, 0)
     missing: list[Row] = []
     count = epoch = 0
+    seq_of = lru_cache(maxsize=1024)(lambda name: _seq_of(rows, name))
     for key, value in rows.scan(Table.PROCEDURES):
         count += 1
-        head = _check_head(rows, found, key, value)
+        head = _check_head(rows, found, key, value, seq_of)
         if head is None:
             continue
         epoch = max(epoch, head.epoch)
@@ -153,17 +165,30 @@ def _check_heads(rows: Rows, found: Findings, counts: Counts) -> tuple[int, int]
     return count, epoch
 
 
-def _check_head(rows: Rows, found: Findings, key: bytes, value: bytes) -> ProcedureRecord | None:
+def _seq_of(rows: Rows, name: str) -> int:
+    """The place of a procedure in the order of submits; 0 when it cannot be read, which is told elsewhere."""
+    value = rows.get(Table.PROCEDURES, head_key(name))
+    try:
+        return 0 if value is None else int(codec.decode(Table.PROCEDURES, head_key(name), value).seq)
+    except StoreDamaged:
+        return 0
+
+
+def _check_head(
+    rows: Rows, found: Findings, key: bytes, value: bytes, seq_of: Callable[[str], int]
+) -> ProcedureRecord | None:
     """A sound head; None for another one, which is noted."""
     _search(rows, found, Table.PROCEDURES, key)
     try:
         head: ProcedureRecord = codec.decode(Table.PROCEDURES, key, value)
         check_place(Table.PROCEDURES, key, head)
+        if head.parent is not None and seq_of(head.parent) >= head.seq:  # so that no two descend from each other
+            raise codec.damaged(Table.PROCEDURES, key, f"it is older than its parent {head.parent}")
     except StoreDamaged as error:
         _note(found, error)
         _look_for_place(rows, found, Table.PROCEDURES, key, value, error)
         for name in names_in(Table.PROCEDURES, value, ("id",)):
-            if not is_sound(rows, name):
+            if head_key(name) == key or not is_sound(rows, name):
                 found.halted.setdefault(name, f"its record: {error.reason}")
         return None
     return head

@@ -77,6 +77,7 @@ __all__ = [
     "EPOCH",
     "FORMAT",
     "FORMAT_KEY",
+    "LARGEST",
     "NEXT_SEQ",
     "PAUSED",
     "STATE_PREFIX",
@@ -102,6 +103,8 @@ NEXT_SEQ = b"next_seq"
 PAUSED = b"paused"
 AUDITS = b"audits"
 COPIED_FROM = b"copied_from"
+LARGEST = 2**53
+"""Beyond any number that is counted; one more than the largest of 64 bits could not be stored."""
 _TEXTS = {STORE_ID, PAUSED, COPIED_FROM}
 """Rows about the store itself that are texts; the others are numbers."""
 
@@ -148,7 +151,7 @@ def rows_of(writes: Sequence[Write], batch: int = 0) -> list[Row]:
 def meta_of(key: bytes, value: bytes) -> int | str:
     """A row about the store itself. Raises `StoreDamaged`, also for a text in the place of a number."""
     found: int | str = codec.decode(Table.META, key, value)
-    if isinstance(found, str) != (key in _TEXTS):
+    if isinstance(found, str) != (key in _TEXTS) or (isinstance(found, int) and not 0 <= found <= LARGEST):
         raise codec.damaged(Table.META, key, f"it cannot be {found!r:.60}")
     return found
 

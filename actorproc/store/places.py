@@ -1,22 +1,29 @@
-"""Whether a record stands where it belongs: its key follows from its contents."""
+"""Whether a record stands where it belongs, as its key follows from its contents, and can be what it says."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any
 
-from actorproc.errors import StoreDamaged
+import msgspec
+
+from actorproc.errors import InvalidId, StoreDamaged
+from actorproc.model.ids import check_id
+from actorproc.model.policies import LockMode
+from actorproc.model.records import ProcedureRecord
 from actorproc.store import codec
 from actorproc.store.keys import head_key, number_key, prefix
-from actorproc.store.layout import key_of
+from actorproc.store.layout import LARGEST, key_of
 from actorproc.store.step_log import step_key
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["check_place", "is_a_copy", "is_sound"]
 
+_INHERITED = frozenset({0, *LockMode})
+
 
 def check_place(table: Table, key: bytes, record: Any) -> None:
-    """Raise `StoreDamaged` for a record that is sound, and another one's."""
+    """Raise `StoreDamaged` for a record that is sound, and another one's, or was never written by an engine."""
     match table:  # most rows are of these
         case Table.STEPS:
             place = step_key(record.procedure, record.number)
@@ -28,6 +35,31 @@ def check_place(table: Table, key: bytes, record: Any) -> None:
             place = key_of(table, record)
     if place != key:
         raise codec.damaged(table, key, "the record belongs under another key")
+    if table is Table.STEPS:  # the many: nothing is counted from them
+        return
+    values = msgspec.structs.astuple(record)
+    for value in values:
+        kind = type(value)
+        if (kind is int and not -LARGEST <= value <= LARGEST) or (kind is float and value != value):  # noqa: PLR0124
+            raise codec.damaged(table, key, f"its {record.__struct_fields__[values.index(value)]} is {value!r}")
+    if table is Table.PROCEDURES:
+        _check_head(key, record)
+    elif table is Table.LOCKS and record.inherited not in _INHERITED:
+        raise codec.damaged(table, key, f"its inherited mode is {record.inherited}")
+
+
+def _check_head(key: bytes, head: ProcedureRecord) -> None:
+    try:
+        check_id(head.id)
+        if head.parent is not None:
+            check_id(head.root)
+            check_id(head.parent)
+    except InvalidId as error:
+        raise codec.damaged(Table.PROCEDURES, key, str(error)) from None
+    if (head.parent is None) != (head.root == head.id):
+        raise codec.damaged(Table.PROCEDURES, key, f"its root is {head.root} and its parent {head.parent}")
+    if head.step < 1 or head.records < 1:
+        raise codec.damaged(Table.PROCEDURES, key, f"it is at step {head.step}, with {head.records} records")
 
 
 def is_a_copy(rows: Rows, table: Table, value: bytes) -> bool:

@@ -18,7 +18,7 @@ from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
 from actorproc.store.keys import head_key, number_key, prefix
-from actorproc.store.layout import AUDITS, BATCH, EPOCH, NEXT_SEQ, PAUSED, STATE_PREFIX, meta_of
+from actorproc.store.layout import AUDITS, BATCH, EPOCH, LARGEST, NEXT_SEQ, PAUSED, STATE_PREFIX, meta_of
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
@@ -48,8 +48,8 @@ def _read(rows: Rows, reader: _Reader) -> Snapshot:
     if rows.count(Table.UNDO):
         for root in dict.fromkeys(head.root for head in heads):
             units.extend(reader.records(Table.UNDO, prefix(root)))
-    last = next(rows.scan(Table.ORDER, reverse=True), None)
-    highest = max([int.from_bytes(last[0]) if last else 0, *(head.seq for head in heads)])
+    last = next(rows.scan(Table.ORDER, after=number_key(LARGEST + 1), reverse=True), None)
+    highest = max([int.from_bytes(last[0]) if last else 0, *(head.seq for head in heads if head.seq <= LARGEST)])
     return Snapshot(
         epoch=reader.number(EPOCH),
         next_seq=max(highest + 1, reader.number(NEXT_SEQ)),
@@ -220,7 +220,7 @@ class _Reader:
             except StoreDamaged as error:
                 self._report(error)
         live = {head.root for head in heads if head.state not in TERMINAL}
-        self.ticket = max((head.ticket for head in heads), default=0)
+        self.ticket = max((head.ticket for head in heads if head.ticket <= LARGEST), default=0)
         return [head for head in heads if head.root in live]
 
     def _head(self, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
@@ -237,7 +237,8 @@ class _Reader:
                 self._report(error)
                 return None
             if head.seq == int.from_bytes(key[-8:]):
-                self.ticket = max(self.ticket, head.ticket)
+                if self.ticket < head.ticket <= LARGEST:
+                    self.ticket = head.ticket
                 return head
             self._disagree(table, key, f"the procedure it points to has the number {head.seq}")
         return None

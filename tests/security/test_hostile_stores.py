@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import subprocess
 import sys
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from actorproc import EngineError, ProcedureManager
+from actorproc import EngineError, LockKey, Procedure, ProcedureManager, Status
 from actorproc.cli.diagnosis import diagnose
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutProcedure, PutStep
+from actorproc.cli.main import main
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.policies import LockMode
+from actorproc.model.records import (
+    ChildRecord,
+    ErrorInfo,
+    EventRecord,
+    LockRecord,
+    ProcedureRecord,
+    StepKind,
+    StepRecord,
+)
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutChild, PutEvent, PutLock, PutProcedure, PutStep
 from actorproc.signing_key import read_keys
+from actorproc.store.lmdb import LmdbStore
 from actorproc.store.lmdb_reader import LmdbReader
 from actorproc.store.owner import owner_of
+from actorproc.testing.inline import FAST, InlineManager
 from tests.kit.stores import opened
 
 PAGE = 4096
@@ -115,3 +131,115 @@ def with_pages_of_garbage(data):
         if struct.unpack_from("=H", pages, at + 10)[0] in {1, 2}:
             pages[at + 16 : at + 64] = b"\xff" * 48
     return bytes(pages)
+
+
+# ---------------------------------------------------------------------- S5, S14, S15: records
+class Plain(Procedure):
+    type_name = "T"
+
+    def execute(self, ctx):
+        return Status.done("fine")
+
+
+ESCAPE = "\x1b[31m\n"
+KEY = LockKey.write("k")
+CRASH = CrashReport(kind=ESCAPE, message=ESCAPE, stderr=ESCAPE, stack=ESCAPE)
+
+
+def circle():
+    """A root, and two below it that are each other's parents."""
+    second = head("b", root="a", parent="c", seq=2, children=1, depth=1)
+    third = head("c", root="a", parent="b", seq=3, children=1, depth=1)
+    links = [PutChild(ChildRecord("b", 1, 0, "c")), PutChild(ChildRecord("c", 1, 0, "b"))]
+    return [head("a"), second, third], links
+
+
+def lock(**fields):
+    return PutLock(
+        LockRecord(**{"path": "k", "mode": LockMode.WRITE, "holder": "a", "root": "a", "since": 1.0} | fields)
+    )
+
+
+RECORDS = {
+    "a step at the end of all numbers": ([head("a", step=2**64 - 1)], ()),
+    "an attempt at the end of all numbers": ([head("a", attempt=2**64 - 1)], ()),
+    "a place at the end of all numbers": ([head("a", seq=2**64 - 1)], ()),
+    "a ticket at the end of all numbers": ([head("a", ticket=2**64 - 1, locks=(KEY,), locked=False)], ()),
+    "less than no records": ([head("a", records=-5)], ()),
+    "a time that is none": ([head("a", state=ProcedureState.WAITING_TIMEOUT, due_at=math.nan)], ()),
+    "for ever": ([head("a", state=ProcedureState.WAITING_TIMEOUT, due_at=math.inf)], ()),
+    "its own parent": ([head("a", parent="a")], ()),
+    "a parent that is not there": ([head("a", parent="b")], ()),
+    "a circle of parents": circle(),
+    "its own child": (
+        [head("a", children=1, state=ProcedureState.WAITING, awaiting=1, pending=1)],
+        [PutChild(ChildRecord("a", 1, 0, "a"))],
+    ),
+    "a lock inherited as nothing there is": ([head("a", locks=(KEY,))], [lock(inherited=-3)]),
+    "a signal at the end of all numbers": (
+        [head("a")],
+        [PutEvent(EventRecord("news", 2**64 - 1, b"\xc0", None, 1.0))],
+    ),
+    "an id that is none": ([head(ESCAPE, created_at=1.0)], ()),
+    "texts for a terminal": (
+        [
+            head(
+                "a",
+                type_name=ESCAPE,
+                tags=(ESCAPE,),
+                owner=ESCAPE,
+                parked=ESCAPE,
+                event=ESCAPE,
+                error=ErrorInfo("crash", ESCAPE, ESCAPE, ESCAPE, ESCAPE, 1, b"", CRASH),
+            )
+        ],
+        [lock(path=ESCAPE), lock(holder=ESCAPE)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_s5_no_record_of_a_foreign_store_keeps_a_command_from_telling_or_reaches_the_terminal(foreign, name, capsys):
+    heads, writes = RECORDS[name]
+    place = foreign(*heads, writes=writes)
+    (place / "owner.lock").write_text("")
+    id_ = heads[-1].id
+
+    for words in ("list", "status", "show", "tree", "why", "steps", "audit", "locks", "poisons", "export"):
+        asked = [id_] if words in ("show", "tree", "why", "steps", "audit") else ["--all"] if words == "export" else []
+        output = [] if words == "export" else ["-o", "table"]
+        code = main(["--path", str(place), words, *output, *asked])
+        said = capsys.readouterr()
+        assert code in range(4), (words, said)
+        assert (said.out + said.err).replace("\n", "").isprintable(), (words, said)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_s15_no_record_of_a_foreign_store_keeps_a_manager_from_the_others(foreign, name):
+    heads, writes = RECORDS[name]
+    place = foreign(*heads, writes=writes)
+    (place / "owner.lock").write_text("")
+
+    with InlineManager([Plain], store=LmdbStore(place, map_size=1 << 24), config=FAST) as manager:
+        assert manager.run(Plain(), timeout=20) == "fine"
+        manager.signal("news", 1)
+        assert manager.health().status in ("running", "degraded")
+
+
+def test_s5_a_tree_of_more_levels_than_code_can_go_through_is_shown_to_its_two_hundredth(foreign, capsys):
+    count = 1000
+    names = [f"p{number}" for number in range(count)]
+    heads = [
+        head(
+            name, root="p0", parent=names[place - 1] if place else None, seq=place + 1, children=int(place < count - 1)
+        )
+        for place, name in enumerate(names)
+    ]
+    links = [PutChild(ChildRecord(parent, 1, 0, child)) for parent, child in pairwise(names)]
+    place = foreign(*heads, writes=links)
+
+    for output in ("table", "json"):
+        assert main(["--path", str(place), "tree", "p0", "--limit", "5000", "-o", output]) == 0
+        shown = capsys.readouterr().out
+        assert "p199" in shown
+        assert "p200" not in shown
