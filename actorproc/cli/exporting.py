@@ -101,7 +101,7 @@ def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Name
     """Write the document tree by tree: a large store is not held in memory. The roots that were left out."""
     from actorproc.procedure.redaction import redacted
     from actorproc.schema.shape import VERSION, iso
-    from actorproc.store.transfer import take_out
+    from actorproc.store.transfer import judged, take_out
 
     head = {
         "schema": VERSION,
@@ -115,7 +115,9 @@ def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Name
     for root in roots:
         try:
             tree = take_out(store, root, None if options.reveal else redacted)
-        except (StoreDamaged, UnknownProcedure):
+            if options.skip_damaged:
+                judged(tree)  # what is left must go into another store
+        except (StoreDamaged, UnknownProcedure, UsageError):
             if not options.skip_damaged:
                 raise
             skipped.append(root)
@@ -218,7 +220,7 @@ def _read(name: str) -> list[dict[str, Any]]:
         document = json.load(sys.stdin) if name == "-" else json.loads(Path(name).read_text())
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is no JSON: {error}") from None
     if (
         not isinstance(document, dict)

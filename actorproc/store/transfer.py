@@ -6,13 +6,15 @@ place in the order of submits, lock tickets, the life of the manager) are given 
 
 from __future__ import annotations
 
+import struct
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.errors import InternalError, NotAllowed, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.model.policies import LockMode
 from actorproc.model.records import (
     AuditRecord,
@@ -25,6 +27,7 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.snapshot import Damage
 from actorproc.model.states import TERMINAL
 from actorproc.model.writes import (
     PutAudit,
@@ -39,9 +42,12 @@ from actorproc.model.writes import (
     Write,
 )
 from actorproc.store.base import RecordStore
+from actorproc.store.cross_check import cross_check
+from actorproc.store.memory import MemoryStore
 from actorproc.store.reading import RecordReader
+from actorproc.store.tables import Table
 
-__all__ = ["bring_in", "take_out"]
+__all__ = ["bring_in", "judged", "take_out"]
 
 _KINDS: dict[str, type[msgspec.Struct]] = {
     "procedures": ProcedureRecord,
@@ -60,6 +66,17 @@ _VALUES: dict[type, tuple[str, ...]] = {
     NoteRecord: ("value",),
 }
 """Values of a user, as bytes."""
+_MEMBERS: dict[str, tuple[str, ...]] = {
+    "procedures": ("root", "parent"),
+    "steps": ("procedure",),
+    "children": ("parent", "child"),
+    "undo": ("procedure",),
+    "locks": ("holder",),
+    "events": ("target",),
+    "notes": ("procedure",),
+    "audit": ("target",),
+}
+"""Fields that name members of the tree; None: nobody."""
 _WRITES: dict[str, Any] = {
     "steps": PutStep,
     "children": PutChild,
@@ -108,11 +125,14 @@ def _own_part(poison: PoisonRecord, root: str) -> PoisonRecord | None:
 def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
     """Raise `StoreDamaged` when a record of the tree is missing that its heads count."""
     known = {head.id: head for head in rows["procedures"]}
+    steps: Counter[str] = Counter()
+    for step in rows["steps"]:
+        steps[step.procedure] += step.steps
+    links = Counter(link.parent for link in rows["children"])
+    missing = {link.parent for link in rows["children"] if link.child not in known}
     for head in known.values():
-        steps = sum(step.steps for step in rows["steps"] if step.procedure == head.id)
-        links = [link.child for link in rows["children"] if link.parent == head.id]
-        missing = [child for child in links if child not in known]
-        if steps != head.records or len(links) != head.children or missing or root not in known:
+        is_lacking = steps[head.id] != head.records or links[head.id] != head.children or head.id in missing
+        if is_lacking or root not in known:
             msg = f"the tree {root} is not whole: records of {head.id} are missing"
             raise StoreDamaged(msg, table="procedures", key=head.id, reason="records are missing")
 
@@ -123,34 +143,75 @@ def bring_in(
     """Put trees into a store that is owned; one `commit` for each. The roots that came in.
 
     Raises `NotAllowed` when an id is in use or a lock is held by somebody else, and `UsageError` for data that is no
-    export. `commit` None: only look whether it would work; that needs no owner.
+    export, before the first commit. `commit` None: only look whether it would work; that needs no owner.
     """
+    brought = [judged(tree) for tree in trees]
+    for name, count in Counter(head.id for rows in brought for head in rows["procedures"]).items():
+        if count > 1:
+            raise UsageError(f"this is no export of actorproc: {name} is in it {count} times")
+    for rows in brought:
+        _check(store, rows["procedures"], rows["locks"])
     snapshot = store.load()
     seq, ticket = snapshot.next_seq, snapshot.next_ticket
     poisons = {poison.path: poison for poison in snapshot.poisons}
     found = []
-    for tree in trees:
-        rows = {name: [_record(kind, row) for row in tree.get(name, ())] for name, kind in _KINDS.items()}
+    for rows in brought:
         heads: list[Any] = sorted(rows["procedures"], key=lambda head: head.seq)
-        if not heads:
-            raise UsageError("this is no export of actorproc: a tree has no procedures")
-        _check(store, heads, rows["locks"])
-        writes: list[Write] = []
         for head in heads:
             head.seq, seq = seq, seq + 1
-            head.epoch = 0
         for head in sorted(heads, key=lambda head: head.ticket):
             if head.ticket:
                 head.ticket, ticket = ticket, ticket + 1
-        writes += [PutProcedure(head, None) for head in heads]
         rows["poisons"] = _merged(poisons, rows["poisons"])
         rows["events"] = [_behind(store, event) for event in rows["events"]]
-        for name, make in _WRITES.items():
-            writes += [make(row) for row in rows[name]]
         if commit is not None:
-            commit(writes)
+            commit(_writes(rows))
         found.append(str(heads[0].root))
     return found
+
+
+def _writes(rows: dict[str, list[Any]]) -> list[Write]:
+    return [
+        *(PutProcedure(head, None) for head in rows["procedures"]),
+        *(make(row) for name, make in _WRITES.items() for row in rows[name]),
+    ]
+
+
+def judged(tree: object) -> dict[str, list[Any]]:
+    """The records of a tree, which anybody may have written. Raises `UsageError` unless it is one tree and whole."""
+    if not isinstance(tree, dict) or not all(isinstance(tree.get(name, []), list) for name in _KINDS):
+        raise UsageError("this is no export of actorproc: a tree is an object of lists of records")
+    rows = {name: [_record(kind, row) for row in tree.get(name, ())] for name, kind in _KINDS.items()}
+    if not rows["procedures"]:
+        raise UsageError("this is no export of actorproc: a tree has no procedures")
+    root = rows["procedures"][0].root
+    members = {None, *(head.id for head in rows["procedures"])}
+    for head in rows["procedures"]:
+        head.epoch = 0
+    for name, fields in _MEMBERS.items():
+        for row in rows[name]:
+            strangers = [getattr(row, field) for field in fields if getattr(row, field) not in members]
+            if strangers or getattr(row, "root", root) != root:
+                raise UsageError(f"this is no export of actorproc: {name} of others are in the tree {root!r:.80}")
+    if any(poison.roots != {root} for poison in rows["poisons"]):
+        raise UsageError(f"this is no export of actorproc: poisons of others are in the tree {root!r:.80}")
+    _check_sound(rows)
+    return rows
+
+
+def _check_sound(rows: dict[str, list[Any]]) -> None:
+    """Raise `UsageError` unless these would be all there is in a sound store."""
+    alone = MemoryStore()
+    try:
+        alone.commit(_writes(rows), alone.own())
+    except (InternalError, struct.error, UnicodeError) as error:  # numbers and texts that no store can hold
+        raise UsageError(f"this is no export of actorproc: {error}") from None
+    found = cross_check(alone._view())
+    flaws: list[Damage | StoreDamaged] = [*found.damage.values(), *found.gaps]
+    for flaw in flaws:
+        if flaw.table == Table.AUDIT.label:
+            continue  # nothing hangs on what operators asked for
+        raise UsageError(f"this is no export of actorproc: {flaw.table} {flaw.key}: {flaw.reason}")
 
 
 def _check(store: RecordStore, heads: list[Any], locks: list[Any]) -> None:
