@@ -56,7 +56,7 @@ class Receiver:
         messages: list[FromWorker] = []
         try:
             for body in link.frames.feed(chunk):
-                messages += decode_from_worker(body)
+                messages += _own(link, decode_from_worker(body))
         except FrameError as error:
             link.is_garbled = True
             self._killer.kill_at_once(link, "protocol", str(error))
@@ -97,3 +97,13 @@ class Receiver:
             else:
                 others.append(message)
         return others
+
+
+def _own(link: Link, messages: list[FromWorker]) -> list[FromWorker]:
+    """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker."""
+    for message in messages:
+        token = getattr(message, "token", None)
+        if token is not None and token.worker != link.worker:
+            msg = f"spoke of a step of {token.procedure!r:.140} that another worker has"
+            raise FrameError(msg)
+    return messages

@@ -20,10 +20,10 @@ from steps_under_test import Count, Do
 
 from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Failed
+from actorproc.model.outcomes import Failed, Finished
 from actorproc.workers import pool_thread, process
 from actorproc.workers.base import WorkerBooted
-from actorproc.workers.frames import Ended
+from actorproc.workers.frames import Ask, Ended, encode_frame
 from actorproc.workers.link import Link
 from tests.kit.waiting import wait_until
 
@@ -119,6 +119,20 @@ def test_garbage_on_the_channel_ends_the_worker(host: Listener, text: str) -> No
     host.start(worker, Do("garbage", text))
 
     assert host.died(worker).report.kind == "protocol"
+
+
+def test_a_worker_that_answers_for_the_step_of_another_is_killed_and_not_heard(host: Listener) -> None:
+    forger, other = host.boot(0), host.boot(1)
+    run = host.start(other, Do("busy_c"), name="others")
+    forged = [Ended(run.token, Finished(state=b"")), Ask(1, run.token, "remember", "key", b"value")]
+
+    for message in forged:
+        host.start(forger, Do("garbage", encode_frame([message]).decode("latin-1")))
+        report = host.died(forger).report
+        assert (report.kind, "step of 'others' that another worker has" in report.message) == ("protocol", True)
+        forger = host.boot(0, forger.incarnation + 1)
+
+    assert not [message for waiting in host.inbox.values() for message in waiting if isinstance(message, Ended | Ask)]
 
 
 def test_a_worker_that_hung_up_is_killed(host: Listener) -> None:
