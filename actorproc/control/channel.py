@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from actorproc.control.wire import (
+    HEADER,
     PROTOCOL,
     Answer,
     Call,
@@ -30,6 +31,7 @@ from actorproc.control.wire import (
     encode,
     error_from,
     framed,
+    peer_uid,
     read_frame,
 )
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
@@ -167,9 +169,11 @@ class Channel:
             call = msgspec.structs.replace(call, body=msgspec.Raw(pending.renew()))
         pending.sent = True
         frame = framed(call)
-        if len(frame) > self._max_frame:
+        # A manager that is sent more hangs up, and would be sent it again.
+        most = self._max_frame if self.hello is None else min(self._max_frame, self.hello.max_frame + HEADER.size)
+        if len(frame) > most:
             self.drop(pending)
-            msg = f"a call of {len(frame)} bytes is longer than a frame may be ({self._max_frame}); send less at a time"
+            msg = f"a call of {len(frame)} bytes is longer than a frame may be ({most}); send less at a time"
             _fail(pending.future, EngineError(msg))
             return
         _send_all(sock, frame)
@@ -257,6 +261,7 @@ class Channel:
             sock.settimeout(min(max(patience, _LEAST_PATIENCE), _LONGEST_GREETING))
             with SocketAddress(self._directory) as address:
                 sock.connect(address)
+            self._check_user(sock)
             answer: Answer = decode_as(read_frame(sock, self._max_frame), Answer)
             sock.settimeout(None)
             self.hello = _checked(answer)
@@ -270,6 +275,13 @@ class Channel:
             sock.close()
             raise
         return sock
+
+    def _check_user(self, sock: socket.socket) -> None:
+        """Raise `EngineError` when another user opened the door that is knocked at."""
+        user = peer_uid(sock)
+        if user != os.geteuid():
+            msg = f"what answers at {self._directory} belongs to user {user}; it is told nothing"
+            raise EngineError(msg)
 
     def _give_up(self, error: ActorprocError) -> None:
         with self._lock:
