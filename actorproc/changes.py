@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from actorproc.model.lines import plain_line
 from actorproc.model.plain import plain_dict
 from actorproc.model.records import ErrorInfo
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
@@ -129,8 +130,10 @@ class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
         elif self.attempt:
             line += f" step {self.step} attempt {self.attempt}"
         if self.error is not None:
-            return f"{line}: {self.error.type_name}: {self.error.message}"
-        return f"{line}: {self.reason}" if self.reason else line
+            line = f"{line}: {self.error.type_name}: {self.error.message}"
+        elif self.reason:
+            line = f"{line}: {self.reason}"
+        return plain_line(line)
 
 
 class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +172,7 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
             line += f" pid {self.pid}"
         if self.id is not None:
             line += f" in {self.type_name} {self.id} step {self.step} attempt {self.attempt}"
-        return f"{line}: {self.reason}" if self.reason else line
+        return plain_line(f"{line}: {self.reason}" if self.reason else line)
 
 
 LifecycleEvent = ProcedureEvent | WorkerEvent

@@ -58,6 +58,8 @@ def _check_head(key: bytes, head: ProcedureRecord) -> None:
         raise codec.damaged(Table.PROCEDURES, key, str(error)) from None
     if (head.parent is None) != (head.root == head.id):
         raise codec.damaged(Table.PROCEDURES, key, f"its root is {head.root} and its parent {head.parent}")
+    if not head.type_name.isprintable():
+        raise codec.damaged(Table.PROCEDURES, key, f"its type cannot be {head.type_name!r:.80}")
     if head.step < 1 or head.records < 1:
         raise codec.damaged(Table.PROCEDURES, key, f"it is at step {head.step}, with {head.records} records")
 

@@ -244,6 +244,21 @@ def test_events_are_log_lines_with_structured_facts(open_manager, caplog):
     assert "bad" in last.getMessage()
 
 
+class Shouts(Procedure):
+    def execute(self, ctx):
+        raise ValueError("it broke\n2026-01-01 CRITICAL forged \x1b[2J")
+
+
+def test_an_event_is_one_line_whatever_an_error_says(caplog):
+    with caplog.at_level(logging.DEBUG, "actorproc.events"), on_threads(MemoryStore(), (Shouts,)) as manager:
+        manager.submit(Shouts(), "loud").wait(30)
+        wait_until(lambda: any(getattr(record, "event", "") == "failed" for record in caplog.records))
+
+    lines = [record.getMessage() for record in caplog.records if record.name == "actorproc.events"]
+    assert lines[-1].endswith(r"ValueError: it broke\n2026-01-01 CRITICAL forged \x1b[2J")
+    assert all(line.isprintable() for line in lines)
+
+
 def test_by_default_only_troubles_are_logged(open_manager, caplog):
     manager = open_manager(workers=1)
     manager.submit(Whole(), "good").result(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import struct
@@ -181,11 +182,11 @@ RECORDS = {
         [PutEvent(EventRecord("news", 2**64 - 1, b"\xc0", None, 1.0))],
     ),
     "an id that is none": ([head(ESCAPE, created_at=1.0)], ()),
+    "a type that is none": ([head("a", type_name=ESCAPE)], ()),
     "texts for a terminal": (
         [
             head(
                 "a",
-                type_name=ESCAPE,
                 tags=(ESCAPE,),
                 owner=ESCAPE,
                 parked=ESCAPE,
@@ -215,7 +216,10 @@ def test_s5_no_record_of_a_foreign_store_keeps_a_command_from_telling_or_reaches
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_s15_no_record_of_a_foreign_store_keeps_a_manager_from_the_others(foreign, name):
+def test_s15_no_record_of_a_foreign_store_keeps_a_manager_from_the_others_or_writes_lines_into_its_log(
+    foreign, name, caplog
+):
+    caplog.set_level(logging.DEBUG)
     heads, writes = RECORDS[name]
     place = foreign(*heads, writes=writes)
     (place / "owner.lock").write_text("")
@@ -224,6 +228,7 @@ def test_s15_no_record_of_a_foreign_store_keeps_a_manager_from_the_others(foreig
         assert manager.run(Plain(), timeout=20) == "fine"
         manager.signal("news", 1)
         assert manager.health().status in ("running", "degraded")
+    assert all(line.isprintable() for line in caplog.messages), caplog.messages
 
 
 def test_s5_a_tree_of_more_levels_than_code_can_go_through_is_shown_to_its_two_hundredth(foreign, capsys):

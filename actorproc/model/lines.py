@@ -1,0 +1,27 @@
+"""Text in one line for terminals and logs, whatever it holds."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["plain_line"]
+
+_HARMFUL = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0, DEL and C1: escape sequences begin with these
+    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidi controls, invisible ones
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
+
+
+def plain_line(text: object) -> str:
+    """One line that shows this text, whatever it holds: controls and invisible characters as ``\\x1b``, ``\\u202e``."""
+    return _HARMFUL.sub(_shown, str(text))
+
+
+def _shown(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
