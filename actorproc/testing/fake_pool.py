@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 
 from actorproc.errors import UsageError
@@ -60,8 +61,8 @@ class FakePool:
     def _prepare(self, desk: Desk) -> None:
         """For subclasses: a worker is about to be started."""
 
-    def _begin(self, worker: WorkerId) -> None:
-        """For subclasses: this thread is the worker's."""
+    def _begin(self, worker: WorkerId, desk: Desk) -> None:
+        """For subclasses: this thread is the worker's. What it raises is why the worker does not boot."""
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
         """Hand messages over at once."""
@@ -179,7 +180,12 @@ class _FakeWorker(threading.Thread):
         return "idle" if self.desk.current is None else "busy"
 
     def run(self) -> None:
-        self._pool._begin(self.worker)
+        try:
+            self._pool._begin(self.worker, self.desk)
+        except BaseException as error:  # noqa: BLE001 - user code; a sys.exit() in it is a boot failure as well
+            report = CrashReport(kind="boot", message=str(error), stderr=traceback.format_exc())
+            self._pool._bury(self.worker, report, booted=False)
+            return
         self._pool._emit(self, WorkerBooted(self.worker, 0))
         self.booted = True
         try:

@@ -1,6 +1,7 @@
 """The engine without processes: steps run on threads of the test, state is in memory, time can be moved.
 
 For unit tests of procedures. A step is stopped by a debugger, seen by a coverage tool, and can use objects of the test.
+A class that could not be sent to a worker process is refused all the same, as it would be outside of tests.
 What threads cannot do is die: an inline worker that is killed falls silent, and its step goes on to its end unheard, as
 a zombie's would. Kills of real processes are for `ProcedureManager` itself.
 """
@@ -10,17 +11,19 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
-from actorproc.errors import ManagerStopped, StorageUnavailable
+from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
 from actorproc.handle import ProcedureHandle
 from actorproc.manager import ProcedureManager
+from actorproc.model.definitions import Definition
 from actorproc.model.ids import WorkerId
 from actorproc.model.writes import PutStep, Write
 from actorproc.procedure.context import StopStep
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
@@ -29,7 +32,7 @@ from actorproc.testing.points import worker_dies_by
 from actorproc.workers.base import PoolEvent, WorkerMessages
 from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.types import TypeShelf
-from actorproc.workers.frames import Ended, Run, ToWorker
+from actorproc.workers.frames import Began, Ended, Run, ToWorker
 
 __all__ = ["CrashingStore", "InlineManager", "InlinePool", "VirtualClock"]
 
@@ -58,6 +61,9 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         """Let this much time pass now; `seconds` is not negative."""
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            msg = f"time goes forward by a number of seconds, not by {seconds!r:.60}"
+            raise TypeError(msg)
         if not 0 <= seconds < math.inf:
             msg = f"time goes forward by a number of seconds; {seconds} is backward or none"
             raise ValueError(msg)
@@ -73,20 +79,24 @@ class VirtualClock:
 class InlinePool(FakePool):
     """Worker threads that use the classes of the test itself, and die when they are told to.
 
-    `on_run` sees each step that is handed out. `loses` is asked about each answer of a step; the worker of one that
-    it wants lost dies before the manager hears the answer.
+    `environment` is called by each worker at its begin. `on_run` sees each step that is handed out. `loses` is asked
+    about each answer of a step; the worker of one that it wants lost dies before the manager hears the answer.
     """
 
     def __init__(
         self,
         runtime_of: Callable[[str], TypeRuntime | None],
         *,
+        environment: Callable[[], Any] | None = None,
         on_run: Callable[[Run], object] | None = None,
         loses: Callable[[Ended], bool] | None = None,
     ) -> None:
         # Nothing stays warm, so each step is loaded from what is stored, as after a crash.
         super().__init__(warm_limit=0)
         self._runtime_of = runtime_of
+        self._environment = environment
+        self._brought: dict[bytes, TypeRuntime] = {}
+        """Classes of children that no manager was told of, by their pickles."""
         self._on_run = on_run
         self._loses = loses
 
@@ -104,9 +114,20 @@ class InlinePool(FakePool):
         super().send(worker, messages)
 
     def _prepare(self, desk: Desk) -> None:
-        desk.types = _OwnClasses(self._runtime_of)
+        desk.types = _OwnClasses(self._runtime_of, self._brought)
 
-    def _begin(self, worker: WorkerId) -> None:
+    def _begin(self, worker: WorkerId, desk: Desk) -> None:
+        self._dies_here(worker)
+        if self._environment is not None:
+            try:
+                desk.env = self._environment()
+            except BaseException as error:
+                msg = f"the environment factory failed: {in_words(error)}"
+                raise UsageError(msg) from error
+
+    def _dies_here(self, worker: WorkerId) -> None:
+        """The calling thread is this worker's."""
+
         def die() -> None:
             self.crash(worker)
             raise StopStep
@@ -114,31 +135,48 @@ class InlinePool(FakePool):
         worker_dies_by(die)
 
     def _emit(self, fake: Any, event: PoolEvent) -> None:
-        if self._loses is not None and isinstance(event, WorkerMessages):
-            for message in event.messages:
-                if isinstance(message, Ended) and self._loses(message):
-                    self.crash(fake.worker)
-                    return
+        for message in event.messages if isinstance(event, WorkerMessages) else ():
+            if isinstance(message, Began):
+                self._dies_here(fake.worker)  # a step beside others says this on the thread it has for itself
+            if isinstance(message, Ended) and self._loses is not None and self._loses(message):
+                self.crash(fake.worker)
+                return
         super()._emit(fake, event)
 
 
 class _OwnClasses(TypeShelf):
     """The classes as the test has them, and not copies: a step can append to a list of the test."""
 
-    def __init__(self, runtime_of: Callable[[str], TypeRuntime | None]) -> None:
+    def __init__(self, runtime_of: Callable[[str], TypeRuntime | None], brought: dict[bytes, TypeRuntime]) -> None:
         super().__init__()
         self._runtime_of = runtime_of
+        self._brought = brought
 
     def runtime(self, type_name: str) -> TypeRuntime:
         own = self._runtime_of(type_name)
+        if own is None and type_name in self._definitions:
+            own = self._brought.get(self._definitions[type_name].pickled or b"")  # an importable one is found as well
         return own if own is not None else super().runtime(type_name)
+
+    def announce(self, classes: Iterable[type], like: TypeRuntime) -> tuple[Definition, ...]:
+        given = tuple(classes)
+        news = super().announce(given, like)
+        if news:
+            found = [TypeRuntime.of_class(cls, signing_key=like.signing_key) for cls in given]
+            own = {runtime.type_name: runtime for runtime in found}
+            for definition in news:
+                if definition.pickled is not None:
+                    runtime = self._brought[definition.pickled] = own[definition.meta.type_name]
+                    runtime.revision = definition.revision
+        return news
 
 
 class InlineManager(ProcedureManager):
     """A `ProcedureManager` without processes and files, for tests; a context manager.
 
     One worker unless `workers` says otherwise; a `MemoryStore` unless `store` is given; `clock` a `VirtualClock` unless
-    given. All other arguments and all methods are those of `ProcedureManager`.
+    given. All other arguments and all methods are those of `ProcedureManager`. What threads cannot do is told in
+    docs/testing.md.
     """
 
     def __init__(
@@ -168,12 +206,14 @@ class InlineManager(ProcedureManager):
 
     def _make_pool(self, epoch: int) -> InlinePool:
         del epoch
-        self.pool = InlinePool(self._types._registry.get, on_run=self._on_run, loses=self._loses)
+        self.pool = InlinePool(
+            self._types._registry.get, environment=self._environment, on_run=self._on_run, loses=self._loses
+        )
         return self.pool
 
     def crash_worker(self, slot: int | None = None) -> bool:
         """Let a worker die now, the first one that runs a step if no slot is named; whether there was one."""
-        for worker, info in self.pool.facts().items():
+        for worker, info in self.pool.facts().items() if self._tree is not None else ():
             if (slot is None and info.state == "busy") or worker.slot == slot:
                 self.pool.crash(worker)
                 return True
