@@ -21,24 +21,31 @@ from collections.abc import Callable, Iterator
 
 from actorproc.errors import UsageError
 
-__all__ = ["armed", "crash_point", "crashing_at", "watched", "worker_dies_by"]
+__all__ = ["Passages", "armed", "crash_point", "crashing_at", "told_astray", "watched", "worker_dies_by"]
 
 _lock = threading.Lock()
 _armed: dict[str, int] = {}
 """How many more workers are to pass or to die, by name: see `crashing_at`."""
-_passed: Counter[str] | None = None
+_watching: list[Passages] = []
 _here = threading.local()
 
 
+class Passages:
+    """How often each point was passed: by workers, which can die there, and astray, by threads that are none."""
+
+    def __init__(self) -> None:
+        self.by_workers: Counter[str] = Counter()
+        self.astray: Counter[str] = Counter()
+
+
 def crash_point(name: str) -> None:
-    """Die here if a test wants it; else nothing, at the cost of two look-ups."""
-    if _passed is not None:
-        with _lock:
-            _passed[name] += 1
-    if not _armed:
+    """Die here if a test wants it; else nothing, at the cost of two look-ups. In the thread of the step itself."""
+    if not _watching and not _armed:
         return
     die: Callable[[], None] | None = getattr(_here, "die", None)
     with _lock:
+        for seen in _watching:
+            (seen.astray if die is None else seen.by_workers)[name] += 1
         left = _armed.get(name)
         if left is None or die is None:
             return
@@ -54,11 +61,11 @@ def crashing_at(name: str, passage: int = 1) -> Iterator[None]:
     Raises `AssertionError` at the end when none came so far, `ValueError` when `passage` is not at least 1, and
     `UsageError` when the point is armed already.
     """
-    with armed(name, passage) as left:
+    with armed(name, passage) as left, watched() as seen:
         yield
         if left() > 0:
             msg = f"the crash point {name!r} was passed {passage - left()} times; it was to crash at the {passage}."
-            raise AssertionError(msg)
+            raise AssertionError(msg + told_astray(seen.astray[name]))
 
 
 @contextlib.contextmanager
@@ -80,15 +87,24 @@ def armed(name: str, passage: int) -> Iterator[Callable[[], int]]:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Counter[str]]:
-    """Counts how often each point is passed, inside. One at a time."""
-    global _passed  # noqa: PLW0603 - there is one test at a time
-    counts: Counter[str] = Counter()
-    _passed = counts
+def watched() -> Iterator[Passages]:
+    """Counts how often each point is passed, inside."""
+    seen = Passages()
+    _watching.append(seen)
     try:
-        yield counts
+        yield seen
     finally:
-        _passed = None
+        _watching.remove(seen)
+
+
+def told_astray(times: int) -> str:
+    """What to say of a point that was passed where nothing can die; "" for a point that was not."""
+    if not times:
+        return ""
+    return (
+        f" It was passed {times} times on a thread that is no worker's, such as one that a step has started, and there "
+        "nothing dies: call it on the thread that runs the step"
+    )
 
 
 def worker_dies_by(die: Callable[[], None]) -> None:

@@ -17,36 +17,26 @@ HBase's tests of ProcedureV2 kill before and after each store update in this way
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from actorproc.errors import ProcedureFailed, UnknownProcedure, UsageError
+from actorproc.errors import UsageError
 from actorproc.handle import ProcedureHandle
-from actorproc.procedure.fields import declared_fields
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.procedure import Procedure
-from actorproc.testing.inline import CrashingStore, InlineManager, VirtualClock
-from actorproc.testing.points import armed, watched
-from actorproc.testing.step_names import Step, name_of, step_of
-from actorproc.workers.frames import Ended, Run
+from actorproc.testing.bench import Bench, Played
+from actorproc.testing.inline import InlineManager
+from actorproc.testing.points import armed, told_astray, watched
 
 __all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
-
-ID = "procedure"
-"""Id of the procedure under test; its children's ids follow from it."""
 
 _REMEDY = (
     "a step runs again when its answer was not stored: let the other side recognise ctx.idempotency_key, keep what "
     "must be made once with ctx.remember, or say what is wanted (stock is 8) and not what to change (2 less)"
 )
-_LOOK = 0.003
-"""Seconds between looks at a run."""
 _ROOM, _BEFORE = 300, 60
 """Characters of a difference that are shown, and how many of them stand before it."""
 
@@ -79,6 +69,8 @@ class SurvivalReport(msgspec.Struct):
     """Steps and undos that were run twice."""
     points: int = 0
     """Crashes at named points."""
+    not_tried: list[str] = msgspec.field(default_factory=list)
+    """What was left out, in words: points that were passed where nothing can die, and a world that is not told."""
     differences: list[Difference] = msgspec.field(default_factory=list)
 
     @property
@@ -95,8 +87,7 @@ class SurvivalReport(msgspec.Struct):
         lines += [f"  {found}" for found in self.differences]
         if self.not_idempotent:
             lines.append(_REMEDY)
-        if not self.observed:
-            lines.append("only ends were compared: give observe= to compare what was left behind")
+        lines += self.not_tried
         return "\n".join([tried, *lines])
 
 
@@ -115,6 +106,7 @@ def survives_crashes(
     reset: Callable[[], object] | None = None,
     procedures: Iterable[Any] = (),
     drive: Callable[[InlineManager, ProcedureHandle], object] | None = None,
+    environment: Callable[[], Any] | None = None,
     check: bool = True,
     timeout: float = 20.0,
 ) -> SurvivalReport:
@@ -124,47 +116,94 @@ def survives_crashes(
     before each run, and `observe` says how it is after it: rows of a database, names of files, balances; anything that
     compares with ``==``. `procedures` are further classes (children). `drive` does what the procedure needs from
     outside, such as ``manager.signal(…)``; it is called again in each life of the host, and must bear that.
+    `environment` makes ``ctx.env``, as that of a `ProcedureManager` does.
 
-    Raises `UsageError` when two undisturbed runs end differently: then `reset` is missing or does not put all back.
+    Raises `UsageError` when the undisturbed run does not end, when two of them end differently (then `reset` is missing
+    or does not put all back), and when what `observe` gives cannot be copied or compared; `TypeError` and `ValueError`
+    for arguments that are none. What `reset`, `observe` and `drive` raise is passed on, with a note in which run.
 
     Runs without processes (`InlineManager`), with one worker; time in which nothing happens is skipped. Raises
     `DidNotSurvive` unless `check` is false; `timeout` bounds each run, in seconds.
     """
     __tracebackhide__ = True  # pytest shows the test, and what was found
-    bench = _Bench(procedure, observe, reset, tuple(procedures), drive, timeout)
+    bench = Bench(
+        procedure,
+        observe=observe,
+        reset=reset,
+        procedures=procedures,
+        drive=drive,
+        environment=environment,
+        timeout=timeout,
+    )
     with _quiet():
         return _try_all(bench, check=check)
 
 
-def _try_all(bench: _Bench, *, check: bool) -> SurvivalReport:
+def _try_all(bench: Bench, *, check: bool) -> SurvivalReport:
     __tracebackhide__ = True
-    report = SurvivalReport(observed=bench.observes)
-    with watched() as passed:
+    report = SurvivalReport()
+    with watched() as seen:
         first = bench.run()
+    if not first.ended:
+        msg = (
+            f"the undisturbed run {first.end}. So crashes prove nothing; give drive= to do what must come from "
+            "outside, or timeout= for more time"
+        )
+        raise UsageError(msg)
     report.outcome, report.steps = first.end[:_ROOM], [first.names[step] for step in first.ran]
-    _check_same(first, bench.run())
-    for at, step in first.stored.items():
-        for after in (False, True):
-            found = bench.run(at=at, after=after)
-            report.host_crashes += found.lives > 1
-            when = f"{'after' if after else 'before'} {at[0]}/{at[1]:06} was stored"
-            done = f" (what {first.names[step]} had done)" if step in first.names else " (the submit)"
-            _compare(report, first, found, f"the host died {when}{done}", "")
-    for step in first.ran:
-        name = first.names[step]
-        found = bench.run(repeat=step)
-        report.repeated += found.was_repeated
-        _compare(report, first, found, f"{name} ran twice", name)
-    for point, times in passed.items():
-        for passage in range(1, times + 1):
-            with armed(point, passage) as left:
-                found = bench.run()
-                report.points += left() < 1
-            name = _crashed_in(first, found)
-            _compare(report, first, found, f"a worker died at {point!r} (passage {passage})", name)
+    report.observed = first.world is not None
+    report.not_tried = [f"{name!r} was not tried.{told_astray(times)}" for name, times in seen.astray.items()]
+    if not report.observed:
+        remedy = "observe gave None; return what is to be compared" if bench.observes else "give observe="
+        report.not_tried.append(f"only ends were compared: {remedy} to compare what was left behind")
+    _check_same(bench, first)
+    _kill_hosts(bench, report, first)
+    _repeat_steps(bench, report, first)
+    for point, times in seen.by_workers.items():
+        _crash_at(bench, report, first, point, times)
     if report.differences and check:
         raise DidNotSurvive(report)
     return report
+
+
+def _kill_hosts(bench: Bench, report: SurvivalReport, first: Played) -> None:
+    for at, step in first.stored.items():
+        for after in (False, True):
+            when = f"{'after' if after else 'before'} {at[0]}/{at[1]:06} was stored"
+            done = f" (what {first.names[step]} had done)" if step in first.names else " (the submit)"
+            told = f"the host died {when}{done}"
+            with _noted(told):
+                found = bench.run(at=at, after=after)
+            report.host_crashes += found.lives > 1
+            _compare(report, first, found, told, "")
+
+
+def _repeat_steps(bench: Bench, report: SurvivalReport, first: Played) -> None:
+    for step in first.ran:
+        name = first.names[step]
+        with _noted(f"{name} ran twice"):
+            found = bench.run(repeat=step)
+        report.repeated += found.was_repeated
+        _compare(report, first, found, f"{name} ran twice", name)
+
+
+def _crash_at(bench: Bench, report: SurvivalReport, first: Played, point: str, times: int) -> None:
+    for passage in range(1, times + 1):
+        told = f"a worker died at {point!r} (passage {passage})"
+        with _noted(told), armed(point, passage) as left:
+            found = bench.run()
+            report.points += left() < 1
+        _compare(report, first, found, told, _crashed_in(first, found))
+
+
+@contextlib.contextmanager
+def _noted(told: str) -> Iterator[None]:
+    """What the test itself raises tells in which run it was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"(in the run in which {told})")
+        raise
 
 
 @contextlib.contextmanager
@@ -179,187 +218,50 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-class _Played(msgspec.Struct):
-    """One run."""
-
-    end: str = ""
-    world: Any = None
-    stored: dict[tuple[str, int], Step | None] = msgspec.field(default_factory=dict)
-    """Each record in order, and the step that ended with it."""
-    last: dict[str, Step] = msgspec.field(default_factory=dict)
-    """Of each procedure the step that ran last."""
-    ran: list[Step] = msgspec.field(default_factory=list)
-    """Each step once, in order of first execution."""
-    times: Counter[Step] = msgspec.field(default_factory=Counter)
-    """How often each was begun."""
-    names: dict[Step, str] = msgspec.field(default_factory=dict)
-    was_repeated: bool = False
-    lives: int = 1
-
-
-class _Bench:
-    """Runs the procedure under test."""
-
-    def __init__(
-        self,
-        procedure: Procedure | Callable[[], Procedure],
-        observe: Callable[[], Any] | None,
-        reset: Callable[[], object] | None,
-        procedures: tuple[Any, ...],
-        drive: Callable[[InlineManager, ProcedureHandle], object] | None,
-        timeout: float,
-    ) -> None:
-        self._procedure = procedure
-        self._observe = observe
-        self._reset = reset
-        self._procedures = procedures
-        self._drive = drive
-        self._timeout = timeout
-
-    @property
-    def observes(self) -> bool:
-        """Somebody says how the world is after a run."""
-        return self._observe is not None
-
-    def _make(self) -> Procedure:
-        given = self._procedure
-        if isinstance(given, type) and declared_fields(given):
-            msg = f"survives_crashes takes an object such as {given.__name__}(…), or a function that makes one"
-            raise UsageError(msg)
-        return copy.deepcopy(given) if isinstance(given, Procedure) else given()
-
-    def run(self, *, at: tuple[str, int] | None = None, after: bool = False, repeat: Step | None = None) -> _Played:
-        """From the beginning to the end, with at most one disturbance."""
-        if self._reset is not None:
-            self._reset()
-        played = _Played()
-        store = CrashingStore()
-        store.at, store.after = at, after
-        store.on_record = lambda record: played.stored.setdefault(record, played.last.get(record[0]))
-        clock = VirtualClock()
-        with self._life(store, clock, played, repeat) as manager:
-            self._live(manager, store, played)
-        if store.dead.is_set():
-            played.lives = 2
-            with self._life(store.next_life(), clock, played, None) as manager:
-                self._live(manager, None, played)
-        played.world = copy.deepcopy(self._observe()) if self._observe is not None else None
-        return played
-
-    @contextlib.contextmanager
-    def _life(
-        self, store: CrashingStore, clock: VirtualClock, played: _Played, repeat: Step | None
-    ) -> Iterator[InlineManager]:
-        def note(run: Run) -> None:
-            step = played.last[run.token.procedure] = step_of(run)
-            played.times[step] += 1
-            if step not in played.names:
-                played.ran.append(step)
-            if step not in played.names or run.state is not None:
-                played.names[step] = name_of(run)
-
-        def loses(ended: Ended) -> bool:
-            token = ended.token
-            if repeat is None or played.was_repeated:
-                return False
-            played.was_repeated = (token.procedure, token.step, int(token.mode)) == repeat[:3]
-            return played.was_repeated
-
-        made = self._make()
-        kinds = (type(made), *self._procedures)
-        manager = InlineManager(kinds, store=store, clock=clock, on_run=note, loses=loses)
-        manager.start()
-        try:
-            yield manager
-        finally:
-            # What runs goes on to its end, as the last step of a host that dies may do; then the thread is gone.
-            manager.stop(drain=False, timeout=self._timeout)
-
-    def _live(self, manager: InlineManager, store: CrashingStore | None, played: _Played) -> None:
-        """One life of the host: submit, or find what was submitted, and wait for the end or for the death."""
-        try:
-            handle = manager.get(ID)
-        except UnknownProcedure:
-            submitted = self._submit(manager, store)
-            if submitted is None:
-                return
-            handle = submitted
-        if self._drive is not None:
-            drive = self._drive
-            # What it asks for is not answered by a host that died.
-            self._beside(lambda: drive(manager, handle), store)
-        try:
-            self._finish(manager, handle, store)
-        except TimeoutError as error:
-            played.end = f"did not end: {error}"
-            return
-        if store is None or not store.dead.is_set():
-            played.end = _end_of(handle)
-
-    def _submit(self, manager: InlineManager, store: CrashingStore | None) -> ProcedureHandle | None:
-        """As a caller does who is not told whether it worked: None when the host died."""
-        handles: list[ProcedureHandle] = []
-
-        self._beside(lambda: handles.append(manager.submit(self._make(), ID)), store)
-        return handles[0] if handles else None
-
-    def _beside(self, call: Callable[[], object], store: CrashingStore | None) -> None:
-        """Do this on a thread, and wait for it only as long as the host lives; raises what it raised."""
-        errors: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - raised again below
-                errors.append(error)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        deadline = time.monotonic() + self._timeout
-        while thread.is_alive() and time.monotonic() < deadline:
-            thread.join(_LOOK)
-            if store is not None and store.dead.is_set():
-                return
-        if errors and not (store is not None and store.dead.is_set()):
-            raise errors[0]
-
-    def _finish(self, manager: InlineManager, handle: ProcedureHandle, store: CrashingStore | None) -> None:
-        deadline = time.monotonic() + self._timeout
-        while not handle.wait(_LOOK):
-            if store is not None and store.dead.is_set():
-                return
-            if time.monotonic() > deadline:
-                info = handle.info()
-                msg = f"after {self._timeout} s it is {info.phase}, {info.reason}"
-                raise TimeoutError(msg)
-            manager.skip()
-
-
-def _check_same(first: _Played, again: _Played) -> None:
+def _check_same(bench: Bench, first: Played) -> None:
     __tracebackhide__ = True
     report = SurvivalReport()
+    again = bench.run()
     _compare(report, first, again, "a second run", "")
-    for found in report.differences:
+    if not report.differences:
+        return
+    if _is_other(bench.look(), bench.look()):
         msg = (
-            f"two runs that nothing disturbed end differently, so crashes prove nothing: {found}. Give reset=, which "
-            "puts the world back as it was before the first run; keep times and chance out of outputs and of observe"
+            f"what observe gives is not equal to what it gives when asked again at once: {again.world!r:.{_ROOM}}. "
+            "Keep times, chance and objects that compare by identity out of it"
         )
         raise UsageError(msg)
+    msg = (
+        f"two runs that nothing disturbed end differently, so crashes prove nothing: {report.differences[0]}. Give "
+        "reset=, which puts the world back as it was before the first run; keep times and chance out of outputs and of "
+        "observe"
+    )
+    raise UsageError(msg)
 
 
-def _crashed_in(first: _Played, found: _Played) -> str:
+def _is_other(world: Any, wanted: Any) -> bool:
+    try:
+        return bool(world != wanted)
+    except Exception as error:
+        msg = f"what observe gives cannot be compared ({in_words(error)}); give plain data, such as lists and dicts"
+        raise UsageError(msg) from error
+
+
+def _crashed_in(first: Played, found: Played) -> str:
     """The step in which the worker died: it was begun once more than in the undisturbed run, if it was begun again."""
     again = [step for step in found.ran if found.times[step] > first.times[step]]
-    if not again and found.end.startswith("did not"):
+    if not again and not found.ended:
         again = found.ran[-1:]
     return found.names[again[0]] if again else ""
 
 
-def _compare(report: SurvivalReport, first: _Played, found: _Played, disturbance: str, step: str) -> None:
+def _compare(report: SurvivalReport, first: Played, found: Played, disturbance: str, step: str) -> None:
     words = []
-    if found.end != first.end:
+    if not found.ended:
+        words.append(f"it {found.end}; undisturbed it ended as {first.end[:_ROOM]}")
+    elif found.end != first.end:
         words.append(f"it ended as {_clipped(found.end, first.end)} instead of {_clipped(first.end, found.end)}")
-    if found.world != first.world:
+    if _is_other(found.world, first.world):
         left, wanted = repr(found.world), repr(first.world)
         words.append(f"it left {_clipped(left, wanted)} instead of {_clipped(wanted, left)}")
     if words:
@@ -371,10 +273,3 @@ def _clipped(text: str, other: str) -> str:
     same = next((at for at, pair in enumerate(zip(text, other, strict=False)) if pair[0] != pair[1]), _BEFORE)
     begin = 0 if same < _ROOM // 2 else same - _BEFORE
     return ("…" if begin else "") + text[begin : begin + _ROOM]
-
-
-def _end_of(handle: ProcedureHandle) -> str:
-    try:
-        return f"SUCCESS with {handle.result(1.0)!r}"
-    except ProcedureFailed as failure:
-        return f"{failure.state} with {type(failure.cause).__name__}: {failure.cause}"
