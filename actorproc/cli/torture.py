@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actorproc.cli.common import whole_number
+from actorproc.cli.common import USAGE, whole_number
+from actorproc.cli.output import complain
+from actorproc.errors import UsageError
 
 if TYPE_CHECKING:
     from actorproc.testing.torture.campaign import Episode
@@ -31,7 +33,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         ),
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, default=None, help="how long (default: 1)")
+    length.add_argument("--minutes", type=_minutes, default=None, help="how long (default: 1)")
     length.add_argument("--episodes", type=whole_number(1), default=None, help="how many episodes instead")
     parser.add_argument("--seed", type=int, default=1, help="which series of episodes (default: 1)")
     parser.add_argument("--jobs", type=whole_number(1), default=1, help="episodes at a time (default: 1)")
@@ -54,12 +56,44 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.set_defaults(run=_run)
 
 
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        msg = f"{text!r} is no number of minutes above 0"
+        raise argparse.ArgumentTypeError(msg)
+    return minutes
+
+
 def _run(options: argparse.Namespace) -> int:
+    sys.path.insert(0, "")  # a user's module lies where the command is given, also that of a kept episode
+    try:
+        _try(options)
+        return _tortured(options)
+    except UsageError as error:
+        complain(f"actorproc torture: {error}")
+        return USAGE
+
+
+def _try(options: argparse.Namespace) -> None:
+    """Look before anything is played. Raises `UsageError`, and what the user's module raises."""
+    from actorproc.testing.torture.campaign import SEEDS
+    from actorproc.testing.torture.own import try_module
+
+    if options.replay is not None and not Path(options.replay, "plan.json").is_file():
+        msg = f"{options.replay} is no episode that was kept: there is no plan.json in it"
+        raise UsageError(msg)
+    if options.module:
+        try_module(options.module, options.seed * SEEDS if options.episode_seed is None else options.episode_seed)
+
+
+def _tortured(options: argparse.Namespace) -> int:
     from actorproc.testing.torture.campaign import campaign, judge_folder
     from actorproc.testing.torture.coverage import table
     from actorproc.testing.torture.plan import draw_plan
 
-    sys.path.insert(0, "")  # a user's module lies where the command is given, also that of a kept episode
     if options.replay is not None:
         kept = judge_folder(options.replay)
         print(f"what is kept in {options.replay}:")

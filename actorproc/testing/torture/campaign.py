@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import shutil
@@ -20,13 +19,15 @@ from actorproc.store.lmdb_reader import LmdbReader
 from actorproc.testing.invariants import StoreDump, Violation
 from actorproc.testing.torture.coverage import Tally, count
 from actorproc.testing.torture.oracle import judge
+from actorproc.testing.torture.own import own_opinion
 from actorproc.testing.torture.plan import Plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.testing.torture.tormentor import Tormentor
 
-__all__ = ["Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
+__all__ = ["SEEDS", "Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
 
-_SEEDS = 1_000_000
+SEEDS = 1_000_000
+"""Episodes of one series."""
 logger = logging.getLogger(__name__)
 
 
@@ -48,13 +49,19 @@ def play(plan: Plan, folder: Path) -> Episode:
 
 
 def play_and_keep(plan: Plan, keep: Path) -> Episode:
-    """Play one episode in a temporary folder, and keep it only if it has violations."""
+    """Play one episode in a temporary folder, and keep it only if it has violations: there, if `keep` is no place."""
     place = Path(tempfile.mkdtemp(prefix="actorproc-torture-"))
+    is_kept_here = False
     try:
         episode = play(plan, place / "episode")
-        episode.folder = _kept(episode, keep) if episode.violations else None
+        try:
+            episode.folder = _kept(episode, keep) if episode.violations else None
+        except OSError as error:
+            is_kept_here = True
+            logger.error("nothing can be kept in %s (%s)", keep, error)  # noqa: TRY400 - a place, not a bug
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        if not is_kept_here:
+            shutil.rmtree(place, ignore_errors=True)
     return episode
 
 
@@ -65,7 +72,8 @@ def judge_folder(folder: Path) -> Episode:
     lines = EpisodeJournal(folder / "journal").lines()
     world = frozenset(f"{path.parent.name}/{path.name}" for path in (folder / "world").glob("*/*"))
     violations += judge(plan, lines, dump, world)
-    violations += _opinion_of_user(plan, folder)
+    if plan.module:
+        violations += [Violation(0, text) for text in own_opinion(plan.module, folder)]
     tally = count(lines, procedures=len(dump.heads), failed=bool(violations))
     return Episode(plan, violations, tally, folder)
 
@@ -82,11 +90,6 @@ def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
             return StoreDump.of(reader), found
     except StoreDamaged as error:
         return StoreDump({}, {}, [], []), [*found, Violation(4, str(error))]
-
-
-def _opinion_of_user(plan: Plan, folder: Path) -> list[Violation]:
-    check = getattr(importlib.import_module(plan.module), "check", None) if plan.module else None
-    return [] if check is None else [Violation(0, str(text)) for text in check(str(folder))]
 
 
 def campaign(
@@ -141,7 +144,7 @@ class _Run:
     def work(self) -> None:
         """Take one number after the other."""
         while (number := self._take()) is not None:
-            plan = draw_plan(self.seed * _SEEDS + number, module=self.module, plant=self.plant)
+            plan = draw_plan(self.seed * SEEDS + number, module=self.module, plant=self.plant)
             try:
                 episode = play_and_keep(plan, self.keep)
             except Exception:  # the others go on, and what they found is told

@@ -6,14 +6,12 @@ last life waits until everything has ended. All it says goes to the journal.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +20,21 @@ import msgspec
 from actorproc.config import Config
 from actorproc.errors import (
     ActorprocError,
+    KeyPoisoned,
     ManagerBusy,
     ManagerStopped,
     OutcomeUnknown,
     ProcedureFailed,
     StorageUnavailable,
     UnknownProcedure,
+    UsageError,
 )
 from actorproc.manager import ProcedureManager
+from actorproc.procedure.failures import in_words
 from actorproc.procedure.procedure import Procedure
 from actorproc.testing.torture.gauge import Gauge, Mark, Stage
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
+from actorproc.testing.torture.own import own_procedures
 from actorproc.testing.torture.plan import Life, Plan, Root
 from actorproc.testing.torture.plants import PLANTS, VARIABLE
 from actorproc.testing.torture.procedures import CLASSES, made_of
@@ -97,6 +99,14 @@ class _Caller:
                 time.sleep(_PAUSE)
             except OutcomeUnknown:
                 self.journal.note("unknown", procedure=root.id)
+                return False
+            except KeyPoisoned:
+                self.journal.note("refused", procedure=root.id)
+                return False
+            except ManagerStopped:
+                raise
+            except (UsageError, TypeError, ValueError) as error:
+                self.journal.note("stalled", procedure=root.id, text=f"could not be submitted: {in_words(error)}")
                 return False
             else:
                 self.journal.acknowledged(root.id)
@@ -222,10 +232,8 @@ def _known(journal: EpisodeJournal) -> set[str]:
 def _roots(plan: Plan, folder: Path, manager: ProcedureManager) -> list[tuple[Root, Procedure]]:
     if not plan.module:
         return [(root, made_of(root.spec, str(folder))) for root in plan.roots]
-    made: Iterable[Any] = importlib.import_module(plan.module).torture(str(folder), plan.seed)
     roots = []
-    for number, entry in enumerate(made):
-        id, procedure = entry if isinstance(entry, tuple) else (f"root-{number}", entry)  # noqa: A001
+    for id, procedure in own_procedures(plan.module, str(folder), plan.seed):  # noqa: A001
         manager.register(type(procedure))
         roots.append((Root(id=id, spec={}, ends=()), procedure))
     return roots
