@@ -8,8 +8,9 @@
         crash_point("charged, not noted")
         self.paid = True
 
-Outside of tests it does nothing. `crashing_at` arms it for the workers of an `InlineManager`, and `survives_crashes`
-tries every point that is passed.
+Outside of tests it does nothing. A thread dies by an exception, so what ``finally`` and ``with`` do on the way out is
+done, other than in a process that is killed. `crashing_at` arms it for the workers of an `InlineManager`, and
+`survives_crashes` tries every point that is passed.
 """
 
 from __future__ import annotations
