@@ -96,8 +96,8 @@ class LockRules(Judge):
 
     # ------------------------------------------------------------ poison keys
     def on_lock(self, lock: LockRecord) -> None:
+        mine = self._given_to(lock.root)  # before this one is among the locks
         self.locks[lock.path, lock.holder] = lock
-        mine = self._given_to(lock.root)
         if mine.get(lock.path, 0) >= lock.mode:
             return  # it passes within the tree
         mine[lock.path] = lock.mode

@@ -1,0 +1,384 @@
+"""Histories in which one line was changed, so that one rule of the checker must speak: for `test_checker`.
+
+Each change takes what a sound history left, and gives it back with one promise broken; None: there is nothing in it that
+could be changed so. What the core does is not touched: it is the judge that is on trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from actorproc.errors import UnknownProcedure
+from actorproc.model.ids import Mode
+from actorproc.model.outcomes import Failed, Refused
+from actorproc.model.policies import Scheduling
+from actorproc.model.records import PoisonRecord, ProcedureRecord, StepKind
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.writes import DeleteUndo, PutChild, PutLock, PutPoison, PutProcedure, PutStep, PutUndo, Write
+from actorproc.testing.evidence import Entry, StoreDump
+
+__all__ = ["CHANGES", "Change", "Left"]
+
+_NEW_REPLY = 10**9
+"""A number that no call of a history has."""
+
+
+class Left(msgspec.Struct):
+    """What a history left for its judge."""
+
+    journal: list[Entry]
+    dump: StoreDump
+    bystander: str | None
+    scheduling: Scheduling
+
+
+Change = Callable[[Left], Left | None]
+
+
+# ------------------------------------------------------------ parts
+def _journal(left: Left, journal: list[Entry]) -> Left:
+    return replace(left, journal=journal)
+
+
+def _with(left: Left, place: int, *more: Entry) -> Left:
+    """These lines come before the line at this place."""
+    return _journal(left, [*left.journal[:place], *more, *left.journal[place:]])
+
+
+def _without(left: Left, place: int, *instead: Entry) -> Left:
+    return _journal(left, [*left.journal[:place], *instead, *left.journal[place + 1 :]])
+
+
+def _lines(left: Left, kind: str) -> Iterator[tuple[int, Entry]]:
+    return ((place, line) for place, line in enumerate(left.journal) if line[0] == kind)
+
+
+def _writes(left: Left, kind: type[Write]) -> Iterator[tuple[int, int, Any]]:
+    """Place of the commit, place in it, and the write."""
+    for place, (_, _, writes) in _lines(left, "commit"):
+        yield from ((place, at, write) for at, write in enumerate(writes) if type(write) is kind)
+
+
+def _rewritten(left: Left, place: int, at: int, *instead: Write) -> Left:
+    """The write at this place of a commit is another one, several, or none."""
+    kind, epoch, writes = left.journal[place]
+    return _without(left, place, (kind, epoch, [*writes[:at], *instead, *writes[at + 1 :]]))
+
+
+def _heads(left: Left) -> Iterator[tuple[int, ProcedureRecord | None, ProcedureRecord]]:
+    """Each head that was stored, with the one before it, and the place of the commit."""
+    before: dict[str, ProcedureRecord] = {}
+    for place, _, write in _writes(left, PutProcedure):
+        yield place, before.get(write.record.id), write.record
+        before[write.record.id] = write.record
+
+
+def _stored(*heads: ProcedureRecord) -> Entry:
+    return ("commit", 1, [PutProcedure(head, None if number < 0 else _WAS) for number, head in enumerate(heads)])
+
+
+_WAS: Any = object()
+"""The checker asks only whether there is one."""
+
+
+def _dumped(left: Left, **changed: Any) -> Left:
+    return replace(left, dump=replace(left.dump, **changed))
+
+
+def _succeeded(left: Left) -> ProcedureRecord | None:
+    found = (head for head in left.dump.heads.values() if head.state is ProcedureState.SUCCESS and head.parent is None)
+    return next((head for head in found if head.run == 1 and not head.bypassed), None)
+
+
+# ------------------------------------------------------------ executions
+def _enters(left: Left, *, warm: bool | None = None, mode: Mode = Mode.EXECUTE) -> Iterator[tuple[int, Entry]]:
+    for place, line in _lines(left, "enter"):
+        if line[1].mode is mode and (warm is None or line[5] is warm):
+            yield place, line
+
+
+def _two_run_at_once(left: Left) -> Left | None:
+    return next((_with(left, place, line) for place, line in _enters(left)), None)
+
+
+def _an_older_epoch_comes_after_a_newer_one(left: Left) -> Left | None:
+    for place, (kind, token, *rest) in _enters(left):
+        newer = replace(token, epoch=token.epoch + 1)
+        return _with(left, place, (kind, newer, *rest), ("cut", newer))
+    return None
+
+
+def _a_step_runs_once_more_after_all(left: Left) -> Left | None:
+    head = _succeeded(left)
+    ran = [line for _, line in _enters(left) if head is not None and line[1].procedure == head.id]
+    return _journal(left, [*left.journal, ran[-1]]) if ran else None
+
+
+def _a_step_runs_again_at_once(left: Left) -> Left | None:
+    for place, line in _lines(left, "exit"):
+        began = left.journal[place - 1]
+        if began[0] == "enter" and began[1] == line[1] and not isinstance(line[3], Failed | Refused):
+            return _with(left, place + 1, began, line)
+    return None
+
+
+def _starts_with_another_state(*, warm: bool) -> Change:
+    def change(left: Left) -> Left | None:
+        for place, (kind, token, unit, _, *rest) in _enters(left, warm=warm):
+            return _without(left, place, (kind, token, unit, b"another", *rest))
+        return None
+
+    return change
+
+
+# ------------------------------------------------------------ the step log
+def _a_record_is_written_twice(left: Left) -> Left | None:
+    return next((_rewritten(left, place, at, write, write) for place, at, write in _writes(left, PutStep)), None)
+
+
+def _a_record_is_left_out(left: Left) -> Left | None:
+    for place, at, write in _writes(left, PutStep):
+        if write.record.number > 1:
+            return _rewritten(left, place, at, PutStep(replace(write.record, number=write.record.number + 1)))
+    return None
+
+
+def _an_end_is_taken_back(left: Left) -> Left | None:
+    head = _succeeded(left)
+    if head is None:
+        return None
+    return _journal(left, [*left.journal, _stored(replace(head, state=ProcedureState.RUNNABLE))])
+
+
+def _steps_become(change: Callable[[list[Any]], list[Any]]) -> Change:
+    def changed(left: Left) -> Left | None:
+        head = _succeeded(left)
+        if head is None:
+            return None
+        return _dumped(left, steps={**left.dump.steps, head.id: change(left.dump.steps[head.id])})
+
+    return changed
+
+
+# ------------------------------------------------------------ families
+def _links(left: Left) -> Iterator[tuple[int, int, Any]]:
+    return _writes(left, PutChild)
+
+
+def _a_child_is_linked_twice(left: Left) -> Left | None:
+    return next((_rewritten(left, place, at, write, write) for place, at, write in _links(left)), None)
+
+
+def _the_first_child_is_not_linked(left: Left) -> Left | None:
+    links = list(_links(left))
+    for (place, at, write), (_, _, later) in pairwise(links):
+        if (later.record.parent, later.record.step) == (write.record.parent, write.record.step):
+            return _rewritten(left, place, at)
+    return None
+
+
+def _new_children(left: Left) -> Iterator[tuple[int, int, Any]]:
+    found = _writes(left, PutProcedure)
+    return (entry for entry in found if entry[2].was is None and entry[2].record.parent is not None)
+
+
+def _a_child_is_created_twice(left: Left) -> Left | None:
+    return next((_rewritten(left, place, at, write, write) for place, at, write in _new_children(left)), None)
+
+
+def _a_child_comes_before_its_parent(left: Left) -> Left | None:
+    waiting = (write for _, _, write in _new_children(left) if write.record.state not in TERMINAL)
+    return next((_with(left, 0, ("commit", 1, [write])) for write in waiting), None)
+
+
+def _a_parent_is_resumed_twice(left: Left) -> Left | None:
+    for place, before, head in _heads(left):
+        waited = before is not None and before.state is ProcedureState.WAITING and before.interrupted is None
+        is_plain = not head.rolling and head.awaiting and head.state is ProcedureState.RUNNABLE
+        if before is not None and waited and is_plain and before.step == head.step:
+            return _with(left, place + 1, _stored(before, head))
+    return None
+
+
+def _who_was_not_resumed_sees_children(left: Left) -> Left | None:
+    for place, line in _enters(left):
+        if line[1].step == 1:
+            return _with(left, place + 1, ("children", line[1], 0, ()))
+    return None
+
+
+def _children_are_seen(change: Callable[[tuple[Any, ...]], tuple[Any, ...] | None], *, twice: bool = False) -> Change:
+    def changed(left: Left) -> Left | None:
+        for place, (kind, token, since, rows) in _lines(left, "children"):
+            other = change(rows)
+            if other is not None and token.mode is Mode.EXECUTE:
+                line = (kind, token, since, other)
+                return _with(left, place + 1, line) if twice else _without(left, place, line)
+        return None
+
+    return changed
+
+
+# ------------------------------------------------------------ locks and poison keys
+def _poison_keys_are_gone_at_the_end(left: Left) -> Left | None:
+    return _dumped(left, poisons=[]) if left.dump.poisons else None
+
+
+def _a_poisoned_key_is_given(left: Left) -> Left | None:
+    forward = {head.id for head in left.dump.heads.values() if head.state is ProcedureState.SUCCESS}
+    for place, _, write in _writes(left, PutLock):
+        if write.record.root in forward:
+            poison = PoisonRecord(write.record.path, "stranger", "stranger", 0.0, "made up")
+            return _with(left, place, ("commit", 1, [PutPoison(poison)]))
+    return None
+
+
+# ------------------------------------------------------------ undo
+def _an_undo_runs_after_its_record(left: Left) -> Left | None:
+    began: dict[tuple[str, str | None], Entry] = {}
+    units = {(write.record.root, write.record.seq): write.record for _, _, write in _writes(left, PutUndo)}
+    rolling = {place: head.id for place, _, head in _heads(left) if head.state not in TERMINAL and head.undone}
+    for place, line in enumerate(left.journal):
+        if line[0] == "enter" and line[1].mode is Mode.ROLLBACK:
+            began[line[1].procedure, line[2]] = line
+        for write in line[2] if line[0] == "commit" else ():
+            unit = units.get((write.root, write.seq)) if type(write) is DeleteUndo else None
+            entered = None if unit is None else began.get((unit.procedure, unit.label))
+            if entered is not None and rolling.get(place) == unit.procedure:
+                return _with(left, place + 1, entered, ("cut", entered[1]))
+    return None
+
+
+def _a_skipped_undo_is_listed_nowhere(left: Left) -> Left | None:
+    if not any(write.record.outcome == "skipped" for _, _, write in _writes(left, PutStep)):
+        return None
+    for place, at, write in list(_writes(left, PutProcedure)):
+        if write.record.leftovers:
+            left = _rewritten(left, place, at, PutProcedure(replace(write.record, leftovers=()), write.was))
+    return left
+
+
+# ------------------------------------------------------------ callers and operators
+def _a_handle_is_told_an_end_before_it(left: Left) -> Left | None:
+    for place, before, head in _heads(left):
+        if before is None and head.parent is None and head.state not in TERMINAL:
+            return _with(left, place + 1, ("resolve", head.id, ProcedureState.SUCCESS, b""))
+    return None
+
+
+def _a_stored_procedure_is_told_to_be_unknown(left: Left) -> Left | None:
+    for place, before, head in _heads(left):
+        if before is None and head.parent is None:
+            call = ("call", _NEW_REPLY, "abort", head.id, b"")
+            return _with(left, place + 1, call, ("reply", _NEW_REPLY, None, UnknownProcedure("made up")))
+    return None
+
+
+def _an_acknowledged_root_is_gone(left: Left) -> Left | None:
+    head = _succeeded(left)
+    if head is None:
+        return None
+    heads = {id: other for id, other in left.dump.heads.items() if id != head.id}  # noqa: A001 - the name in the vocabulary
+    return _dumped(left, heads=heads)
+
+
+def _nobody_submitted_a_root(left: Left) -> Left | None:
+    head = _succeeded(left)
+    if head is None:
+        return None
+    asked = {line[1] for _, line in _lines(left, "submit") if head.id in line[2]}
+    gone = [line for line in left.journal if line[0] not in {"submit", "reply"} or line[1] not in asked]
+    return _journal(left, gone) if asked else None
+
+
+def _the_bystander_is_charged(left: Left) -> Left | None:
+    for place, at, write in _writes(left, PutProcedure):
+        if write.record.id == left.bystander:
+            return _rewritten(left, place, at, PutProcedure(replace(write.record, errors=1), write.was))
+    return None
+
+
+def _the_bystander_fails(left: Left) -> Left | None:
+    if left.bystander not in left.dump.heads:
+        return None
+    head = left.dump.heads[left.bystander]
+    return _dumped(left, heads={**left.dump.heads, head.id: replace(head, state=ProcedureState.FAILED)})
+
+
+def _fewer_roots_might_run(left: Left) -> Left | None:
+    if left.scheduling.max_running is None:
+        return None
+    return replace(left, scheduling=replace(left.scheduling, max_running=0))
+
+
+def _there_are_no_slots(left: Left) -> Left | None:
+    none = dict.fromkeys(left.scheduling.concurrency, 0)
+    return replace(left, scheduling=replace(left.scheduling, concurrency=none)) if none else None
+
+
+def _a_signal_goes_to_two(left: Left) -> Left | None:
+    for place, _, head in _heads(left):
+        others = [other for at, _, other in _heads(left) if at < place and other.id != head.id]
+        if others and (head.payload or b"").startswith(b"signal id "):
+            return _with(left, place + 1, _stored(replace(others[-1], payload=head.payload)))
+    return None
+
+
+CHANGES: dict[str, tuple[int, str, Change]] = {
+    "two run at once": (8, "still runs", _two_run_at_once),
+    "an older epoch comes after a newer one": (7, "runs after epoch", _an_older_epoch_comes_after_a_newer_one),
+    "a step runs after the end": (7, "runs although", _a_step_runs_once_more_after_all),
+    "a step runs whose result is stored": (6, "its result is durable", _a_step_runs_once_more_after_all),
+    "a step runs again for nothing": (6, "nothing happened since its answer", _a_step_runs_again_at_once),
+    "a step starts with another state": (9, "starts with", _starts_with_another_state(warm=False)),
+    "a worker goes on with another state": (9, "goes on warm", _starts_with_another_state(warm=True)),
+    "a record is written twice": (4, "was written twice", _a_record_is_written_twice),
+    "a record is left out": (4, "after the one before it", _a_record_is_left_out),
+    "an end is taken back": (14, "was SUCCESS and became RUNNABLE", _an_end_is_taken_back),
+    "the last record is gone": (4, "has numbers", _steps_become(lambda steps: steps[:-1])),
+    "a record has changed": (
+        4,
+        "changed after its commit",
+        _steps_become(lambda steps: [replace(steps[0], state=b"another"), *steps[1:]]),
+    ),
+    "the closing record is none": (
+        14,
+        "succeeded with 0 closing records",
+        _steps_become(lambda steps: [*steps[:-1], replace(steps[-1], kind=StepKind.STEP)]),
+    ),
+    "a child is linked twice": (13, "was linked twice", _a_child_is_linked_twice),
+    "the first child is not linked": (13, "have the places", _the_first_child_is_not_linked),
+    "a child is created twice": (13, "was created twice", _a_child_is_created_twice),
+    "a child comes before its parent": (13, "was stored before its parent", _a_child_comes_before_its_parent),
+    "a parent is resumed twice": (12, "was resumed twice", _a_parent_is_resumed_twice),
+    "who was not resumed sees children": (12, "was never resumed for it", _who_was_not_resumed_sees_children),
+    "a child is seen with another output": (
+        12,
+        ", it is ",
+        _children_are_seen(lambda rows: ((*rows[0][:2], b"another"), *rows[1:]) if rows else None),
+    ),
+    "a repeated step sees its children otherwise": (
+        12,
+        "an execution before it saw",
+        _children_are_seen(lambda rows: rows[::-1] if len(rows) > 1 else None, twice=True),
+    ),
+    "poison keys are gone": (10, "the commits left", _poison_keys_are_gone_at_the_end),
+    "a poisoned key is given": (10, "had poisoned as", _a_poisoned_key_is_given),
+    "an undo runs after its record": (11, "again after its record", _an_undo_runs_after_its_record),
+    "a skipped undo is listed nowhere": (11, "was skipped and", _a_skipped_undo_is_listed_nowhere),
+    "a handle is told an end before it": (20, "yet it has not ended", _a_handle_is_told_an_end_before_it),
+    "a stored procedure is told to be unknown": (20, "yet it is stored", _a_stored_procedure_is_told_to_be_unknown),
+    "an acknowledged root is gone": (1, "was acknowledged and is not in the store", _an_acknowledged_root_is_gone),
+    "nobody submitted a root": (2, "was never submitted", _nobody_submitted_a_root),
+    "the bystander is charged": (17, "was charged with an error", _the_bystander_is_charged),
+    "the bystander fails": (17, "the bystander is FAILED", _the_bystander_fails),
+    "more roots run than may": (21, "roots run, 0 may", _fewer_roots_might_run),
+    "slots are given that are not there": (21, "hold slots of", _there_are_no_slots),
+    "a signal goes to two": (20, "was delivered to", _a_signal_goes_to_two),
+}
+"""What is done to a history, the number of the promise that is broken by it, and words of what must be said."""

@@ -1,0 +1,83 @@
+"""The checker itself: each of its rules speaks when a history breaks it. A rule that cannot would be worth nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import actorproc.testing
+from actorproc.testing.evidence import StoreDump, Violation
+from actorproc.testing.invariants import check
+from actorproc.testing.simulation import Simulation, simulate
+from tests.simulation.doctored import CHANGES, Left
+from tests.simulation.test_seeded_bugs import BUGS
+
+SEEDS = range(1, 401)
+"""Among these histories is one of every kind that is needed."""
+PLANTED = 10
+"""Histories with each planted bug."""
+
+
+@cache
+def left_by(seed: int) -> Left:
+    """What the history of a seed left, in which nothing is wrong."""
+    simulation = Simulation(seed, check_every=1000)
+    history = simulation.run()
+    assert history.violations == []
+    scenario = simulation.world.scenario
+    dump = StoreDump.of(simulation.world.store)
+    return Left(history.journal, dump, scenario.bystander, scenario.scheduling)
+
+
+def judged(left: Left) -> list[Violation]:
+    return check(left.journal, left.dump, bystander=left.bystander, scheduling=left.scheduling)
+
+
+@cache
+def said_of(name: str) -> list[Violation]:
+    """What the checker says of the first history that can be changed so."""
+    changed = next(filter(None, map(CHANGES[name][2], map(left_by, SEEDS))))
+    return judged(changed)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_promise_that_is_broken_on_purpose_is_seen_to_be(name: str) -> None:
+    number, words, _ = CHANGES[name]
+
+    assert [violation for violation in said_of(name) if violation.number == number and words in violation.text]
+
+
+def rules() -> Iterator[tuple[str, int, re.Pattern[str]]]:
+    """Each place at which a rule of the checker speaks: where, the number of the promise, and what it says."""
+    for path in sorted(Path(*actorproc.testing.__path__).glob("*_rules.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="say") | ast.Name("Violation"), args=[ast.Constant(number), text]
+                ):
+                    parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+                    words = (re.escape(part.value) if isinstance(part, ast.Constant) else ".*" for part in parts)
+                    yield f"{path.name}:{node.lineno}", number, re.compile("".join(words), re.DOTALL)
+
+
+def test_every_rule_was_seen_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [violation for name in CHANGES for violation in said_of(name)]
+    for plant in BUGS.values():
+        with monkeypatch.context() as patch:
+            plant(patch)
+            for seed in range(1, PLANTED + 1):
+                said += simulate(seed, check_every=1000).violations
+    places = list(rules())
+
+    assert len(places) > 60
+    silent = [
+        f"{place}: {number}: {words.pattern}"
+        for place, number, words in places
+        if not any(violation.number == number and words.fullmatch(violation.text) for violation in said)
+    ]
+    assert silent == []
