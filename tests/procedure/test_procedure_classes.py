@@ -486,7 +486,11 @@ class Trap:
     sprung: ClassVar[list[int]] = []
 
     def __reduce__(self):
-        return (Trap.sprung.append, (1,))
+        return _spring, ()
+
+
+def _spring():
+    Trap.sprung.append(1)
 
 
 def test_a_pickled_state_comes_back_with_the_right_key():
@@ -505,6 +509,7 @@ def test_the_field_that_cannot_be_pickled_is_named():
 
 
 def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
+    Trap.sprung.clear()
     foreign = TypeRegistry(signing_key=b"other").register(Pickled)
     ours = TypeRegistry(signing_key=b"k" * 32).register(Pickled)
     planted = foreign.describe(Pickled(Trap()), id="one").state
@@ -515,6 +520,8 @@ def test_a_changed_or_foreign_pickle_is_refused_before_anything_is_decoded():
         with pytest.raises(StateRefused):
             ours.load(state, "pickle", 1, "one")
     assert Trap.sprung == []
+    foreign.load(planted, "pickle", 1, "one")
+    assert Trap.sprung == [1]  # so it would have been noticed
 
 
 def test_a_long_pickled_state_is_checked_as_a_short_one_is():

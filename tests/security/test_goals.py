@@ -31,7 +31,6 @@ from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.procedure.registry import TypeRegistry
 from actorproc.procedure.signing import opened, seal
 from actorproc.procedure.state import StateRefused
-from actorproc.signing_key import keep_keys
 from actorproc.store import codec
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
@@ -67,18 +66,12 @@ def test_s1_everything_a_manager_makes_is_for_its_user_only(tmp_path, umask):
 def test_s18_a_planted_link_in_place_of_the_key_is_never_followed(tmp_path):
     tmp_path.chmod(0o700)
     victim = tmp_path / "victim"
-    victim.write_text("precious")
-    (tmp_path / "signing.new").symlink_to(victim)
-
-    keys = keep_keys(tmp_path, b"k" * 32)
-
-    assert victim.read_text() == "precious"
-    assert (tmp_path / "signing.key").read_bytes() == keys[0]
-    assert not (tmp_path / "signing.key").is_symlink()
-    (tmp_path / "signing.key").unlink()
+    victim.write_bytes(b"v" * 32)
     (tmp_path / "signing.key").symlink_to(victim)
+
     with pytest.raises(ActorprocError, match="symbolic link"):
         LmdbStore(tmp_path).own()
+    assert victim.read_bytes() == b"v" * 32
 
 
 # ---------------------------------------------------------------------- S2 to S5: a store of somebody else

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from actorproc.cli.main import main
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
 from actorproc.procedure.registry import TypeRegistry
-from actorproc.procedure.signing import opened, seal
+from actorproc.procedure.signing import opened, seal, verified
 from actorproc.procedure.state import StateRefused
 from actorproc.signing_key import FILE_NAME, keep_keys, read_keys, rotate
 from actorproc.store.lmdb import LmdbStore
@@ -49,6 +50,43 @@ def test_s3_a_state_is_signed_for_its_procedure_and_is_refused_in_anothers_place
     assert bags.load(one.state, "pickle", 1, "one").what == 1
     with pytest.raises(StateRefused, match="belongs to another procedure"):
         bags.load(one.state, "pickle", 1, "two")
+
+
+class Sack(Bag):
+    pass
+
+
+def test_s3_a_state_is_signed_for_its_type_and_is_refused_as_that_of_another():
+    state = runtime(NEW).describe(Bag(1), id="one").state
+
+    with pytest.raises(StateRefused, match="wrong signature"):
+        TypeRegistry(signing_key=NEW).register(Sack).load(state, "pickle", 1, "one")
+
+
+class Trap:
+    """Whoever unpickles it is noted."""
+
+    sprung: ClassVar[list[str]] = []
+
+    def __reduce__(self):
+        return _note, ("unpickled",)
+
+
+def _note(word):
+    Trap.sprung.append(word)
+
+
+@pytest.mark.parametrize("key", [None, b"", ()])
+def test_s3_without_a_key_nothing_is_decoded(key):
+    Trap.sprung.clear()
+    state = runtime(NEW).describe(Bag(Trap()), id="one").state
+    name = runtime(NEW).type_name
+
+    with pytest.raises(StateRefused, match="no signing key"):
+        verified(state, name, "one", key)
+    assert Trap.sprung == []
+    verified(state, name, "one", NEW)
+    assert Trap.sprung == ["unpickled"]  # so it would have been noted
 
 
 def test_s3_the_newest_key_signs_and_older_ones_verify():
