@@ -25,7 +25,7 @@ __all__ = ["Counts"]
 class Counts:
     """Compares the heads of a store with the rows that belong to them.
 
-    First the sums: only when these differ is it looked for where.
+    First the sums: only when these differ, or a row in one is damaged, is it looked for where.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -34,6 +34,8 @@ class Counts:
         """What the heads say in all."""
         self._steps = 0
         """For how many steps the records of all logs stand."""
+        self._doubtful: set[Table] = set()
+        """Tables with a row that cannot be read: it counts in the sum, and may be missed where it belongs."""
 
     def add_head(self, head: ProcedureRecord) -> Iterator[StoreDamaged]:
         """One head of all; which of its locks and undo units are missing."""
@@ -52,12 +54,17 @@ class Counts:
         """One sound record of all step logs."""
         self._steps += record.steps
 
+    def add_unreadable(self, table: Table) -> None:
+        """A row that is damaged, and may stand under a key that is not its own."""
+        if table in (Table.CHILDREN, Table.AUDIT):
+            self._doubtful.add(table)
+
     def differences(self) -> Iterator[tuple[str, StoreDamaged]]:
         """Whose numbers do not fit, and how. Once all heads and records of step logs were added."""
         found = {table: self._rows.count(table) for table in self._counted}
         found[Table.STEPS] = self._steps
         found[Table.AUDIT] -= self._count(Table.AUDIT, "")
-        differing = {table for table, number in found.items() if number != self._counted[table]}
+        differing = {table for table, number in found.items() if number != self._counted[table]} | self._doubtful
         if not differing:
             return
         for key, _ in self._rows.scan(Table.PROCEDURES):

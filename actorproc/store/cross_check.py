@@ -111,6 +111,7 @@ def cross_check(rows: Rows) -> Findings:
                     counts.add_step(record)
             except StoreDamaged as error:
                 _note(found, error)
+                counts.add_unreadable(table)
                 _look_for_place(rows, found, table, key, value, error)
                 reason = f"{error.table} {error.key}: {error.reason}"
                 if is_a_copy(rows, table, value):  # whose it says it is lacks nothing
