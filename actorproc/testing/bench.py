@@ -20,7 +20,7 @@ from actorproc.procedure.failures import in_words
 from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
-from actorproc.testing.inline import CrashingStore, InlineManager, VirtualClock
+from actorproc.testing.inline import CrashingStore, InlineManager, Place, VirtualClock
 from actorproc.testing.step_names import Step, name_of, step_of
 from actorproc.workers.frames import Ended, Run
 
@@ -39,7 +39,7 @@ class Played(msgspec.Struct):
     ended: bool = True
     """It came to an end in time; if not, `end` says what it was waiting for."""
     world: Any = None
-    stored: dict[tuple[str, int], Step | None] = msgspec.field(default_factory=dict)
+    stored: dict[Place, Step | None] = msgspec.field(default_factory=dict)
     """Each record in order, and the step that ended with it."""
     last: dict[str, Step] = msgspec.field(default_factory=dict)
     """Of each procedure the step that ran last."""
@@ -100,7 +100,7 @@ class Bench:
             raise TypeError(msg)
         return made
 
-    def run(self, *, at: tuple[str, int] | None = None, after: bool = False, repeat: Step | None = None) -> Played:
+    def run(self, *, at: Place | None = None, after: bool = False, repeat: Step | None = None) -> Played:
         """From the beginning to the end, with at most one disturbance."""
         if self._reset is not None:
             self._reset()

@@ -21,7 +21,7 @@ from actorproc.handle import ProcedureHandle
 from actorproc.manager import ProcedureManager
 from actorproc.model.definitions import Definition
 from actorproc.model.ids import WorkerId
-from actorproc.model.writes import PutStep, Write
+from actorproc.model.writes import PutNote, PutStep, Write
 from actorproc.procedure.context import StopStep
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.runtime import TypeRuntime
@@ -267,25 +267,29 @@ def _next_at(tree: EngineTree) -> float | None:
     return tree._alarm.next_at("manager", "supervisor")
 
 
+Place = tuple[str, int] | tuple[str, int, str]
+"""A record of a step log, or what a step remembers."""
+
+
 class CrashingStore(MemoryStore):
     """A store whose host dies at a record: before it is stored, or right after.
 
-    `at` is the id of a procedure and the number of a record of its step log; None: it never dies. From then on nothing
-    can be stored. `next_life` is what the next host finds.
+    `at` is the id of a procedure and the number of a record of its step log, or of the step and the key of what that
+    remembers; None: it never dies. From then on nothing can be stored. `next_life` is what the next host finds.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.stored: list[tuple[str, int]] = []
+        self.stored: list[Place] = []
         """Every record, in order."""
-        self.on_record: Callable[[tuple[str, int]], object] = lambda _: None
+        self.on_record: Callable[[Place], object] = lambda _: None
         """Called with each record when it is about to be stored for the first time."""
-        self.at: tuple[str, int] | None = None
+        self.at: Place | None = None
         self.after = False
         self.dead = threading.Event()
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
-        records = [(write.record.procedure, write.record.number) for write in writes if isinstance(write, PutStep)]
+        records = [place for write in writes if (place := _place_of(write)) is not None]
         for record in records:
             if record not in self.stored:
                 self.on_record(record)
@@ -313,3 +317,11 @@ class CrashingStore(MemoryStore):
         if self.dead.is_set():
             msg = "this host is dead"
             raise StorageUnavailable(msg)
+
+
+def _place_of(write: Write) -> Place | None:
+    if isinstance(write, PutStep):
+        return write.record.procedure, write.record.number
+    if isinstance(write, PutNote):
+        return write.record.procedure, write.record.step, write.record.key
+    return None

@@ -2,7 +2,8 @@
 
 `survives_crashes` runs a procedure undisturbed, and then again and again, each time with one disturbance:
 
-- the host dies before a record of the step log is stored, and right after: once for each record;
+- the host dies before a record of the step log is stored, and right after: once for each record; the same for each
+  value that `ctx.remember` stores in the middle of a step;
 - a worker dies when a step, or an undo, is complete and its answer was not heard: the step runs twice; once for each;
 - a worker dies at a named crash point: once for each passage.
 
@@ -28,7 +29,7 @@ from actorproc.handle import ProcedureHandle
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.procedure import Procedure
 from actorproc.testing.bench import Bench, Played
-from actorproc.testing.inline import InlineManager
+from actorproc.testing.inline import InlineManager, Place
 from actorproc.testing.points import armed, told_astray, watched
 
 __all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
@@ -47,7 +48,7 @@ class Difference(msgspec.Struct, frozen=True):
     disturbance: str
     """What was done to it."""
     step: str
-    """The step that ran twice, or "" for the death of a host."""
+    """The step that ran twice, or was cut in its middle; "" for the death of a host between two steps."""
     words: str
     """What is different."""
 
@@ -169,13 +170,20 @@ def _try_all(bench: Bench, *, check: bool) -> SurvivalReport:
 def _kill_hosts(bench: Bench, report: SurvivalReport, first: Played) -> None:
     for at, step in first.stored.items():
         for after in (False, True):
-            when = f"{'after' if after else 'before'} {at[0]}/{at[1]:06} was stored"
-            done = f" (what {first.names[step]} had done)" if step in first.names else " (the submit)"
-            told = f"the host died {when}{done}"
+            name = "" if step is None else first.names.get(step, "")
+            told = f"the host died {'after' if after else 'before'} {_shown(at, name)}"
             with _noted(told):
                 found = bench.run(at=at, after=after)
             report.host_crashes += found.lives > 1
-            _compare(report, first, found, told, "")
+            is_within = len(at) > 2  # a step that remembers is cut in its middle
+            _compare(report, first, found, told, name if is_within else "")
+
+
+def _shown(at: Place, step: str) -> str:
+    """A place at which a host dies, in words."""
+    if len(at) > 2:
+        return f"{step} had remembered {at[2]!r}"
+    return f"{at[0]}/{at[1]:06} was stored ({f'what {step} had done' if step else 'the submit'})"
 
 
 def _repeat_steps(bench: Bench, report: SurvivalReport, first: Played) -> None:

@@ -200,6 +200,33 @@ def test_a_step_that_only_a_death_in_its_middle_makes_run_wrongly_is_named():
     assert report.not_idempotent == ["Guarded.pay (step 2)"]
 
 
+def test_the_host_dies_around_each_value_that_a_step_remembers():
+    class Noting(Idempotent):
+        @step
+        def pay(self, ctx):
+            if not world.get("receipt"):  # done twice it is right; cut where it remembers it is not
+                world["paid"] += 5
+                ctx.remember("price", lambda: 5)
+                world["receipt"] = 1
+
+    class Remembering(Idempotent):
+        @step
+        def pay(self, ctx):
+            before = ctx.remember("before", lambda: world["paid"])
+            world["paid"] = before + 5
+
+    report = survey(Noting("book"))
+
+    assert report.not_idempotent == ["Noting.pay (step 2)"]
+    assert [found.disturbance for found in report.differences] == [
+        "the host died before Noting.pay (step 2) had remembered 'price'",
+        "the host died after Noting.pay (step 2) had remembered 'price'",
+    ]
+    right = survey(Remembering("book"))
+    assert right.differences == []
+    assert right.host_crashes == 10  # four records and a value
+
+
 def test_what_observe_asserts_is_told_after_a_crash_too():
     class Torn(Idempotent):
         @step
