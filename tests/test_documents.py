@@ -100,3 +100,26 @@ def test_every_feature_that_is_compared_names_a_test_of_ours():
 
     assert len(rows) > 100
     assert [row for row in rows if "`tests/" not in row] == []
+
+
+def rows_of_bugs() -> list[list[str]]:
+    """The cells of the table of bugs: what it was, found by, seed and test, fixed in."""
+    table = (ROOT / "docs" / "reliability.md").read_text().partition("\n## Bugs found")[2]
+    lines = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| bug |")]
+    return [[cell.strip() for cell in line.strip("|").replace("\\|", "/").split("|")] for line in lines]
+
+
+def test_every_bug_has_a_seed_or_a_test_that_is_run_and_a_version():
+    kept = "".join(
+        (ROOT / "tests" / file).read_text() for file in ("simulation/test_histories.py", "damage/test_mutations.py")
+    )
+    rows = rows_of_bugs()
+
+    assert len(rows) > 200
+    assert [row for row in rows if len(row) != 4 or not re.fullmatch(r"\d+\.\d+\.\d+", row[3])] == []
+    lost = []
+    for bug, _, where, _ in rows:
+        seeds = re.findall(r"(?<!episode )\b\d{3,}\b", re.sub(r"`tests/[^`]*`", "", where))
+        lost += [seed for seed in seeds if not re.search(rf"\b{seed}\b", kept)]
+        lost += [] if seeds or _TEST.search(where) else [bug]
+    assert lost == []
