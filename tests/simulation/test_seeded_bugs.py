@@ -292,12 +292,19 @@ def test_a_planted_bug_is_found(
 ) -> None:
     BUGS[bug](monkeypatch)
 
-    histories = (simulate(seed) for seed in range(1, BUDGET + 1))
-    found = next((history for history in histories if history.violations), None)
+    faults, found = 0, None
+    for seed in range(1, BUDGET + 1):
+        history = simulate(seed)
+        faults += history.faults.total()
+        if history.violations:
+            found = history
+            break
 
-    assert found is not None, f"survived {BUDGET} histories"
+    assert found is not None, f"survived {faults} effective faults in {BUDGET} histories"
     # A plant that does not fit the code any more would be found for the wrong reason.
     assert not [violation for violation in found.violations if "raised TypeError" in violation.text]
     numbers = sorted({violation.number for violation in found.violations})
-    print(f"{bug}: found in history {found.seed}, as invariant {numbers}")  # noqa: T201 - shown by pytest -rP
+    said = f"found in history {found.seed}, after {faults} effective faults, as invariant {numbers}"
+    print(f"{bug}: {said}")  # noqa: T201 - shown by pytest -rP
     record_property("histories", found.seed)
+    record_property("faults", faults)
