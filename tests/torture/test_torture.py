@@ -240,3 +240,42 @@ def test_users_torture_their_own_procedures_with_a_module(tmp_path, monkeypatch,
     assert code in {0, 1}, said
     assert "1 episodes, 1 procedures" in said
     assert set(re.findall(r"invariant (\d+)", said)) <= {"0"}, said
+
+
+BROKEN = """
+from actorproc import Procedure, Status
+
+class Nothing(Procedure):
+    def execute(self, ctx):
+        return Status.done()
+
+def torture(folder, seed):
+    yield "nothing", Nothing()
+
+def check(folder):
+    yield "whatever it did"
+"""
+
+
+def test_a_failing_episode_leaves_its_seed_its_journal_its_store_and_the_command_that_plays_it_again(
+    tmp_path, monkeypatch, capsys
+):
+    Path(tmp_path, "broken_torture.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert main(["torture", "--module", "broken_torture", "--episodes", "1", "--seed", "212"]) == 1
+
+    said = capsys.readouterr().out
+    kept = Path("torture-failures", "episode-212000000")
+    assert "episode 212000000: " in said
+    assert "1 episodes with violations" in said
+    assert f"kept in {kept}; see it again: actorproc torture --replay {kept}" in said
+    assert {path.name for path in kept.iterdir()} >= {"plan.json", "journal", "state", "violations.txt", "host-0.log"}
+    assert (kept / "state" / "data.mdb").stat().st_size
+    words = (kept / "violations.txt").read_text().splitlines()
+    assert "invariant 0: whatever it did" in words
+    assert words[-1] == f"actorproc torture --replay {kept}"
+    assert main(["torture", "--replay", str(kept), "--keep", "again"]) == 1
+    assert capsys.readouterr().out.count("invariant 0: whatever it did") == 2  # as kept, and as played once more
+    assert Path("again", "episode-212000000").is_dir()
