@@ -24,6 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from actorproc.model.ids import Mode
+from actorproc.model.policies import LockKey, LockMode, checked_lock_key
 from actorproc.procedure.context import Context
 from actorproc.procedure.procedure import Procedure
 from actorproc.workers.child.desk import StepLine
@@ -34,6 +35,8 @@ _LONGEST_LINE = 4096
 """Bytes: a write that is no longer than a page is split once at most."""
 _LONGEST_TEXT = 800
 """Characters of free text in a line."""
+_LONGEST_NAME = 200
+"""Characters of a canary's name; a file system takes 255 bytes."""
 
 
 class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -174,8 +177,9 @@ class Referee:
     """Proves that locks exclude: one canary file per key in `folder`, locked by the kernel while a step runs.
 
     Give it the same keys as `lock_keys`. A conflict is a line in the journal, and the step goes on unharmed.
-    Steps of one tree share what their tree holds: a parent that runs beside its children (``wait="any"``) must not
-    hold here what they hold.
+    The kernel knows shared and exclusive only: a write below a key that another step reads, where both hold that key
+    shared, is a conflict that it does not see. Steps of one tree share what their tree holds: a parent that runs
+    beside its children (``wait="any"``) must not hold here what they hold.
     """
 
     def __init__(self, folder: str | os.PathLike[str], journal: Journal) -> None:
@@ -183,11 +187,15 @@ class Referee:
         self.journal = journal
 
     @contextlib.contextmanager
-    def hold(self, key: str, *, shared: bool = False, ctx: Context | None = None) -> Iterator[bool]:
+    def hold(self, key: str | LockKey, *, shared: bool = False, ctx: Context | None = None) -> Iterator[bool]:
         """Hold a key (and, shared, every key above it) without waiting; gives whether nobody was in the way.
 
-        `ctx` lets the conflict's line name the step.
+        `key` is a path or a `LockKey`, which says itself whether it is `shared`. `ctx` lets the conflict's line name
+        the step. Raises `TypeError` and `ValueError` for what can be no key.
         """
+        wanted = checked_lock_key(key) if isinstance(key, LockKey) else LockKey.write(key)
+        shared = wanted.mode is LockMode.READ if isinstance(key, LockKey) else shared
+        key = wanted.path
         self.folder.mkdir(parents=True, exist_ok=True)
         segments = key.split("/")
         held: list[int] = []
@@ -202,7 +210,10 @@ class Referee:
                 os.close(fd)
 
     def _take(self, path: str, *, shared: bool, key: str, ctx: Context | None, held: list[int]) -> bool:
-        fd = os.open(self.folder / quote(path, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        name = quote(path, safe="")
+        if len(name) > _LONGEST_NAME:
+            name = hashlib.blake2b(path.encode(), digest_size=16).hexdigest()
+        fd = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         held.append(fd)
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

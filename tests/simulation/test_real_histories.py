@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from actorproc.model.policies import LockMode
+from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.testing.invariants import StoreDump
@@ -212,6 +213,20 @@ def test_a_referee_sees_what_excludes_and_nothing_else(tmp_path: Path) -> None:
             assert first
             assert not second
     assert [entry.kind for entry in journal.lines()] == ["conflict"] * 3
+
+
+def test_a_referee_takes_the_keys_of_the_engine(tmp_path: Path) -> None:
+    referee = Referee(tmp_path / "canaries", Journal(tmp_path / "journal"))
+
+    with referee.hold(LockKey.read("shelf")) as first, referee.hold(LockKey.read("shelf")) as second:
+        assert first
+        assert second
+    with referee.hold(LockKey.write("é" * 100)) as first, referee.hold("é" * 100) as second:
+        assert first
+        assert not second
+    for key, error in (("shelf//1", ValueError), ("", ValueError), (3, TypeError)):
+        with pytest.raises(error, match="lock key"), referee.hold(key):  # type: ignore[arg-type]
+            pass
 
 
 def test_lines_of_many_processes_stay_whole(tmp_path: Path) -> None:
