@@ -77,10 +77,11 @@ def _remove_if_nobodys(path: Path) -> None:
         fd = _open(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            files = list(path.iterdir())
-            if all(_OURS.fullmatch(file.name) for file in files):
-                for file in files:
-                    file.unlink()
+            # By the open directory: another user, in a place where all may write, may put a link in that of his own.
+            names = os.listdir(fd)  # noqa: PTH208
+            if os.fstat(fd).st_uid == os.geteuid() and all(map(_OURS.fullmatch, names)):
+                for name in names:
+                    os.unlink(name, dir_fd=fd)
                 path.rmdir()
         finally:
             os.close(fd)
