@@ -69,6 +69,9 @@ class FamilyRules(Judge):
             return
         if record.rolling and record.step > before.step:
             self._take_over(before, record)
+        if _was_resumed_and_failed(before, record):
+            self._note_resumed(record)
+            return
         if record.state is not ProcedureState.RUNNABLE:
             return
         # One that fails runs no step any more, save what it was given in the very commit that failed it.
@@ -179,3 +182,18 @@ class FamilyRules(Judge):
             linked = len(self.facts.links.get(id, ()))
             if not head.children == born[id] == linked:
                 self.say(13, f"{id} counts {head.children} children; {born[id]} are stored, {linked} are linked")
+
+
+def _was_resumed_and_failed(before: ProcedureRecord, record: ProcedureRecord) -> bool:
+    """Within one commit, as when its deadline passed meanwhile; a retry runs the step that it was resumed for.
+
+    Had it still waited when it failed, its head would say so.
+    """
+    stopped = record.interrupted
+    return (
+        before.state is ProcedureState.WAITING
+        and record.rolling
+        and not before.rolling
+        and record.step == before.step
+        and (stopped is None or stopped.state is ProcedureState.RUNNABLE)
+    )

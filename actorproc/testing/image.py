@@ -218,7 +218,7 @@ def compare_with_restored(core: Coordinator, image: Image) -> str | None:
     restoring.resume(book, busy)
     restored = Coordinator(book)
     live, again = _comparable(core), _comparable(restored)
-    if live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_its_locks(core):
+    if live == again or _undo_waits_for_a_running_step(core) or _is_asked_before_it_waits(core):
         return None
     rows = [f"  {name}: memory {live[name]}, restored {again[name]}" for name in live if live[name] != again[name]]
     return "\n".join(["memory is not what a restart would give:", *rows])
@@ -257,13 +257,20 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
     )
 
 
-def _is_asked_before_its_locks(core: Coordinator) -> bool:
-    """Somebody asks for locks only when a worker has answered for its `abort`: after a restart it does so at once."""
+def _is_asked_before_it_waits(core: Coordinator) -> bool:
+    """Somebody asks for locks or slots only when a worker has answered for its `abort`: after a restart at once.
+
+    Those above it keep their slots as long as it does not wait for any.
+    """
     book = core._book
     asked = {name for name, worker in book.staff.in_hand.items() if worker.queue[name].token.mode is Mode.ASK_ABORT}
     asked |= book.asking.keys()  # the question came back unanswered, and no worker is there to ask it again
-    records = (book.procs[name] for name in asked if name in book.procs)
-    return any(not (record.locked or record.rolling or book.locks.is_waiting(record.id)) for record in records)
+    records = [book.procs[name] for name in asked if name in book.procs]
+    return any(
+        not (record.locked or record.rolling or book.locks.is_waiting(record.id))
+        or (book.slots.concerns(record) and record.id not in book.slots)
+        for record in records
+    )
 
 
 def _comparable(core: Coordinator) -> dict[str, Any]:
