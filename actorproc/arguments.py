@@ -20,6 +20,7 @@ __all__ = [
     "check_parts",
     "check_wiring",
     "check_workers",
+    "checked_classes",
     "checked_directory",
     "checked_limits",
     "checked_max_workers",
@@ -125,9 +126,17 @@ def checked_directory(path: Any) -> str:
     return os.fspath(Path(given).absolute())
 
 
+def checked_classes(procedures: Any) -> tuple[Any, ...]:
+    """Classes of procedures, each of which is looked at when it is registered."""
+    if isinstance(procedures, type | str) or not isinstance(procedures, Iterable):
+        msg = f"procedures is a list of classes, not {procedures!r:.60}"
+        raise TypeError(msg)
+    return tuple(procedures)
+
+
 def checked_modules(preload: Any) -> tuple[str, ...]:
     """Names of the modules that workers load beforehand."""
-    modules: tuple[Any, ...] = tuple(preload)
+    modules: tuple[Any, ...] = tuple(preload) if isinstance(preload, Iterable) else (None,)
     if isinstance(preload, str) or not all(isinstance(name, str) and name for name in modules):
         msg = f"preload is a list of names of modules, not {preload!r:.60}"
         raise TypeError(msg)

@@ -16,6 +16,7 @@ from actorproc.arguments import (
     check_parts,
     check_wiring,
     check_workers,
+    checked_classes,
     checked_directory,
     checked_max_workers,
     checked_modules,
@@ -111,7 +112,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         """Somebody stopped it while it was being started."""
         self._tree: EngineTree | None = None
         self._pid = 0
-        for procedure_class in procedures:
+        for procedure_class in checked_classes(procedures):
             self.register(procedure_class)
 
     # ------------------------------------------------------------ life

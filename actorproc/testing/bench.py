@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.arguments import checked_classes
 from actorproc.errors import ProcedureFailed, UnknownProcedure, UsageError
 from actorproc.handle import ProcedureHandle
 from actorproc.model.states import Phase
@@ -228,9 +229,7 @@ def _check_functions(**functions: Any) -> None:
 
 
 def _check_rest(procedures: Any, timeout: Any) -> None:
-    if isinstance(procedures, type) or not isinstance(procedures, Iterable):
-        msg = f"procedures= is a list of classes, not {procedures!r:.60}"
-        raise TypeError(msg)
+    checked_classes(procedures)
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         msg = f"timeout= is a number of seconds, not {timeout!r:.60}"
         raise TypeError(msg)

@@ -107,7 +107,7 @@ def test_a_time_in_which_nothing_could_end_is_refused(timeout):
     [
         ({"timeout": "5"}, "timeout= is a number of seconds, not '5'"),
         ({"timeout": None}, "timeout= is a number of seconds, not None"),
-        ({"procedures": Child}, "procedures= is a list of classes"),
+        ({"procedures": Child}, "procedures is a list of classes"),
         ({"observe": world}, "observe= is a function or None"),
         ({"reset": {}}, "reset= is a function or None"),
         ({"drive": 3}, "drive= is a function or None"),
