@@ -6,7 +6,8 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.core.lock_report import WaitersByNode, dangling
 from actorproc.errors import KeyPoisoned, StoreDamaged
 from actorproc.model.commands import Reply
-from actorproc.model.events import PoisonCleared, TypeRegistered
+from actorproc.model.events import PoisonCleared, TypeRegistered, WorkerReady
+from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Suspended
 from actorproc.model.policies import Backoff, LockKey, LockMode, TypeMeta
 from actorproc.model.records import ErrorInfo, LockRecord, ProcedureRecord
@@ -409,3 +410,24 @@ def test_a_key_shared_by_poisoners_is_cleared_for_all_of_them_by_the_operator() 
 
     assert _poisons(stage) == {}
     assert stage.submit(stage.new("c", locks=(KEY,))).error is None
+
+
+def test_of_three_poisoners_the_first_that_is_clean_leaves_the_key_to_both_others() -> None:
+    stage = _stage()
+    stage.handle(WorkerReady(WorkerId(2, 1)))
+    _declaring(stage, "a", "b", "c")
+
+    stage.answer("a", Finished(state=b"", poisons=("cat/t",)))
+
+    kept = image_of(stage).poisons["cat/t"]
+    assert (kept.by, kept.others) == ("b", (("c", "c"),))
+
+
+def test_who_finds_damage_where_others_poisoned_too_is_told_of_first_and_the_others_stay() -> None:
+    stage = _stage()
+    _declaring(stage, "a", "b")
+
+    stage.answer("b", Poisoned(keys=("cat/t",), error=ErrorInfo("poisoned", "ValueError", "half written")))
+
+    found = image_of(stage).poisons["cat/t"]
+    assert (found.by, found.others, found.reason) == ("b", (("a", "a"),), "half written")

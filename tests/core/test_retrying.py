@@ -342,6 +342,20 @@ def test_a_wait_that_timed_out_is_waited_again() -> None:
     assert stage.inbox["p"].event == b"x"
 
 
+def test_a_signal_that_came_after_the_wait_had_timed_out_is_taken_by_the_retry() -> None:
+    stage = Stage(1)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Waited(state=b"", event="go", timeout=5.0))
+    stage.now = 6.0
+    stage.handle(Tick())
+    stage.handle(Signalled("go", b"late", 9))
+
+    _retry(stage)
+
+    assert stage.inbox["p"].event == b"late"
+    _agrees(stage)
+
+
 def test_a_payload_is_there_again_when_the_step_it_was_for_is_retried() -> None:
     stage = Stage(1)
     stage.submit(stage.new("p"))

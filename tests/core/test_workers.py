@@ -67,6 +67,17 @@ def test_a_step_that_must_not_go_on_is_taken_back_when_others_run_before_it() ->
     assert stage.commands[-2:-1] == [TakeBack(token.worker, (token,))]
 
 
+def test_a_step_that_was_to_be_killed_and_is_delayed_is_taken_back_too() -> None:
+    stage = _prefetching(2)
+    token = stage.inbox["p0"].token
+    stage.handle(AbortRequested("p0", reply=1, force=True))
+    assert [kill.token for kill in stage.kills()] == [token]
+
+    delayed = stage.handle(StepDelayed(token))
+
+    assert TakeBack(token.worker, (token,)) in delayed.commands
+
+
 def test_the_step_that_runs_in_the_place_of_a_delayed_one_is_killed_if_it_must_not_go_on() -> None:
     stage = _prefetching(2)
     stage.handle(AbortRequested("p1", reply=1, force=True))

@@ -277,6 +277,27 @@ def test_every_class_gets_one_worker_at_least() -> None:
     assert pool.running("A") == 1
 
 
+def test_a_class_that_has_nothing_yet_comes_before_one_that_has_its_share() -> None:
+    pool = Pool(2, shares={"a": 0.5, "b": 0.5})
+    pool.submit_all("B", 6)
+    pool.submit_all("A", 3)
+
+    pool.answer("B0", DONE)
+
+    assert (pool.running("A"), pool.running("B")) == (1, 1)
+
+
+def test_one_class_without_a_reservation_is_enough_outside_those_that_have_one() -> None:
+    pool = Pool(3, reserved={"a": 2})
+    pool.submit_all("T", 1)
+    pool.submit_all("B", 5)
+    assert (pool.running("T"), pool.running("B")) == (1, 0)
+
+    pool.submit_all("A", 5)
+
+    assert pool.running("A") == 2
+
+
 def test_a_reserved_worker_is_kept_free() -> None:
     pool = Pool(3, reserved={"a": 1})
     pool.submit_all("B", 10)

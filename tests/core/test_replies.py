@@ -1,0 +1,104 @@
+"""What callers and operators are answered, and what is written down of what they asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorproc.core import verbs
+from actorproc.core.coordinator import Coordinator
+from actorproc.core.retries import delay
+from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure
+from actorproc.model.commands import Decision, Reply
+from actorproc.model.events import AbortRequested, PoisonCleared, RollbackRequested, Signalled, TypeRegistered
+from actorproc.model.outcomes import Advanced, Poisoned, Waited
+from actorproc.model.policies import Backoff, TypeMeta
+from actorproc.model.records import ErrorInfo
+from actorproc.model.snapshot import Damage, Snapshot
+from actorproc.model.writes import PutAudit
+from tests.core.stage import Stage
+
+
+def _reply(decision: Decision) -> Reply:
+    return next(command for command in decision.commands if isinstance(command, Reply))
+
+
+def _audits(decision: Decision) -> list[tuple[str, str, str | None, str]]:
+    rows = [write.record for write in decision.writes if isinstance(write, PutAudit)]
+    return [(row.verb, row.target, row.reason, row.detail) for row in rows]
+
+
+def test_an_abort_of_nobody_names_whom_it_asked_for() -> None:
+    error = _reply(Stage().handle(AbortRequested("ghost", 3))).error
+
+    assert isinstance(error, UnknownProcedure)
+    assert "'ghost'" in str(error)
+
+
+def test_an_abort_by_force_is_recorded_as_such() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"), stage.new("q"))
+
+    assert _audits(stage.handle(AbortRequested("p", 3, force=True, reason="stuck"))) == [
+        ("abort", "p", "stuck", "by force")
+    ]
+    assert _audits(stage.handle(AbortRequested("q", 3))) == [("abort", "q", None, "")]
+
+
+def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:
+    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [Damage("procedures", "x", "too short")])
+    core, _ = Coordinator.restore(snapshot, 1.0)
+    core.handle(TypeRegistered(TypeMeta(type_name="T")), 1.0)
+
+    reply = _reply(core.handle(Signalled("x", b"1", 5), 1.0))
+
+    assert isinstance(reply.error, StoreDamaged)
+    assert reply.value is None
+
+
+def test_a_name_keeps_as_many_signals_as_it_may_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "MAX_BUFFERED", 2)
+    stage = Stage()
+    kept = [_reply(stage.handle(Signalled("go", payload, 5))) for payload in (b"1", b"2", b"3")]
+
+    assert [reply.value for reply in kept] == [True, True, None]
+    assert isinstance(kept[2].error, NotAllowed)
+    assert "2 signals for 'go' are waiting already" in str(kept[2].error)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Waited(state=b"", event="go"))
+    assert stage.inbox["p"].event == b"1"
+    stage.answer("p", Waited(state=b"", event="go"))
+    assert stage.inbox["p"].event == b"2"
+    stage.answer("p", Waited(state=b"", event="go"))
+    assert "p" not in stage.inbox
+
+
+def test_who_clears_a_key_is_recorded_with_the_key() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    stage.answer("p", Poisoned(keys=("cat/t",), error=ErrorInfo("poisoned", "ValueError", "half written")))
+
+    cleared = stage.handle(PoisonCleared("cat/t", 9, "looked at it"))
+
+    assert _audits(cleared) == [("clear-poison", "", "looked at it", "cat/t")]
+
+
+def test_a_rollback_on_demand_says_so_in_the_error_and_refuses_past_the_point_of_no_return() -> None:
+    stage = Stage(2, rollback_supported=True)
+    stage.submit(stage.new("p", unit="a"), stage.new("q", unit="a"))
+    stage.answer("q", Advanced(state=b"", unit="b", no_return=True))
+    stage.answer("p", Waited(state=b"", event="go"))
+
+    refused = _reply(stage.handle(RollbackRequested("q", 8))).error
+    stage.handle(RollbackRequested("p", 9, "not wanted"))
+
+    assert "past its point of no return" in str(refused)
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.error is not None
+    assert (record.error.kind, record.error.type_name) == ("aborted", "ProcedureAborted")
+    assert "not wanted" in record.error.message
+
+
+def test_a_policy_without_a_pause_has_none_however_many_errors_there_were() -> None:
+    assert delay(Backoff(base=0.0, factor=1e300, jitter=0.0), procedure="p", step=1, errors=9) == 0.0
+    assert delay(Backoff(base=1.0, factor=1e300, cap=7.0, jitter=0.0), procedure="p", step=1, errors=9) == 7.0
