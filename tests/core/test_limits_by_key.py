@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from actorproc.core.concurrency import Slots
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import ManagerBusy
 from actorproc.model.commands import RunStep
@@ -14,7 +15,7 @@ from actorproc.model.events import AbortRequested, CrashReport, Tick, WorkerLost
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Finished, Outcome, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
-from actorproc.model.records import Admitted, NewProcedure
+from actorproc.model.records import Admitted, NewProcedure, StartRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.model.writes import PutStart
@@ -225,6 +226,16 @@ def test_a_restart_does_not_open_the_window_again() -> None:
     assert stage.inbox == {}
     stage.pass_time(5.0)
     assert sorted(stage.inbox) == ["m2", "m3"]
+
+
+def test_starts_of_a_key_that_has_no_rate_any_more_hide_none_of_another_key() -> None:
+    slots = Slots(rate={"b": (1, 10.0)})
+
+    slots.restore([], [StartRecord("a", 0, 1.0), StartRecord("b", 0, 2.0)])
+
+    key = slots._key("b")
+    assert key is not None
+    assert key.open_at(3.0) == 12.0
 
 
 def test_the_rows_of_a_rate_are_as_many_as_its_limit() -> None:

@@ -279,6 +279,16 @@ def test_a_tree_that_is_in_memory_is_not_removed_by_the_clock():
     assert stage.delete("a").value is True
 
 
+def test_one_that_cannot_leave_keeps_none_of_those_behind_it():
+    stage = Kept(retention=Retention(seconds=1.0))
+    stage.run("a")
+    stage.run("b")
+    trees = (stage.tree("a"), stage.tree("b"))
+    stage.core.load(*stage.store.tree("a"))
+
+    assert stage.expire(*trees, at=DAY) == ["b"]
+
+
 def test_a_root_that_runs_again_is_not_acknowledged_any_more():
     stage = Kept(retention=Retention())
     stage.run("a")

@@ -16,7 +16,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Suspended, Waited
+from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
@@ -304,6 +304,35 @@ def test_a_tree_goes_on_with_what_each_member_was_about_to_do() -> None:
     stage.answer("p", DONE)
     assert stage.state("p") is ProcedureState.SUCCESS
     assert stage.resolved() == dict.fromkeys(("p", "bad", "good", "waiting", "late"), ProcedureState.SUCCESS)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "due_at"),
+    [
+        (Slept(state=b"", seconds=50.0), ProcedureState.WAITING_TIMEOUT, 51.0),
+        (Advanced(state=b"", after=20.0), ProcedureState.WAITING_TIMEOUT, 21.0),
+        (Waited(state=b"", event="go"), ProcedureState.WAITING, None),
+        (Waited(state=b"", event="go", timeout=30.0), ProcedureState.WAITING_TIMEOUT, 31.0),
+    ],
+    ids=["sleeps", "goes on later", "waits", "waits so long"],
+)
+def test_what_a_step_asked_for_too_late_is_begun_by_the_retry(
+    outcome: Slept | Advanced | Waited, state: ProcedureState, due_at: float | None
+) -> None:
+    stage = Stage(2)
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("a"), stage.new("b"))))
+    stage.answer("a", boom())
+    stage.now = 1.0
+    stage.answer("b", outcome)
+    assert stage.state("p") is ProcedureState.FAILED
+
+    _retry(stage)
+
+    record = stage.core.view("b")
+    assert record is not None
+    assert (record.state, record.due_at) == (state, due_at)
+    _agrees(stage)
 
 
 def test_a_last_step_that_ended_too_late_to_count_runs_again() -> None:

@@ -9,9 +9,9 @@ from actorproc.errors import DuplicateProcedure, UnknownProcedure, UnknownType
 from actorproc.model.commands import AnswerWorker, Reply
 from actorproc.model.events import AbortRequested, NoteMade, Signalled, Tick, TypeRegistered
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Answered, Finished, Refused, Slept, Suspended, Waited
+from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, TypeMeta
-from actorproc.model.records import StepKind
+from actorproc.model.records import ErrorInfo, StepKind
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.model.writes import PutNote, PutStep, PutUndo
 from tests.core.stage import Stage, boom, difference, later
@@ -126,6 +126,75 @@ def test_the_budget_ends_with_the_attempts_or_with_the_elapsed_time() -> None:
     assert not is_exhausted(policy, errors=4, first_error_at=0.0, now=9.9)
     assert is_exhausted(policy, errors=5, first_error_at=0.0, now=0.0)
     assert is_exhausted(policy, errors=2, first_error_at=0.0, now=10.0)
+
+
+def test_a_step_is_tried_again_until_its_time_is_up_counted_from_the_first_error() -> None:
+    stage = Stage(retry=Backoff(max_attempts=100, base=1.0, factor=1.0, jitter=0.0, max_elapsed=10.0))
+    stage.submit(stage.new("p"))
+    stage.now = 5.0
+    for second in (5.0, 9.0, 14.0):
+        stage.now = second
+        stage.handle(Tick())
+        stage.answer("p", later())
+        record = stage.core.view("p")
+        assert record is not None
+        assert (record.first_error_at, record.due_at) == (5.0, second + 1.0)
+    stage.now = 15.0
+    stage.handle(Tick())
+
+    stage.answer("p", later())
+
+    assert stage.state("p") is ProcedureState.FAILED
+
+
+def test_an_undo_is_tried_again_until_its_time_is_up_counted_from_the_first_error() -> None:
+    policy = Backoff(max_attempts=100, base=1.0, factor=1.0, jitter=0.0, max_elapsed=10.0)
+    stage = Stage(rollback_supported=True, rollback_retry=policy)
+    stage.submit(stage.new("p", unit="a"))
+    stage.answer("p", boom())
+    for second in (0.0, 9.0):
+        stage.now = second
+        stage.handle(Tick())
+        stage.answer("p", later())
+        assert stage.state("p") is ProcedureState.RUNNABLE
+    stage.now = 10.0
+    stage.handle(Tick())
+
+    stage.answer("p", later())
+
+    assert stage.state("p") is ProcedureState.FAILED
+
+
+def test_a_record_of_the_log_says_how_a_step_and_an_undo_ended_and_by_which_class() -> None:
+    stage = Stage(rollback_supported=True, version=3, codec="pickle")
+    stage.submit(stage.new("p", unit="a"), stage.new("q", unit="a"))
+    stage.answer("p", Finished(state=b"1"))
+    stage.answer("q", boom())
+    stage.answer("q", Advanced(state=b"2", version=2, codec="data"))
+    stage.answer("q", Finished(state=b"3"))
+
+    rows = [write.record for write in stage.writes if isinstance(write, PutStep) and write.record.number > 1]
+
+    assert [(row.procedure, row.number, row.outcome, row.label, row.version, row.codec) for row in rows[:3]] == [
+        ("p", 2, "done", None, 3, "pickle"),
+        ("q", 2, "undoing", "a", 2, "data"),
+        ("q", 3, "undone", "a", 3, "pickle"),
+    ]
+
+
+def test_a_parent_that_fails_for_its_child_names_the_step_of_the_child_and_keeps_its_traceback() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("c"),)))
+    failure = ErrorInfo("error", "ValueError", "boom", "Traceback: here", procedure="c", step=1)
+
+    stage.answer("c", Failed(error=failure, retryable=False))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert record.error is not None
+    assert (record.error.kind, record.error.procedure, record.error.step) == ("child", "c", 1)
+    assert record.error.traceback == "Traceback: here"
 
 
 def test_a_sleeper_keeps_nothing_but_a_timer_in_memory_and_wakes_when_due() -> None:
