@@ -279,10 +279,10 @@ def test_every_class_gets_one_worker_at_least() -> None:
 
 def test_a_class_that_has_nothing_yet_comes_before_one_that_has_its_share() -> None:
     pool = Pool(2, shares={"a": 0.5, "b": 0.5})
-    pool.submit_all("B", 6)
-    pool.submit_all("A", 3)
+    pool.submit_all("A", 6)
+    pool.submit_all("B", 3)
 
-    pool.answer("B0", DONE)
+    pool.answer("A0", DONE)
 
     assert (pool.running("A"), pool.running("B")) == (1, 1)
 
