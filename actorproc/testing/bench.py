@@ -69,10 +69,10 @@ class Bench:
     ) -> None:
         self._procedure = _checked_procedure(procedure)
         _check_functions(observe=observe, reset=reset, drive=drive, environment=environment)
-        _check_rest(procedures, timeout)
+        _check_timeout(timeout)
         self._observe = observe
         self._reset = reset
-        self._procedures = tuple(procedures)
+        self._procedures = checked_classes(procedures)
         self._drive = drive
         self._environment = environment
         self._timeout = timeout
@@ -228,8 +228,7 @@ def _check_functions(**functions: Any) -> None:
             raise TypeError(msg)
 
 
-def _check_rest(procedures: Any, timeout: Any) -> None:
-    checked_classes(procedures)
+def _check_timeout(timeout: Any) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         msg = f"timeout= is a number of seconds, not {timeout!r:.60}"
         raise TypeError(msg)

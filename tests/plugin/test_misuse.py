@@ -93,7 +93,7 @@ def test_a_child_whose_class_the_next_host_does_not_know_is_told():
 
     assert "is parked: no class is registered as" in report.differences[0].words
     assert "does procedures= name its class?" in report.differences[0].words
-    assert survives_crashes(Parent(), procedures=[Child]).differences == []
+    assert survives_crashes(Parent(), procedures=iter([Child])).differences == []
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
