@@ -139,12 +139,13 @@ def start_command(options: argparse.Namespace) -> str:
     return "actorproc run MODULE" + ("" if path == "state" else f" --path {shlex.quote(path)}")
 
 
-def typed(options: argparse.Namespace, words: str) -> str:
-    """A command to type next: the same store is meant, so what --path said is said again."""
+def typed(options: argparse.Namespace, words: str, *values: str) -> str:
+    """A command to type next, `values` quoted: the same store is meant, so what --path said is said again."""
     from actorproc.cli.text import plain_line
 
     path = getattr(options, "path", None)
-    return plain_line(f"actorproc {words}" if path is None else f"actorproc --path {shlex.quote(path)} {words}")
+    start = "actorproc" if path is None else f"actorproc --path {shlex.quote(path)}"
+    return plain_line(" ".join((start, words, *map(shlex.quote, values))))
 
 
 def open_client(options: argparse.Namespace) -> ProcedureClient:

@@ -95,7 +95,7 @@ def _show_lines(
                 yield f"  {lock.mode} of {plain_line(lock.path)}, for {duration(lock.age)}{by}"
     if steps:
         yield ""
-        yield f"last steps (of {len(steps)}: {typed(options, f'steps {shlex.quote(info.id)}')})"
+        yield f"last steps (of {len(steps)}: {typed(options, 'steps', info.id)})"
         for step in steps[-_LAST:]:
             yield "  " + plain_line(_step_words(step, now))
     if audit:
@@ -107,7 +107,7 @@ def _show_lines(
             yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{said}")
     if info.finished_at is None:
         yield ""
-        yield f"what it waits for: {typed(options, f'why {shlex.quote(info.id)}')}"
+        yield f"what it waits for: {typed(options, 'why', info.id)}"
 
 
 def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  # noqa: C901 - a list of fields

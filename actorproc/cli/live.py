@@ -88,7 +88,7 @@ def _stack(options: argparse.Namespace) -> int:
     found = {"id": name, "stack": text}
     output.one("stack", found, lambda: (plain_line(line) for line in text.rstrip().split("\n")), name=name)
     if not text:
-        complain(f"no step of {name} runs now: {typed(options, f'why {name}')}")
+        complain(f"no step of {name} runs now: {typed(options, 'why', name)}")
         return FAILED
     return OK
 

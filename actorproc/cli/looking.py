@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import ID_HELP, OK, directory, full_id, globals_for, open_reader, start_command, typed
@@ -216,8 +215,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterator[str]:
-    def then(words: str) -> str:
-        return f": {typed(options, words)}"
+    def then(words: str, *values: str) -> str:
+        return f": {typed(options, words, *values)}"
 
     now = time.time()
     owner, health = status["owner"], status["health"]
@@ -243,9 +242,9 @@ def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterat
     if status["oldest"] is not None:
         oldest = status["oldest"]
         age = ago(oldest["created_at"], now)
-        yield f"oldest    {plain_line(oldest['id'])}, {oldest['phase']}, {age} old" + then(f"why {quote(oldest['id'])}")
+        yield f"oldest    {plain_line(oldest['id'])}, {oldest['phase']}, {age} old" + then("why", oldest["id"])
     yield f"locks     {status['locks']} held, {status['lock_waiting']} waiting for one"
     for path in status["poisons"]:
         yield f"poisoned  {plain_line(path)}" + then("poisons")
     for name in status["stuck"]:
-        yield f"stuck     {plain_line(name)}" + then(f"why {quote(name)}")
+        yield f"stuck     {plain_line(name)}" + then("why", name)

@@ -87,7 +87,7 @@ def _submit(options: argparse.Namespace) -> int:
 
 def _submitted(name: str, procedure: Any, steered: Steered, output: Output, options: argparse.Namespace) -> None:
     found = outcome(name, "submit", "submitted", applied=steered.applied)
-    hint = f"{name}  submitted: {typed(options, f'watch {name}')}"
+    hint = f"{name}  submitted: {typed(options, 'watch', name)}"
     if steered.is_stopped:
         hint = f"{name}  submitted to the stopped store; it runs when a manager starts"
     output.one("outcome", found, lambda: [hint], name=name)
@@ -105,10 +105,10 @@ def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
         words = str(error)
         found |= {"ok": False, "error": words}
         output.one("outcome", found, lambda: [f"{handle.id}  {plain_line(words)}"], name=handle.id)
-        complain(f"see it: {typed(options, f'show {handle.id}')}")
+        complain(f"see it: {typed(options, 'show', handle.id)}")
         return FAILED
     except TimeoutError:
-        goes_on = f"it goes on: {typed(options, f'watch {handle.id}')}"
+        goes_on = f"it goes on: {typed(options, 'watch', handle.id)}"
         complain(f"{handle.id} has not ended within {duration(options.timeout)}; {goes_on}")
         return TIMED_OUT
     output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
