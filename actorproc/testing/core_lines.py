@@ -148,8 +148,8 @@ def try_every_line(scenario: Scenario, *, passages: int = 1, chance: random.Rand
         found |= counting.passages.keys()
         when = "at work" if point is None else f"in the recovery after {point}"
         for place, found_there in counting.passages.items():
-            drawn = found_there if chance is None else chance.sample(found_there, len(found_there))
-            for passage in drawn[:passages]:
+            most = min(passages, len(found_there))
+            for passage in found_there[:most] if chance is None else chance.sample(found_there, most):
                 lines = _Lines(passage)
                 played = _LineDriver(scenario, lines, point, recovered).played()
                 report.points += 1

@@ -3,8 +3,8 @@
     python -m actorproc.testing.damage --mutations 100000 --seed 1
 
 Each mutation changes a small real store (flipped bits, garbage and swapped pages, cut files, a lock file that is gone),
-and a forked child then reads all of it, first as a mere reader, then as the owner a
-manager would be. Each answer must be that of the sound store, or say that something is damaged:
+and a forked child then reads all of it, first as a mere reader, then as the owner a manager would be. Each answer must
+be that of the sound store, or say that something is damaged:
 
 - *refused*: opening raised one of our errors;
 - *told*: what is damaged was named, and everything else was right;

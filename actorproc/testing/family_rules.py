@@ -69,16 +69,8 @@ class FamilyRules(Judge):
             return
         if record.rolling and record.step > before.step:
             self._take_over(before, record)
-        if _was_resumed_and_failed(before, record):
-            self._note_resumed(record)
+        if not (_runs_on(before, record) or _was_resumed_and_failed(before, record)):
             return
-        if record.state is not ProcedureState.RUNNABLE:
-            return
-        # One that fails runs no step any more, save what it was given in the very commit that failed it.
-        if record.rolling and (before.rolling or not record.attempt):
-            return
-        if before.interrupted is not None and before.interrupted.step:
-            return  # a retry runs its last step again, which sees what the run before saw
         key = (record.id, record.step, record.run)
         waited = before if before.interrupted is None else before.interrupted
         was_suspended = waited.state is ProcedureState.WAITING and before.step == record.step
@@ -182,6 +174,14 @@ class FamilyRules(Judge):
             linked = len(self.facts.links.get(id, ()))
             if not head.children == born[id] == linked:
                 self.say(13, f"{id} counts {head.children} children; {born[id]} are stored, {linked} are linked")
+
+
+def _runs_on(before: ProcedureRecord, record: ProcedureRecord) -> bool:
+    """Whether it may run a step that sees what has ended by now; its last step once more sees what it saw before."""
+    if record.state is not ProcedureState.RUNNABLE or (before.interrupted is not None and before.interrupted.step):
+        return False
+    # One that fails runs no step any more, save what it was given in the very commit that failed it.
+    return not record.rolling or not (before.rolling or not record.attempt)
 
 
 def _was_resumed_and_failed(before: ProcedureRecord, record: ProcedureRecord) -> bool:
