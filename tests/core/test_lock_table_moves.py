@@ -9,10 +9,8 @@ from hypothesis import given, settings, strategies as st
 from actorproc.core.lock_nodes import IS, IX, S, X
 from actorproc.core.lock_table import CONFLICTS, LockTable, Request, needs_of
 from actorproc.model.policies import LockKey, LockMode
+from tests.core.test_lock_table import KEYS
 
-PATHS = ["a", "a/b", "a/b/c", "a/d", "e", "e/f"]
-MODES = [LockMode.READ, LockMode.WRITE]
-KEYS = st.lists(st.builds(LockKey, st.sampled_from(PATHS), st.sampled_from(MODES)), min_size=1, max_size=3).map(tuple)
 WHO = st.integers(0, 30)
 ASK = st.tuples(st.just("ask"), KEYS, st.none() | WHO, st.booleans(), st.integers(0, 20))
 MOVE = st.tuples(

@@ -355,13 +355,19 @@ def test_a_last_step_that_ended_too_late_to_count_runs_again() -> None:
     _agrees(stage)
 
 
-def test_a_wait_that_timed_out_is_waited_again() -> None:
+def _timed_out() -> Stage:
+    """p waited too long for the event "go"."""
     stage = Stage(1)
     stage.submit(stage.new("p"))
     stage.answer("p", Waited(state=b"", event="go", timeout=5.0))
     stage.now = 6.0
     stage.handle(Tick())
     assert stage.state("p") is ProcedureState.FAILED
+    return stage
+
+
+def test_a_wait_that_timed_out_is_waited_again() -> None:
+    stage = _timed_out()
 
     _retry(stage)
 
@@ -372,11 +378,7 @@ def test_a_wait_that_timed_out_is_waited_again() -> None:
 
 
 def test_a_signal_that_came_after_the_wait_had_timed_out_is_taken_by_the_retry() -> None:
-    stage = Stage(1)
-    stage.submit(stage.new("p"))
-    stage.answer("p", Waited(state=b"", event="go", timeout=5.0))
-    stage.now = 6.0
-    stage.handle(Tick())
+    stage = _timed_out()
     stage.handle(Signalled("go", b"late", 9))
 
     _retry(stage)
