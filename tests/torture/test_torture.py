@@ -20,7 +20,7 @@ from actorproc.testing.torture.campaign import Episode, judge_folder, play
 from actorproc.testing.torture.coverage import count, table
 from actorproc.testing.torture.faults import HOST_POINTS, WORKER_POINTS, FaultKind, Phase
 from actorproc.testing.torture.oracle import judge
-from actorproc.testing.torture.plan import Plan, draw_plan, work_of
+from actorproc.testing.torture.plan import Life, Plan, draw_plan, work_of
 from actorproc.testing.torture.record import EpisodeJournal, Tail
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
@@ -171,6 +171,35 @@ def test_plans_draw_every_fault_and_every_point():
         assert f"'do': '{order}'" in text
     assert all(plan.lives[-1].ends == "quiet" and not plan.lives[-1].faults for plan in plans)
     assert max(work_of(root.spec) for plan in plans for root in plan.roots) > 10
+
+
+def test_some_plans_have_a_storm_of_restarts_in_one_piece_and_work_before_and_after_it():
+    storms = []
+    for plan in (draw_plan(seed) for seed in range(200)):
+        kills = ["x" if _is_of_storm(life) else "." for life in plan.lives]
+        assert re.fullmatch(r"\.+(x{3,6}\.+)?", "".join(kills))
+        storms += [kills.count("x")] if "x" in kills else []
+
+    assert 20 <= len(storms) <= 60
+    assert set(storms) == {3, 4, 5, 6}
+
+
+def _is_of_storm(life: Life) -> bool:
+    return any(fault.kind is FaultKind.RESTARTS for fault in life.faults)
+
+
+def test_a_storm_of_restarts_kills_each_host_in_it_and_breaks_nothing(tmp_path):
+    plan = next(
+        plan
+        for plan in map(draw_plan, range(200))
+        if 6 <= len(plan.lives) <= 7 and len(plan.roots) < 6 and sum(map(_is_of_storm, plan.lives)) == 3
+    )
+
+    episode = play(plan, tmp_path / "episode")
+
+    assert episode.violations == []
+    struck = sum(hits for (kind, _), hits in episode.tally.hits.items() if kind == FaultKind.RESTARTS)
+    assert struck + episode.tally.wasted[FaultKind.RESTARTS] == 3
 
 
 def test_a_fault_counts_only_when_work_was_in_flight():

@@ -59,7 +59,7 @@ class Tally(msgspec.Struct):
         return self.hits.total()
 
 
-_HOST_KILLS = {FaultKind.HOST_KILL, FaultKind.HOST_POINT, FaultKind.BOTH_KILL, FaultKind.STORM}
+_HOST_KILLS = {FaultKind.HOST_KILL, FaultKind.HOST_POINT, FaultKind.BOTH_KILL, FaultKind.STORM, FaultKind.RESTARTS}
 _WORKER_KILLS = {FaultKind.WORKER_KILL, FaultKind.WORKER_POINT}
 _FAILED_COMMITS = {FaultKind.EIO_LOST, FaultKind.EIO_APPLIED, FaultKind.DISK_FULL}
 

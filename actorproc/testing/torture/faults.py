@@ -22,6 +22,7 @@ class FaultKind(StrEnum):
     HOST_STOP = "host stopped, continued"
     BOTH_KILL = "host and workers killed"
     STORM = "host killed while it recovers"
+    RESTARTS = "restart storm, each kill"
     EIO_LOST = "commit fails, not applied"
     EIO_APPLIED = "commit fails, yet applied"
     DISK_FULL = "disk full for a while"
@@ -75,7 +76,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: FaultKind
     after: float = 0.0
-    """Seconds after the host is up; of a storm: after the store is owned."""
+    """Seconds after the host is up; of `STORM` and `RESTARTS`: after the store is owned."""
     point: str = ""
     nth: int = 0
     """Of faults in the host: at which passage of the point, or at which commit, counted in this life."""

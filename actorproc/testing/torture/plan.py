@@ -17,6 +17,8 @@ End = Literal["killed", "stopped", "quiet"]
 """How a life ends: by a kill, in order, or when all work is done."""
 
 _QUIET: End = "quiet"
+_STORMS = 0.2
+"""The share of episodes with a storm of restarts."""
 
 
 class Root(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,6 +79,8 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
     many = chance.randint(30, 60) if is_crowd else chance.randint(4, 8)
     roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
+    # Drawn apart, so that all else in a plan is what its seed gave before there were such storms.
+    lives = _with_storm(Random(f"restart storm of {seed}"), lives)
     jumps = [fault.seconds for life in lives for fault in life.faults if fault.kind is FaultKind.CLOCK]
     # A clock that was set back makes stored times lie far ahead; the last life must live to see them.
     latest = sum(jump for jump in jumps if jump > 0)
@@ -277,6 +281,21 @@ def _disturbance(chance: Random, seconds: float) -> Fault:
         case FaultKind.EIO_LOST | FaultKind.EIO_APPLIED:
             return Fault(kind, nth=nth)
     return Fault(kind, after=after, draw=chance.random())
+
+
+def _with_storm(chance: Random, lives: list[Life]) -> list[Life]:
+    """Now and then somebody kills the host again and again, each time it has hardly begun to recover."""
+    if chance.random() >= _STORMS:
+        return lives
+    storm = [_short_life(chance) for _ in range(chance.randint(3, 6))]
+    after = chance.randint(1, len(lives))
+    return [*lives[:after], *storm, *lives[after:]]
+
+
+def _short_life(chance: Random) -> Life:
+    kill = Fault(FaultKind.RESTARTS, after=round(chance.expovariate(15.0), 4))
+    trouble = (_failed_commit(chance, latest=3),) if chance.random() < 0.3 else ()
+    return Life("killed", 0.0, (kill, *trouble))
 
 
 def _ending(chance: Random, seconds: float, *, first: bool) -> Fault:

@@ -39,6 +39,7 @@ _NEEDS_TO_END = 1.0
 _COMING_UP = 60.0
 """Seconds a host may take to come up."""
 _FROM_OUTSIDE = {FaultKind.WORKER_KILL, FaultKind.WORKER_STOP, FaultKind.HOST_STOP}
+_BEFORE_IT_IS_UP = {FaultKind.STORM, FaultKind.RESTARTS}
 _PATIENCE = 0.3
 """Seconds to wait for a worker that is inside a step."""
 _LATE = 2.0
@@ -93,11 +94,11 @@ class Tormentor:
         return {**os.environ, "PYTHONPATH": path, _TOKEN: self._ours}
 
     def _disturb(self, host: subprocess.Popen[bytes], gauge: Gauge, life: Life) -> None:
-        storm = next((fault for fault in life.faults if fault.kind is FaultKind.STORM), None)
-        if storm is not None and self._until(host, lambda: gauge.stage is not Stage.STARTING):
-            time.sleep(storm.after)
-            if gauge.stage is Stage.RECOVERING:
-                self._kill_host(host, gauge, FaultKind.STORM)
+        early = next((fault for fault in life.faults if fault.kind in _BEFORE_IT_IS_UP), None)
+        if early is not None and self._until(host, lambda: gauge.stage is not Stage.STARTING):
+            time.sleep(early.after)
+            if host.poll() is None and (early.kind is FaultKind.RESTARTS or gauge.stage is Stage.RECOVERING):
+                self._kill_host(host, gauge, early.kind)
                 return
         if not self._until(host, lambda: gauge.stage >= Stage.RUNNING):
             self._check_exit(host, life)
