@@ -22,7 +22,9 @@ def fingerprint(book: Book) -> dict[str, Any]:
 
 def facts_of(book: Book) -> dict[str, Any]:
     """The same to be compared at once and not to be changed: much of it is the book's own, not a copy."""
-    hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold)}
+    # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
+    # than a tree that has left memory.
+    hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}
     heads, units, scopes, held, still = {}, {}, {}, {}, {}
     for root, tree in hot.items():
         for name, record in tree.members.items():

@@ -189,8 +189,16 @@ class Tree:
     @property
     def is_cold(self) -> bool:
         """Nothing but a timer, an event or a finished child can move it."""
+        return not self.running and self._sleeps()
+
+    @property
+    def is_cold_when_answered(self) -> bool:
+        """As `is_cold`, once a worker has answered for members that ended while it was asked about their abort."""
+        return all(self.members[name].state in TERMINAL for name in self.running) and self._sleeps()
+
+    def _sleeps(self) -> bool:
         # A member that is to be asked whether it may be aborted must be there to be asked.
         for record in self.members.values():
             if record.state not in TERMINAL and (record.state not in COLD_STATES or record.aborting):
                 return False
-        return not (self.running or self.waiting or self.scopes or self.held)
+        return not (self.waiting or self.scopes or self.held)

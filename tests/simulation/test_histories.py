@@ -79,6 +79,7 @@ _FULL = [
     9850069351,
     9950080704,
     10050105787,
+    10550050603,
 ]
 """Seeds with all features that once found something, in the engine or in the checker."""
 
