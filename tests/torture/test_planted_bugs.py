@@ -21,12 +21,18 @@ PATIENCE = 4.0
 EXPECTED = {
     "submits are acknowledged before the commit": {1},
     "steps are handed out before the commit": {5, 6},
+    "some commits are never written": {1, 4, 15},
+    "a failed commit counts as done": {4, 5},
+    "stale answers count": {3, 6},
+    "answers are given to other steps": {3, 9, 11, 14, 15},
     "the ends of children are lost": {15},
     "locks are forgotten at a restart": {10},
+    "records of one commit are swapped": {4, 9, 15},
     "a refused submit is done all the same": {20},
+    "a worker goes on with the memory of a failed attempt": {9, 14},
     "workers outlive their host": {18, 15},
 }
-"""Of some the promises that must be seen broken; with the others, several may be."""
+"""The promises one of which must be seen broken: what it is first depends on whom the faults meet."""
 
 
 @pytest.mark.parametrize("bug", PLANTS)
@@ -36,17 +42,17 @@ def test_a_planted_bug_is_found(
     drawn = refusing if bug.startswith("a refused submit") else short
     lives = tuple(msgspec.structs.replace(life, seconds=min(life.seconds, PATIENCE)) for life in drawn.lives)
     plan = msgspec.structs.replace(drawn, plant=bug, patience=PATIENCE, lives=lives)
-    faults, numbers = 0, set()
+    faults, numbers = 0, set[int]()
 
     for number in range(TRIES):
         episode = play(plan, tmp_path / f"episode-{number}")
         faults += episode.tally.faults
-        numbers = {violation.number for violation in episode.violations}
-        if numbers:
+        numbers |= {violation.number for violation in episode.violations}
+        if numbers & EXPECTED[bug]:
             break
 
     assert numbers, f"survived {faults} effective faults in {TRIES} episodes"
-    assert numbers & EXPECTED.get(bug, numbers)
+    assert numbers & EXPECTED[bug]
     print(f"{bug}: found after {faults} effective faults, as promise {sorted(numbers)}")  # noqa: T201 - shown by -rP
     record_property("faults", faults)
 
