@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actorproc import Config, Limits, Procedure, Status
+from actorproc import Config, Limits, Procedure, ProcedureManager, Status
 
 pytestmark = pytest.mark.processes
 
@@ -66,12 +66,25 @@ def kept_by_this_program() -> dict[str, int]:
 def test_many_deaths_leave_nothing_behind_in_the_host(open_manager, until, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     others = len(psutil.Process().children(recursive=True))
+    pools = []
+    make_pool = ProcedureManager._make_pool
+    monkeypatch.setattr(
+        ProcedureManager, "_make_pool", lambda manager, epoch: pools.append(make_pool(manager, epoch)) or pools[-1]
+    )
     manager = open_manager(workers=1)
     manager.submit(Mortal(3)).result(60)
-    until(lambda: len(psutil.Process().children(recursive=True)) == others + 2)  # the worker and a spare
+
+    def worker_and_spare_are_there() -> bool:
+        # While a process is started, the host has its ends of all channels for a moment, too.
+        spares = list(pools[0]._thread._spares)
+        is_prepared = len(spares) == 1 and spares[0].prepared
+        return is_prepared and len(psutil.Process().children(recursive=True)) == others + 2
+
+    until(worker_and_spare_are_there)
     before = kept_by_this_program()
 
     assert manager.submit(Mortal(DEATHS)).result(60 + DEATHS) == DEATHS
+    until(worker_and_spare_are_there)
     deadline = time.monotonic() + 20
 
     def grown() -> dict[str, int]:
