@@ -68,9 +68,12 @@ def test_many_deaths_leave_nothing_behind_in_the_host(open_manager, until, tmp_p
     others = len(psutil.Process().children(recursive=True))
     pools = []
     make_pool = ProcedureManager._make_pool
-    monkeypatch.setattr(
-        ProcedureManager, "_make_pool", lambda manager, epoch: pools.append(make_pool(manager, epoch)) or pools[-1]
-    )
+
+    def kept_pool(manager, epoch):
+        pools.append(make_pool(manager, epoch))
+        return pools[-1]
+
+    monkeypatch.setattr(ProcedureManager, "_make_pool", kept_pool)
     manager = open_manager(workers=1)
     manager.submit(Mortal(3)).result(60)
 
