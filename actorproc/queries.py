@@ -31,7 +31,7 @@ from actorproc.metrics import Metrics
 from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
-from actorproc.model.states import TERMINAL, Phase
+from actorproc.model.states import Phase
 from actorproc.step_log import StepInfo, step_info_of
 from actorproc.store.base import RecordStore
 from actorproc.workers.base import WorkerInfo
@@ -137,12 +137,10 @@ class StoredQueries:
     def ending(self, id: str) -> Ending | None:  # noqa: A002
         """How a procedure ended; None when it has not, or when the store cannot say so now."""
         try:
-            record = self._store.procedure(id)
-            if record is None or record.state not in TERMINAL:
-                return None
-            return Ending(record, self._store.step(id, record.records))
+            found = self._store.ending(id)
         except EngineError:
             return None
+        return None if found is None else Ending(*found)
 
     def info(self, id: str) -> ProcedureInfo:  # noqa: A002
         """One procedure as it is now."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from actorproc.actors.batch import Batch
 from actorproc.actors.clock import Clock
+from actorproc.actors.first_states import FirstStates
 from actorproc.actors.ledger import Ledger, Line
 from actorproc.actors.messages import AddSlot, Ending, RetireSlot
 from actorproc.actors.replies import ReplyTable, Waiters
@@ -70,6 +71,7 @@ class Dispatcher:
         self._clock = clock
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
+        self._first_states = FirstStates(clock)
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
@@ -91,6 +93,7 @@ class Dispatcher:
         """Carry out a batch's commands in order; returns what happened on the way (states that cannot be read)."""
         self._events = []
         verbs = self._verbs
+        self._first_states.note(batch.writes)
         for command in batch.commands:
             verbs[type(command)](command, batch)
         self._flush()
@@ -247,7 +250,9 @@ class Dispatcher:
     def _read_state(self, command: RunStep, batch: Batch | None) -> StepRecord | None:
         """The record a cold step starts from; None when it is lost, then the procedure is parked for it."""
         procedure = command.token.procedure
-        record = batch.step(procedure, command.record) if batch is not None else None
+        record = self._first_states.take(procedure, command.record)
+        if record is None and batch is not None:
+            record = batch.step(procedure, command.record)
         if record is not None:
             return record
         try:

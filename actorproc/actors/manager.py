@@ -12,7 +12,7 @@ from actorproc.actors.answers import Answerer
 from actorproc.actors.batch import Batch
 from actorproc.actors.boots import BOOT_PATIENCE
 from actorproc.actors.callers import CallerDesk
-from actorproc.actors.collector import collector_paused
+from actorproc.actors.collector import collector_paused, collector_paused_for
 from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.floor import Floor
@@ -305,7 +305,8 @@ class ManagerActor(QuickActor):
         if self._outage.refuses:
             self._replies.fail(event.reply, self._outage.refusal())
         else:
-            self._ring.handle(event)
+            with collector_paused_for(len(event.procedures)):
+                self._ring.handle(event)
 
     def _keep(self, event: Acknowledged | DeleteRequested) -> None:
         if self._outage.refuses:

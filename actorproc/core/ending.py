@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from actorproc.core import locking, signals
 from actorproc.core.book import Book
 from actorproc.core.children import finished, is_due, leave_held, release
@@ -56,13 +58,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     book.warm.pop(record.id, None)
     book.asking.pop(record.id, None)
     book.suspects.discard(record.id)
-    tree.scopes.pop(record.id, None)
-    if tree.undoing == record.id:
-        tree.undoing = None
-    if tree.undoing is None and (top := tree.next_scope()) is not None:
-        book.scopes_to_advance[top] = None
-    left_behind = tree.held.pop(record.id, ())
-    leave_held(tree, record)
+    left_behind = () if tree.is_bare else _leave_scopes(book, tree, record)
     book.touch(record)
     if was_open:
         tree.open -= 1
@@ -83,6 +79,18 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
         go_on(book, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
         _close_tree(book, tree)
+
+
+def _leave_scopes(book: Book, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
+    """It is not undone any more, and keeps no child back; the children that it did."""
+    tree.scopes.pop(record.id, None)
+    if tree.undoing == record.id:
+        tree.undoing = None
+    if tree.undoing is None and (top := tree.next_scope()) is not None:
+        book.scopes_to_advance[top] = None
+    left_behind = tree.held.pop(record.id, ())
+    leave_held(tree, record)
+    return left_behind
 
 
 def _take_back_poison(book: Book, record: ProcedureRecord) -> None:
@@ -235,6 +243,8 @@ def _close_tree(book: Book, tree: Tree) -> None:
     if book.taken:
         for name in tree.members:
             signals.forget(book, name)
+    if tree.is_bare:
+        return
     for seq in tree.units:
         book.write(DeleteUndo(tree.root, seq))
     tree.units.clear()

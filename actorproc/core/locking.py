@@ -76,8 +76,10 @@ def note_grants(book: Book) -> list[ProcedureRecord]:
 
 def release(book: Book, record: ProcedureRecord) -> None:
     """Give up every key a procedure holds. Idempotent."""
-    book.inherited.pop(record.id, None)
     tree = book.tree_of(record)
+    if tree.is_bare:
+        return  # nothing in it ever held a key
+    book.inherited.pop(record.id, None)
     tree.holders.discard(record.id)
     if tree.privileged and not tree.holders:
         book.bereft[tree.root] = None
@@ -158,8 +160,10 @@ def keep_granted(book: Book, record: ProcedureRecord) -> None:
 
 def withdraw(book: Book, record: ProcedureRecord) -> None:
     """Stop waiting for locks. Idempotent."""
-    book.locks.withdraw(record.id)
-    book.tree_of(record).waiting.discard(record.id)
+    tree = book.tree_of(record)
+    if not tree.is_bare:
+        book.locks.withdraw(record.id)
+        tree.waiting.discard(record.id)
 
 
 def covers_poison(book: Book, keys: tuple[LockKey, ...], root: str) -> str | None:

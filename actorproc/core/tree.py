@@ -36,6 +36,7 @@ class Tree:
         "children",
         "held",
         "holders",
+        "is_bare",
         "members",
         "open",
         "privileged",
@@ -79,6 +80,8 @@ class Tree:
         """It holds locks, or did when this decision began: its waiters go before those of trees that hold none."""
         self.batch = 0
         """The last batch that changed the tree."""
+        self.is_bare = True
+        """Nothing of it was ever asked for but its members and who runs: no children, locks, undo units or scopes."""
 
     def __getattr__(self, name: str) -> Any:
         # There may be hundreds of thousands that wait for their first step and need none of these: each is made when
@@ -87,6 +90,7 @@ class Tree:
             raise AttributeError(name)
         made = _MADE_LATER[name]()
         setattr(self, name, made)
+        self.is_bare = self.is_bare and name == "running"
         return made
 
     def add(self, record: ProcedureRecord) -> None:

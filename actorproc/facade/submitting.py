@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from actorproc.actors.clock import waiting_seconds
+from actorproc.actors.collector import collector_paused_for
 from actorproc.arguments import (
     checked_limits,
     checked_priority,
@@ -24,13 +25,25 @@ from actorproc.errors import StateTooLarge
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
 from actorproc.model.events import Submitted
-from actorproc.model.ids import check_id, new_id
+from actorproc.model.policies import StepLimits
 from actorproc.model.records import NewProcedure
 from actorproc.procedure.keys import checked_limit_keys
 from actorproc.procedure.policies import Limits
 from actorproc.procedure.procedure import Procedure
 
 __all__ = ["Submitting"]
+
+
+class _Options(NamedTuple):
+    """What a call says of every procedure it submits, checked."""
+
+    owner: str | None = None
+    priority: int = 0
+    due_at: float | None = None
+    deadline: float | None = None
+    tags: tuple[str, ...] = ()
+    limits: StepLimits | None = None
+    limit_keys: tuple[str, ...] = ()
 
 
 class Submitting(Looking):
@@ -79,7 +92,8 @@ class Submitting(Looking):
     ) -> Future[tuple[str, ...]]:
         """Submit; the future has the id once the procedure is durable."""
         tree = self._running()
-        new = self._describe(procedure, id, owner, priority, delay, deadline, tags, limits, limit_keys)
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
+        new = self._describe(procedure, id, options)
         return tree.ask(lambda reply: Submitted((new,), reply))
 
     def submit_many(
@@ -99,17 +113,15 @@ class Submitting(Looking):
         The options hold for each. Handles are in the order of the procedures. Raises as `submit`.
         """
         tree = self._running()
-        labels = checked_tags(tags)
-        counted = checked_limit_keys(limit_keys, "limit_keys")
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
         pairs = [pair(item) for item in procedures]
-        news = tuple(
-            self._describe(procedure, id, owner, priority, delay, deadline, labels, limits, counted)
-            for id, procedure in pairs  # noqa: A001
-        )
+        with collector_paused_for(len(pairs)):
+            news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)  # noqa: A001
         if not news:
             return []
         ids = tree.request(lambda reply: Submitted(news, reply))
-        return [ProcedureHandle(id, self) for id in ids]  # noqa: A001
+        with collector_paused_for(len(ids)):
+            return [ProcedureHandle(id, self) for id in ids]  # noqa: A001
 
     def run(
         self,
@@ -139,37 +151,51 @@ class Submitting(Looking):
         except TimeoutError:
             raise TimeoutError(f"procedure {ids[0]} has not ended within {timeout:g} s") from None
 
-    def _describe(
+    def _options(
         self,
-        procedure: Procedure,
-        id: str | None,  # noqa: A002
         owner: str | None,
         priority: int,
         delay: float | timedelta,
         deadline: datetime | timedelta | float | None,
         tags: Iterable[str] | None,
-        limits: Limits | None = None,
-        limit_keys: Iterable[str] = (),
-        *,
-        fresh: bool = False,
-    ) -> NewProcedure:
-        """The procedure as it is stored first; `fresh`: the given id is a new one of ours."""
-        runtime = self._types.runtime_of(procedure)
-        new = runtime.describe(
-            procedure,
-            id=check_id(id) if id is not None else new_id(),
-            fresh=fresh or id is None,
+        limits: Limits | None,
+        limit_keys: Iterable[str],
+    ) -> _Options:
+        """The options of a call, checked once for all that it submits."""
+        return _Options(
             owner=checked_text(owner, "owner", 1024) if owner is not None else None,
             priority=checked_priority(priority),
             due_at=due_time(delay, self._clock),
             deadline=epoch_seconds(deadline, self._clock),
             tags=checked_tags(tags),
+            limits=checked_limits(limits).of_step if limits is not None else None,
+            limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
+        )
+
+    def _describe(
+        self,
+        procedure: Procedure,
+        id: str | None,  # noqa: A002 - as `submit`
+        options: _Options = _Options(),  # noqa: B008 - it never changes
+        *,
+        fresh: bool = False,
+    ) -> NewProcedure:
+        """The procedure as it is stored first; `fresh`: the given id is a new one of ours."""
+        new = self._types.runtime_of(procedure).describe(
+            procedure,
+            id=id,
+            fresh=fresh,
+            owner=options.owner,
+            priority=options.priority,
+            due_at=options.due_at,
+            deadline=options.deadline,
+            tags=options.tags,
         )
         self._check_size(new)
-        if limits is not None:
-            new = msgspec.structs.replace(new, limits=checked_limits(limits).of_step)
-        if limit_keys:
-            both = checked_limit_keys((*new.limit_keys, *checked_limit_keys(limit_keys, "limit_keys")), "limit_keys")
+        if options.limits is not None:
+            new = msgspec.structs.replace(new, limits=options.limits)
+        if options.limit_keys:
+            both = checked_limit_keys((*new.limit_keys, *options.limit_keys), "limit_keys")
             new = msgspec.structs.replace(new, limit_keys=both)
         return new
 

@@ -52,6 +52,10 @@ class RecordStore(Protocol):
         """One record of the step log."""
         ...
 
+    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:  # noqa: A002
+        """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
+        ...
+
     def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
         """The step log of a procedure in order of number."""
         ...

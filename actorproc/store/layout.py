@@ -36,6 +36,7 @@ of a procedure never change, so their index rows are written once.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -110,6 +111,8 @@ _TEXTS = {STORE_ID, PAUSED, COPIED_FROM}
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _PROCEDURES, _STEPS = Table.PROCEDURES, Table.STEPS
+_ORDER, _MEMBERS, _BY_STATE, _BY_TYPE = Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE
+_type_key = functools.lru_cache(maxsize=1024)(text_key)
 _pack = struct.Struct(">Q").pack
 _pack_two = struct.Struct(">QQ").pack
 
@@ -173,8 +176,8 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
         return
     if was.state is not record.state:
         seq = _pack(record.seq)
-        rows.append((Table.BY_STATE, STATE_PREFIX[was.state] + seq, None))
-        rows.append((Table.BY_STATE, STATE_PREFIX[record.state] + seq, id_))
+        rows.append((_BY_STATE, STATE_PREFIX[was.state] + seq, None))
+        rows.append((_BY_STATE, STATE_PREFIX[record.state] + seq, id_))
     if was.due_at != record.due_at:
         _move(Table.TIMERS, was.due_at, record.due_at, record, rows)
     if was.finished_at != record.finished_at and record.root == record.id:
@@ -192,13 +195,15 @@ def _move(table: Table, old: float | None, new: float | None, record: ProcedureR
 def index_rows(record: ProcedureRecord) -> list[Row]:
     """Every index row of a head as it is."""
     id_, seq = record.id.encode(), _pack(record.seq)
+    root = id_ if record.root == record.id else record.root.encode()
     rows: list[Row] = [
-        (Table.ORDER, seq, id_),
-        (Table.MEMBERS, record.root.encode() + b"\0" + seq, id_),
-        (Table.BY_STATE, STATE_PREFIX[record.state] + seq, id_),
-        (Table.BY_TYPE, text_key(record.type_name) + b"\0" + seq, id_),
+        (_ORDER, seq, id_),
+        (_MEMBERS, root + b"\0" + seq, id_),
+        (_BY_STATE, STATE_PREFIX[record.state] + seq, id_),
+        (_BY_TYPE, _type_key(record.type_name) + b"\0" + seq, id_),
     ]
-    rows.extend((Table.BY_TAG, text_key(tag) + b"\0" + seq, id_) for tag in record.tags)
+    if record.tags:
+        rows.extend((Table.BY_TAG, text_key(tag) + b"\0" + seq, id_) for tag in record.tags)
     if record.due_at is not None:
         _move(Table.TIMERS, None, record.due_at, record, rows)
     if record.finished_at is not None and record.root == record.id:

@@ -59,6 +59,9 @@ Durability = Literal["power", "process"]
 _LOOK_EVERY = 10.0
 """Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
 
+_PART = 512
+"""Writes whose rows are made at once."""
+
 _T = TypeVar("_T")
 
 
@@ -145,14 +148,16 @@ class LmdbStore(OpenStore):
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
-        rows = rows_of(writes, batch)
         databases = self._databases
         expected = codec.encode(Table.META, EPOCH, epoch)
 
         def work(txn: Txn) -> None:
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
                 raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
-            apply_rows(txn, databases, rows)
+            # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
+            for start in range(0, len(writes), _PART):
+                apply_rows(txn, databases, rows_of(writes[start : start + _PART]))
+            apply_rows(txn, databases, rows_of((), batch))
 
         self._transact(work)
         self._refuse_removed()

@@ -100,10 +100,16 @@ class RecordReader(ABC):
 
     def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
         """One record of the step log."""
-        key = step_key(id, number)
         with self._view() as rows:
-            value = rows.get(Table.STEPS, key)
-        return None if value is None else cast("StepRecord", codec.decode(Table.STEPS, key, value))
+            return _step(rows, id, number)
+
+    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:  # noqa: A002
+        """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
+        with self._view() as rows:
+            head = _head(rows, head_key(id))
+            if head is None or head.state not in TERMINAL or _is_removed(rows, head_key(head.root)):
+                return None
+            return head, _step(rows, id, head.records)
 
     def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
         """The step log of a procedure in order of number."""
@@ -278,6 +284,12 @@ def _narrowest_index(
 def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:
     value = rows.get(Table.PROCEDURES, key)
     return None if value is None else cast("ProcedureRecord", codec.decode(Table.PROCEDURES, key, value))
+
+
+def _step(rows: Rows, id: str, number: int) -> StepRecord | None:  # noqa: A002
+    key = step_key(id, number)
+    value = rows.get(Table.STEPS, key)
+    return None if value is None else cast("StepRecord", codec.decode(Table.STEPS, key, value))
 
 
 def _is_removed(rows: Rows, root: bytes) -> bool:
