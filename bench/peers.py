@@ -3,37 +3,41 @@
     python bench/peers.py [--in-flight 1,16,64,256] [--workers 2] [--total 25000] [--peer-total 2000]
 
 Like with like: the same number of procedures (workflows, invocations, tasks) in flight, steps as small, and all set to
-sync what they store; what each does to its files is in the result. A peer that is not installed is skipped, and the
-result says why; ``python bench/peer_home.py`` installs them.
+sync what they store; what each does to its files is in the result. Ours is the median of three runs, taken
+between those of the peers. A peer that is not installed is skipped, and the result says why;
+``python bench/peer_home.py`` installs them.
 """
 
 from __future__ import annotations
 
-from common import options, raw_commits_per_second, report
+import statistics
+from collections.abc import Callable
+
+from common import middle, options, raw_commits_per_second, report
 from peer_home import Missing, python_for, restate_server, run
 from steps import flood, steps_of
 
 
-def dbos(given, ours) -> dict[str, object]:
+def dbos(given) -> dict[str, object]:
     found = run("dbos_sqlite.py", python_for("dbos"), "--in-flight", *given.in_flight, "--total", given.peer_total)
     best = {number: max(found["threads"][str(number)], found["coroutines"][str(number)]) for number in given.in_flight}
     sync = f"journal_mode={found['journal_mode']}, synchronous={found['synchronous']}"
-    return {"version": found["version"], "durability": sync, "ways": found, "steps_per_s": beside(best, ours)}
+    return {"version": found["version"], "durability": sync, "ways": found, "steps_per_s": best}
 
 
-def restate(given, ours) -> dict[str, object]:
+def restate(given) -> dict[str, object]:
     binary, python = restate_server(), python_for("restate", "hypercorn")
     shape = ("--in-flight", *given.in_flight, "--total", given.peer_total, "--workers", given.workers)
     found = run("restate_server.py", python, "--binary", binary, *shape)
     rates = {number: found["steps_per_s"][str(number)] for number in given.in_flight}
     sync = f"RocksDB logs that are not synced: {found['unsynced_logs']}"
-    return {"version": found["version"], "durability": sync, "steps_per_s": beside(rates, ours)}
+    return {"version": found["version"], "durability": sync, "steps_per_s": rates}
 
 
 def huey(given) -> dict[str, object]:
     shape = ("--tasks", given.tasks, "--workers", given.workers)
     found = run("huey_sqlite.py", python_for("huey"), *shape)
-    ours = flood(given.own_tasks, 1, given.workers)
+    ours = statistics.median(flood(given.own_tasks, 1, given.workers) for _ in range(given.repeat))
     sync = f"journal_mode={found['journal_mode']}, synchronous={found['synchronous']}"
     whole, part = max(found["queue_and_run_per_s"].values()), max(found["run_per_s"].values())
     return {
@@ -49,6 +53,13 @@ def beside(peer: dict[int, float], ours: dict[int, float]) -> dict[int, dict[str
     return {n: {"ours": ours[n], "peer": peer[n], "ratio": ours[n] / peer[n]} for n in peer}
 
 
+PEERS: tuple[tuple[str, Callable[..., dict[str, object]]], ...] = (
+    ("DBOS on SQLite", dbos),
+    ("Restate", restate),
+    ("huey on SQLite", huey),
+)
+
+
 def main() -> None:
     given = options(
         __doc__,
@@ -58,29 +69,34 @@ def main() -> None:
         peer_total=(2_000, 200),
         tasks=(1_500, 200),
         own_tasks=(10_000, 1_000),
+        repeat=(3, 1),
     )
     raw = raw_commits_per_second(0.5)
-    ours = {number: flood(number, steps_of(number, given.total), given.workers) for number in given.in_flight}
-    found: dict[str, object] = {}
-    lines = [f"raw LMDB, one synced commit per step      {raw:12,.0f} steps/s"]
-    for name, measure in (
-        ("DBOS on SQLite", lambda: dbos(given, ours)),
-        ("Restate", lambda: restate(given, ours)),
-        ("huey on SQLite", lambda: huey(given)),
-    ):
+    found: dict[str, dict[str, object]] = {}
+    rounds: list[dict[int, float]] = []
+    for name, measure in PEERS:
+        if len(rounds) < given.repeat:
+            rounds.append({n: flood(n, steps_of(n, given.total), given.workers) for n in given.in_flight})
         try:
-            one = found[name] = measure()
+            found[name] = measure(given)
         except Missing as missing:
             found[name] = {"skipped": str(missing)}
-            lines.append(f"{name}: skipped, {missing}")
+    ours = middle(rounds)
+    lines = [f"raw LMDB, one synced commit per step      {raw:12,.0f} steps/s"]
+    for name, one in found.items():
+        if "skipped" in one:
+            lines.append(f"{name}: skipped, {one['skipped']}")
             continue
+        if "steps_per_s" in one:
+            one["steps_per_s"] = beside(one["steps_per_s"], ours)
         lines.append(f"{name}, {one['version']} ({one['durability']})")
         for number, rates in one.get("steps_per_s", {"": one.get("tasks_per_s")}).items():
             what = f"  {number} in flight" if number else "  tasks of one step"
             lines.append(
                 f"{what:28}{rates['peer']:10,.0f} /s, actorproc {rates['ours']:10,.0f} /s = {rates['ratio']:.1f} x"
             )
-    report("peers", {"raw_commits_per_s": raw, "peers": found, "workers": given.workers}, lines)
+    shown = {"raw_commits_per_s": raw, "peers": found, "ours": rounds, "workers": given.workers}
+    report("peers", shown, lines)
 
 
 if __name__ == "__main__":

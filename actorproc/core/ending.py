@@ -28,6 +28,10 @@ __all__ = [
     "settle_bypass",
 ]
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_SUCCESS, _FAILED, _WAITING = ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureState.WAITING
+_CHILDREN_DONE = Trigger.CHILDREN_DONE
+
 
 def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     """Move a procedure to a terminal state and settle what hangs on it, in this one decision.
@@ -42,7 +46,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     record.parked = None
     record.failing = False
     record.undoing = 0
-    if record.state is ProcedureState.SUCCESS or not (record.ended_in or record.state is ProcedureState.FAILED):
+    if record.state is _SUCCESS or not (record.ended_in or record.state is _FAILED):
         # Else a retry of the root goes on with the signal that was taken, and hears no other of the same id.
         record.payload = None
         signals.forget(book, record.id)
@@ -67,7 +71,7 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     if record.admitted:
         leave_limits(book, record)
     # Its poison before its locks: who may not have a key any more must not be given it.
-    if record.state is not ProcedureState.FAILED and not has_own(record):
+    if record.state is not _FAILED and not has_own(record):
         _take_back_poison(book, record)
     _pass_on_locks(book, record)
     book.command(Resolve(record.id, record.state))
@@ -195,7 +199,7 @@ def close_bypassed(book: Book, record: ProcedureRecord) -> None:
     record.bypassed = True
     record.error = record.interrupted = None
     record.rolling = False
-    if record.state is not ProcedureState.SUCCESS:
+    if record.state is not _SUCCESS:
         end(book, record, Trigger.BYPASSED)
         return
     # A finished child that was being undone: it is not any more, and stays what it was.
@@ -222,7 +226,7 @@ def forget_listening(book: Book, record: ProcedureRecord) -> None:
 
 def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
     parent = book.procs[record.parent] if record.parent is not None else None
-    keeps = parent is not None and record.state is ProcedureState.SUCCESS and parent.undo_children
+    keeps = parent is not None and record.state is _SUCCESS and parent.undo_children
     while parent is not None and parent.state in TERMINAL:  # it left this one behind when it ended
         parent = book.procs[parent.parent] if parent.parent is not None else None
         keeps = keeps and parent is not None and parent.undo_children
@@ -238,7 +242,7 @@ def _close_tree(book: Book, tree: Tree) -> None:
     if root.left_open:
         root.left_open = False
         book.touch(root)
-    if root.state is ProcedureState.FAILED:
+    if root.state is _FAILED:
         return
     if book.taken:
         for name in tree.members:
@@ -262,7 +266,7 @@ def _tell_parent(book: Book, child: ProcedureRecord) -> None:
             settle_bypass(book, tree.members[name])
         return
     parent.pending -= 1
-    if child.state is ProcedureState.SUCCESS:
+    if child.state is _SUCCESS:
         parent.succeeded += 1
     else:
         parent.failed += 1
@@ -276,15 +280,15 @@ def _tell_parent(book: Book, child: ProcedureRecord) -> None:
     if parent.rolling:
         return
     release(book, parent)
-    if parent.state is not ProcedureState.WAITING or parent.event is not None:
+    if parent.state is not _WAITING or parent.event is not None:
         return
     if parent.ending:
         if not parent.pending:
-            move(parent, Trigger.CHILDREN_DONE)
+            move(parent, _CHILDREN_DONE)
             end(book, parent, Trigger.FINISHED)
     elif is_due(parent):
         parent.seen = finished(parent)
-        move(parent, Trigger.CHILDREN_DONE)
+        move(parent, _CHILDREN_DONE)
         wake(book, parent)
 
 

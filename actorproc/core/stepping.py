@@ -51,6 +51,7 @@ MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _ROLLBACK, _ASK_ABORT = Mode.ROLLBACK, Mode.ASK_ABORT
+_COMMIT, _FINISHED = StepKind.COMMIT, Trigger.FINISHED
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 
@@ -133,7 +134,7 @@ def on_returned(book: Book, event: StepReturned) -> None:
     if record.bypassing:
         settle_bypass(book, record)
         return
-    if event.token.mode is Mode.ASK_ABORT:
+    if event.token.mode is _ASK_ABORT:
         ask_again(book, record)
     else:
         # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
@@ -278,7 +279,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
                 procedure=record.id,
                 number=record.records,
                 steps=outcome.steps,
-                kind=StepKind.COMMIT,
+                kind=_COMMIT,
                 at=book.now,
                 state=outcome.state,
                 output=outcome.output,
@@ -299,7 +300,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
         end_when_children_have(book, record)
         _after_step(book, record)
     else:
-        end(book, record, Trigger.FINISHED)
+        end(book, record, _FINISHED)
 
 
 def _after_step(book: Book, record: ProcedureRecord) -> None:

@@ -16,6 +16,9 @@ from actorproc.model.writes import PutStep
 
 __all__ = ["admit", "refusal", "submit"]
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_INITIALIZING, _SUBMITTED, _STEP = ProcedureState.INITIALIZING, Trigger.SUBMITTED, StepKind.STEP
+
 
 def submit(book: Book, event: Submitted) -> None:
     """Accept all procedures of a call or none; one that exists already with the same start is no new one."""
@@ -93,7 +96,7 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         root=parent.root if parent is not None else new.id,
         parent=parent.id if parent is not None else None,
         seq=book.next_seq,
-        state=ProcedureState.INITIALIZING,
+        state=_INITIALIZING,
         depth=parent.depth + 1 if parent is not None else 0,
         unit=new.unit,
         unit_no_return=new.no_return,
@@ -118,13 +121,13 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
     if new.locks:
         record.locked = False
     book.admit(record, stored=False)
-    move(record, Trigger.SUBMITTED)
+    move(record, _SUBMITTED)
     book.write(
         PutStep(
             StepRecord(
                 procedure=new.id,
                 number=1,
-                kind=StepKind.STEP,
+                kind=_STEP,
                 at=book.now,
                 state=new.state,
                 codec=new.codec,

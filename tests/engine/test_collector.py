@@ -1,4 +1,4 @@
-"""A start pauses the host's cycle collector and leaves it as it was."""
+"""A start, and a submit of very many, pause the host's cycle collector and leave it as it was."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import gc
 
 import pytest
 
-from actorproc.actors.collector import collector_paused
+from actorproc import Procedure, ProcedureManager, Status
+from actorproc.actors.collector import collector_paused, collector_paused_for
+from actorproc.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +32,37 @@ def test_the_collector_goes_on_after_a_failure():
         raise ValueError("damaged")
 
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("count", "goes_on"), [(10, True), (100_000, False)])
+def test_it_stands_still_only_for_many(count, goes_on):
+    with collector_paused_for(count):
+        assert gc.isenabled() is goes_on
+
+    assert gc.isenabled()
+
+
+class Looking(Procedure):
+    """Notes whether the collector works while its state is taken."""
+
+    seen: list[bool] = []  # noqa: RUF012 - of the class, for the test
+
+    def dump(self):
+        self.seen.append(gc.isenabled())
+        return "state"
+
+    def execute(self, ctx):
+        return Status.done()
+
+
+def test_a_submit_of_many_pauses_it_while_they_are_described_and_a_refused_one_sets_it_going_again(tmp_path):
+    with ProcedureManager(tmp_path / "state", workers=1, procedures=[Looking]) as manager:
+        manager.pause(reason="only submits are wanted")
+        Looking.seen.clear()
+        manager.submit_many([Looking() for _ in range(1000)])
+        assert not any(Looking.seen)
+        assert gc.isenabled()
+
+        with pytest.raises(UsageError, match="3 is no procedure"):
+            manager.submit_many([*(Looking() for _ in range(1000)), 3])
+        assert gc.isenabled()

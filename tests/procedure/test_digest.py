@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -121,3 +122,11 @@ def test_any_state_is_the_same_with_its_mappings_turned_round(value):
     # What is stored keeps the order that it was given in.
     back = runtime.load(runtime.describe(other).state, "data", 1)
     assert repr(back) == repr(other)
+
+
+@pytest.mark.parametrize("value", [None, True, 3, -(2**63), 2**64 - 1, 1.5, "text", b"bytes", "ä" * 300])
+def test_a_state_of_plain_values_has_the_digest_that_it_has_with_its_mappings_sorted(value, monkeypatch):
+    at_once = digest(Job(value))
+    monkeypatch.setattr(sys.modules["actorproc.procedure.digest"], "_SCALARS", frozenset())
+
+    assert digest(Job(value)) == at_once

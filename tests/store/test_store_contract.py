@@ -466,3 +466,42 @@ def test_the_number_of_the_last_batch_is_stored_with_it_and_begins_anew_with_eac
     store.close()
     store.own()
     assert store.load().batch == 0
+
+
+def test_the_ending_of_a_procedure_is_its_head_and_its_closing_record(store, make):
+    new = make.new("a", 1)
+    write, ended = make.change(new.record, state=SUCCESS, records=2, finished_at=3.0)
+    store.commit([new, make.step("a", 1)], 1)
+
+    assert store.ending("a") is None
+    assert store.ending("nobody") is None
+
+    closing = make.step("a", 2)
+    store.commit([closing, write], 1)
+
+    assert store.ending("a") == (ended, closing.record)
+
+
+def test_many_writes_are_one_commit(store, make):
+    """More than are made into rows at once; later ones of the same key win."""
+    many = 1200
+    new = make.new("a", 1)
+    write, changed = make.change(new.record, records=many)
+
+    store.commit([new, *(make.step("a", number + 1) for number in range(many)), write], 1, 7)
+
+    assert store.procedure("a") == changed
+    assert len(store.steps("a")) == many
+    assert store.load().batch == 7
+
+
+def test_of_many_writes_none_is_stored_when_one_cannot_be(store, make):
+    many = 1200
+    lone = make.new("bad", 2, owner="\ud800")
+    with pytest.raises(InternalError, match="bad"):
+        store.commit([make.new("a", 1), *(make.step("a", number + 1) for number in range(many)), lone], 1)
+
+    assert store.procedure("a") is None
+    assert store.step("a", 1) is None
+    store.commit([make.new("a", 1)], 1)
+    assert store.procedure("a") is not None

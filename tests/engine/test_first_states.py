@@ -1,0 +1,106 @@
+"""The states of new procedures wait in memory for their worker: few enough, and never those of another procedure."""
+
+from __future__ import annotations
+
+from actorproc import Procedure, ProcedureManager, Status
+from actorproc.actors.first_states import FirstStates
+from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import DeleteProcedure, PutStep
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def wall(self):
+        return self.now
+
+    monotonic = wall
+
+
+def put(procedure, number=1, state=b"state"):
+    return PutStep(StepRecord(procedure=procedure, number=number, kind=StepKind.STEP, at=1.0, state=state))
+
+
+def delete(procedure):
+    head = {"id": procedure, "type_name": "t", "version": 1, "root": procedure, "seq": 1, "digest": b""}
+    return DeleteProcedure(ProcedureRecord(**head, parent=None, state=ProcedureState.SUCCESS))
+
+
+def test_a_first_state_is_given_away_once():
+    states = FirstStates(HandClock())
+    write = put("a")
+    states.note([write, put("b", 2)])
+
+    assert states.take("a", 2) is None
+    assert states.take("a", 1) is write.record
+    assert states.take("a", 1) is None
+    assert states.take("b", 2) is None
+
+
+def test_whoever_gets_the_id_of_a_deleted_procedure_gets_its_own_state():
+    states = FirstStates(HandClock())
+
+    states.note([put("a", state=b"of the first one"), delete("a")])
+    assert states.take("a", 1) is None
+
+    states.note([put("a", state=b"of the first one"), delete("a"), put("a", state=b"of the second one")])
+    taken = states.take("a", 1)
+    assert taken is not None
+    assert taken.state == b"of the second one"
+
+
+def test_so_many_are_kept_and_those_that_came_first():
+    clock = HandClock()
+    states = FirstStates(clock, most=2, most_bytes=1000)
+
+    states.note([put("a"), put("b"), put("c")])
+
+    assert [name for name in "abc" if states.take(name, 1)] == ["a", "b"]
+
+
+def test_so_many_bytes_are_kept():
+    states = FirstStates(HandClock(), most=10, most_bytes=10)
+
+    states.note([put("large", state=b"x" * 11), put("a", state=b"x" * 6), put("b", state=b"x" * 6)])
+    assert [name for name in ("large", "a", "b") if states.take(name, 1)] == ["a"]
+
+    states.note([put("c", state=b"x" * 6)])
+    assert states.take("c", 1) is not None
+
+
+def test_who_has_waited_for_long_makes_room():
+    clock = HandClock()
+    states = FirstStates(clock, most=2, most_bytes=1000)
+    states.note([put("asleep")])
+    clock.now = 60.0
+    states.note([put("a"), put("b"), put("c")])
+
+    assert [name for name in ("asleep", "a", "b", "c") if states.take(name, 1)] == ["a", "b"]
+
+
+class Named(Procedure):
+    """Ends with its name."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def execute(self, ctx):
+        return Status.done(self.name)
+
+
+def test_an_id_that_is_used_again_runs_what_was_submitted_last(tmp_path):
+    with ProcedureManager(tmp_path / "state", workers=1, procedures=[Named]) as manager:
+        for name in ("one", "two", "three"):
+            assert manager.submit(Named(name), id="again").result(30) == name
+            assert manager.delete("again")
+
+
+def test_procedures_beyond_those_that_are_kept_run_from_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(FirstStates.__init__, "__kwdefaults__", {"most": 3, "most_bytes": 1000})
+    with ProcedureManager(tmp_path / "state", workers=1, procedures=[Named]) as manager:
+        handles = manager.submit_many([Named(number) for number in range(300)])
+
+        assert [handle.result(30) for handle in handles] == list(range(300))
