@@ -59,6 +59,7 @@ def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.Monkey
 
 
 def test_the_command_tries_other_passages_with_each_seed_and_says_how_many(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(core_lines, "_CORE", f"{core_lines._CORE}/st")  # a few modules: the steps, the staff
     struck = []
     honest = core_lines._LineDriver.__init__
 
@@ -81,6 +82,7 @@ def test_the_command_tries_other_passages_with_each_seed_and_says_how_many(capsy
 
 
 def test_the_command_ends_with_1_for_a_death_that_changed_an_outcome(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(core_lines, "_CORE", f"{core_lines._CORE}/step")
     monkeypatch.setattr(core_lines, "differences", lambda played, undisturbed: ["something is different"])
 
     assert core_lines.main(["--scenario", "two-step saga"]) == 1
