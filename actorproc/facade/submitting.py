@@ -110,7 +110,8 @@ class Submitting(Looking):
     ) -> list[ProcedureHandle]:
         """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none.
 
-        The options hold for each. Handles are in the order of the procedures. Raises as `submit`.
+        The options hold for each. Handles are in the order of the procedures. With 1,000 or more of them the program's
+        cycle collector pauses while they are dumped, and while the manager decides about them. Raises as `submit`.
         """
         tree = self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
