@@ -47,15 +47,6 @@ def test_the_code_of_a_worker_process_never_loads_lmdb():
     assert "lmdb" not in packages_loaded_by("import actorproc.workers.child.main")
 
 
-def test_a_worker_loads_neither_openssl_nor_time_zones_before_a_step_needs_them():
-    """What is not loaded costs no start, and a dead worker is gone sooner."""
-    code = "import sys, actorproc.workers.child.main\nprint(*sys.modules)"
-    ended = fresh_interpreter(code)
-
-    assert ended.returncode == 0, ended.stderr
-    assert not {"_hashlib", "hashlib", "hmac", "zoneinfo"} & set(ended.stdout.split())
-
-
 def test_every_public_name_can_be_had():
     ended = fresh_interpreter("import actorproc\nfor name in actorproc.__all__: getattr(actorproc, name)")
 

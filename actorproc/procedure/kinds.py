@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -12,6 +11,7 @@ from fractions import Fraction
 from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -122,8 +122,7 @@ def _zone(zone: Any) -> Any:
     if type(zone) is timezone:
         offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]
         return [offset.days, offset.seconds, offset.microseconds, *name]
-    known = sys.modules.get("zoneinfo")  # where there is such a zone, its module was imported
-    if known is not None and type(zone) is known.ZoneInfo and zone.key is not None:
+    if type(zone) is ZoneInfo and zone.key is not None:
         return zone.key
     raise CannotKeep(f"the time zone {zone!r} cannot be kept; use zoneinfo.ZoneInfo or datetime.timezone")
 
@@ -132,8 +131,6 @@ def _unzone(stored: Any) -> Any:
     if stored is None:
         return None
     if isinstance(stored, str):
-        from zoneinfo import ZoneInfo  # noqa: PLC0415 - hardly any worker needs it, and each would load it
-
         return ZoneInfo(stored)
     days, seconds, microseconds, *name = stored
     offset = timedelta(days, seconds, microseconds)

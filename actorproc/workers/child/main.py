@@ -10,6 +10,7 @@ import contextlib
 import gc
 import importlib
 import os
+import platform
 import signal
 import sys
 import threading
@@ -188,7 +189,7 @@ class _Worker:
             self._warm_up()
             channel.send([Prepared()])
         assert isinstance(message, Hello), message
-        channel.send([Ready(os.getpid(), ".".join(map(str, sys.version_info[:3])))])
+        channel.send([Ready(os.getpid(), platform.python_version())])
         return True
 
     def _warm_up(self) -> None:
