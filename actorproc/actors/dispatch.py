@@ -99,6 +99,10 @@ class Dispatcher:
         self._flush()
         return self._events
 
+    def forget_states(self) -> None:
+        """The store was opened again: states are read from it."""
+        self._first_states.forget()
+
     def resend(self, command: RunStep) -> list[Event]:
         """Send a step again with its state: the worker no longer had the live object."""
         self._events = []

@@ -51,6 +51,11 @@ class FirstStates:
             elif type(write) is DeleteProcedure:
                 self._drop(write.record.id)  # another one may get its id
 
+    def forget(self) -> None:
+        """The store was opened again, and says what there is."""
+        self._kept.clear()
+        self._bytes = 0
+
     def take(self, procedure: str, number: int) -> StepRecord | None:
         """The record, if it is here; it is given away once."""
         return self._drop(procedure) if number == 1 else None

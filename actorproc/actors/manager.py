@@ -207,7 +207,7 @@ class ManagerActor(QuickActor):
             ResumeRequested: self._ring.handle,
             Signalled: self._ring.handle,
             PoisonCleared: self._ring.handle,
-            Resized: self._resized,
+            Resized: self._ring.resize,
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
@@ -314,9 +314,6 @@ class ManagerActor(QuickActor):
         else:
             self._sweeper.ask(event)
 
-    def _resized(self, event: Resized) -> None:
-        self._ring.resize(event)
-
     def _stored(self, batch: Batch, seconds: float | None) -> None:
         self._meters.committed(batch, seconds)
         self._observer.committed(batch)
@@ -387,6 +384,7 @@ class ManagerActor(QuickActor):
 
     def _reopened(self, message: Reopened) -> None:
         deferred = self._outage.doubt()
+        self._dispatcher.forget_states()
         self._ring.reopened(message.snapshot)
         for late in deferred:
             self._routes[type(late)](late)

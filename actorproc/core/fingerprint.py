@@ -30,10 +30,11 @@ def facts_of(book: Book) -> dict[str, Any]:
         for name, record in tree.members.items():
             if record.state not in TERMINAL:
                 heads[name] = _encode(record)
-        units[root] = tuple(tree.units)
-        scopes[root] = frozenset(tree.scopes)
-        held[root] = {name: tuple(row) for name, row in tree.held.items()} if tree.held else {}
         still[root] = tree.still
+        is_bare = tree.is_bare  # then to look would make what is not there, and the tree would be bare no more
+        units[root] = () if is_bare else tuple(tree.units)
+        scopes[root] = frozenset(() if is_bare else tree.scopes)
+        held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
     locks, timers = book.locks, book.timers.entries()
     return {
         "heads": heads,

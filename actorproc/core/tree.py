@@ -205,4 +205,4 @@ class Tree:
         for record in self.members.values():
             if record.state not in TERMINAL and (record.state not in COLD_STATES or record.aborting):
                 return False
-        return not (self.waiting or self.scopes or self.held)
+        return self.is_bare or not (self.waiting or self.scopes or self.held)

@@ -252,7 +252,7 @@ def _known(core: Coordinator) -> dict[str, object]:
 def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
     """An undo is locked out by another failing scope whose step still runs: a restart finds that scope at rest."""
     return any(
-        tree.undoing in tree.waiting and any(tree.runs_below(top) for top in tree.scopes)
+        tree.undoing is not None and tree.undoing in tree.waiting and any(tree.runs_below(top) for top in tree.scopes)
         for tree in core._book.trees.values()
     )
 

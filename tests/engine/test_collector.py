@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import threading
 
 import pytest
 
@@ -30,6 +33,51 @@ def test_the_collector_stands_still_meanwhile_and_is_then_as_before(was_enabled)
 def test_the_collector_goes_on_after_a_failure():
     with pytest.raises(ValueError, match="damaged"), collector_paused():
         raise ValueError("damaged")
+
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_pauses_of_several_threads_end_with_the_last(was_enabled):
+    (gc.enable if was_enabled else gc.disable)()
+    one, other = collector_paused(), collector_paused()
+
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert not gc.isenabled()
+    other.__exit__(None, None, None)
+
+    assert gc.isenabled() is was_enabled
+
+
+def test_many_threads_that_pause_it_at_once_leave_it_as_it_was():
+    def pause():
+        for _ in range(2000):
+            with collector_paused():
+                pass
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=pause) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+
+    assert gc.isenabled()
+
+
+def test_a_copy_that_is_forked_in_a_pause_collects():
+    with collector_paused():
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if gc.isenabled() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not gc.isenabled()
 
     assert gc.isenabled()
 

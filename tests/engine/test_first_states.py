@@ -81,6 +81,17 @@ def test_who_has_waited_for_long_makes_room():
     assert [name for name in ("asleep", "a", "b", "c") if states.take(name, 1)] == ["a", "b"]
 
 
+def test_after_the_store_was_opened_again_states_are_read_from_it():
+    states = FirstStates(HandClock(), most=2, most_bytes=10)
+    states.note([put("a", state=b"x" * 8)])
+
+    states.forget()
+
+    assert states.take("a", 1) is None
+    states.note([put("b", state=b"x" * 8)])
+    assert states.take("b", 1) is not None
+
+
 class Named(Procedure):
     """Ends with its name."""
 
