@@ -69,8 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _done(given)
     except BrokenPipeError:
-        # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either: of what
+        # a stream still holds that nobody reads it would make the exit code 120.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                os.dup2(nowhere, stream.fileno())
         return 141
 
 

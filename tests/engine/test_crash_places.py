@@ -208,12 +208,15 @@ def reports_of(manager, id):  # noqa: A002
 def test_a_death_in_any_place_of_a_step_costs_it_one_attempt(open_manager, tmp_path, place):
     manager = open_manager(workers=2)
     for way, (kind, signal_name, words) in WORDS.items():
-        folder = tmp_path / way
-        folder.mkdir()
+        for attempt in range(10):
+            folder = tmp_path / f"{way} {attempt}"
+            folder.mkdir()
 
-        handle = run_beside_others(manager, place(f"{way}@{folder}"))
+            handle = run_beside_others(manager, place(f"{way}@{folder}"))
 
-        assert handle.result(30) == "well", way
+            assert handle.result(30) == "well", way
+            if place is not InGarbage or reports_of(manager, handle.id):
+                break  # else a worker that was given no processor for a while lost the second step to another one
         (report,) = reports_of(manager, handle.id)
         assert (report.kind, report.signal) == (kind, signal_name)
         assert words in report.message
