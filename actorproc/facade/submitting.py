@@ -37,13 +37,13 @@ __all__ = ["Submitting"]
 class _Options(NamedTuple):
     """What a call says of every procedure it submits, checked."""
 
-    owner: str | None = None
-    priority: int = 0
-    due_at: float | None = None
-    deadline: float | None = None
-    tags: tuple[str, ...] = ()
-    limits: StepLimits | None = None
-    limit_keys: tuple[str, ...] = ()
+    owner: str | None
+    priority: int
+    due_at: float | None
+    deadline: float | None
+    tags: tuple[str, ...]
+    limits: StepLimits | None
+    limit_keys: tuple[str, ...]
 
 
 class Submitting(Looking):
@@ -173,19 +173,11 @@ class Submitting(Looking):
             limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
         )
 
-    def _describe(
-        self,
-        procedure: Procedure,
-        id: str | None,  # noqa: A002 - as `submit`
-        options: _Options = _Options(),  # noqa: B008 - it never changes
-        *,
-        fresh: bool = False,
-    ) -> NewProcedure:
-        """The procedure as it is stored first; `fresh`: the given id is a new one of ours."""
+    def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:  # noqa: A002
+        """The procedure as it is stored first."""
         new = self._types.runtime_of(procedure).describe(
             procedure,
             id=id,
-            fresh=fresh,
             owner=options.owner,
             priority=options.priority,
             due_at=options.due_at,

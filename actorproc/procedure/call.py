@@ -19,6 +19,7 @@ import cloudpickle
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.kinds import SCALARS
 from actorproc.procedure.pickles import pickled, unpicklable
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
@@ -40,7 +41,6 @@ __all__ = [
 
 _LONGEST_ERROR = 256 * 1024
 """Bytes of a pickled exception that are kept: it stands in the head of its procedure. A longer one is text only."""
-_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _prepared: dict[bytes, dict[str, Any]] = {}
 """Initializers this worker process has run, each with the globals it left behind."""
 _preparing = threading.Lock()
@@ -196,7 +196,7 @@ def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 
 def _call_as_bytes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    if _is_reachable(function) and all(type(value) in _PLAIN for value in (*args, *kwargs.values())):
+    if _is_reachable(function) and all(type(value) in SCALARS for value in (*args, *kwargs.values())):
         return b"".join(pickled((function, args, kwargs), (*args, *kwargs.values())))
     return _by_value((function, args, kwargs), (function, *args, *kwargs.values()))
 
@@ -234,7 +234,7 @@ def _is_importable(name: str) -> bool:
 def _modules_of(values: Iterable[Any], room: int = 4) -> Iterator[str]:
     """Names of the modules that these values and their near parts come from."""
     for value in values:
-        if type(value) in _PLAIN:
+        if type(value) in SCALARS:
             continue
         for owner in (value, type(value)):
             name = getattr(owner, "__module__", None)
@@ -256,7 +256,7 @@ def _parts_of(value: Any) -> Iterable[Any]:
 
 
 def _pickled_value(value: Any) -> bytes:
-    if type(value) in _PLAIN:
+    if type(value) in SCALARS:
         return pickle.dumps(value, protocol=5)
     by_value: bytes = cloudpickle.dumps(value)
     return by_value

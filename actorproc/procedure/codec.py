@@ -33,6 +33,7 @@ from actorproc.procedure.kinds import (
     OBJECT,
     ORDERED,
     PACK,
+    SCALARS,
     SECRET,
     SECRET_FIELD,
     SET,
@@ -54,7 +55,6 @@ MAX_STATE = 16 * 1024 * 1024
 MAX_DEPTH = 100
 """Deepest nesting of containers."""
 
-_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 # Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
 _HINTS_AS_TEXT = (
@@ -203,7 +203,7 @@ class _Packing:
     def pack(self, value: Any, room: int) -> Any:
         """A tree that msgspec writes as it is."""
         kind = type(value)
-        if kind in _SCALARS:
+        if kind in SCALARS:
             return scalar(value)
         simple = PACK.get(kind)
         if simple is not None:
@@ -329,16 +329,16 @@ def _contents_of(cls: type) -> type | None:
 def _is_plain(value: Any, room: int) -> bool:
     """Only None, bool, int, float, str, bytes, lists and dicts with text keys: msgspec gives it back as it was."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return True
     if kind is dict:
         for key, item in value.items():
-            if type(key) is not str or (type(item) not in _SCALARS and not (room > 0 and _is_plain(item, room - 1))):
+            if type(key) is not str or (type(item) not in SCALARS and not (room > 0 and _is_plain(item, room - 1))):
                 return False
         return room > 0
     if kind is list:
         for item in value:
-            if type(item) not in _SCALARS and not (room > 0 and _is_plain(item, room - 1)):
+            if type(item) not in SCALARS and not (room > 0 and _is_plain(item, room - 1)):
                 return False
         return room > 0
     return False

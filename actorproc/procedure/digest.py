@@ -11,14 +11,13 @@ from typing import Any
 
 import msgspec
 
-from actorproc.procedure.kinds import DICT, FROZENSET, NESTED, SECRETS, SET, Ext
+from actorproc.procedure.kinds import DICT, FROZENSET, NESTED, SCALARS, SECRETS, SET, Ext
 from actorproc.procedure.pickles import LARGE
 from actorproc.procedure.signing import content_of
 
 __all__ = ["digest_of"]
 
 _SIZE = 16
-_SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _encode_in_order = msgspec.msgpack.Encoder().encode
 _enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
@@ -48,7 +47,7 @@ def _sorted(content: bytes | msgspec.Raw, *, ordered: bool) -> bytes:
     """The same bytes when no mapping is in them."""
     value = _decode(content)
     if ordered and isinstance(value, dict):
-        if _SCALARS.issuperset(map(type, value.values())):
+        if SCALARS.issuperset(map(type, value.values())):
             return bytes(content)  # as most states: nothing in them could be in another order
         return _encode_in_order({name: msgspec.Raw(_encode(field)) for name, field in value.items()})
     return _encode(value)

@@ -26,6 +26,7 @@ __all__ = [
     "OBJECT",
     "ORDERED",
     "PACK",
+    "SCALARS",
     "SECRET",
     "SECRETS",
     "SECRET_FIELD",
@@ -40,6 +41,8 @@ __all__ = [
     "scalar",
 ]
 
+SCALARS = frozenset({type(None), bool, int, float, str, bytes})
+"""What msgpack holds by itself; subclasses are none of them."""
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode
 

@@ -7,17 +7,7 @@ from actorproc.actors.first_states import FirstStates
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import DeleteProcedure, PutStep
-
-
-class HandClock:
-    """A clock that is set by hand."""
-
-    now = 0.0
-
-    def wall(self):
-        return self.now
-
-    monotonic = wall
+from tests.kit.clocks import HandClock
 
 
 def put(procedure, number=1, state=b"state"):

@@ -32,6 +32,7 @@ from actorproc.model.writes import PutProcedure
 from actorproc.store.memory import MemoryStore
 from actorproc.watch import Watch
 from tests.catalogue.kit import on_threads
+from tests.kit.clocks import HandClock
 from tests.kit.procedures import Nap
 from tests.kit.waiting import wait_until
 
@@ -473,17 +474,6 @@ def test_after_a_crash_a_watch_goes_on_from_what_is_stored():
         ("RUNNABLE", "running"),
         ("SUCCESS", "done"),
     ]
-
-
-class HandClock:
-    """A clock that is set by hand."""
-
-    now = 0.0
-
-    def wall(self):
-        return self.now
-
-    monotonic = wall
 
 
 def test_changes_that_nobody_was_there_for_are_a_gap_and_not_silence():
