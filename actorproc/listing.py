@@ -181,11 +181,20 @@ def _members(kind: type[_E], given: object, name: str) -> frozenset[_E] | None:
     if given is None:
         return None
     if isinstance(given, str):
-        return frozenset({kind(given)})
+        return frozenset({_member(kind, given, name)})
     if not isinstance(given, Iterable):
         msg = f"list({name}=…) is a {kind.__name__}, several of them, or None, not {given!r:.60}"
         raise TypeError(msg)
-    return frozenset(kind(member) for member in given)
+    return frozenset(_member(kind, member, name) for member in given)
+
+
+def _member(kind: type[_E], given: object, name: str) -> _E:
+    try:
+        return kind(given)
+    except ValueError:
+        known = ", ".join(repr(member.value) for member in kind)
+        msg = f"list({name}=…) knows no {given!r:.60}; it is one of {known}, or several of them"
+        raise ValueError(msg) from None
 
 
 def _moment(given: object, name: str) -> float | None:

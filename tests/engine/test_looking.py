@@ -151,6 +151,10 @@ def test_wrong_filters_are_refused_by_name(shop):
     for wrong in ({"phase": "tired"}, {"limit": -1}, {"state": "HAPPY"}):
         with pytest.raises(ValueError, match=next(iter(wrong.values())) if wrong.get("limit") is None else "limit"):
             shop.list(**wrong)
+    with pytest.raises(
+        ValueError, match=r"list\(state=…\) knows no 'HAPPY'; it is one of 'INITIALIZING', .* 'ROLLEDBACK'"
+    ):
+        shop.list(state=["SUCCESS", "HAPPY"])
     with pytest.raises(TypeError, match="created_since"):
         shop.list(created_since="yesterday")
     with pytest.raises(TypeError, match="phase"):
