@@ -140,7 +140,7 @@ class StoredQueries:
             found = self._store.ending(id)
         except EngineError:
             return None
-        return None if found is None else Ending(*found)
+        return None if found is None else Ending.of(*found)
 
     def info(self, id: str) -> ProcedureInfo:  # noqa: A002
         """One procedure as it is now."""

@@ -83,7 +83,7 @@ class CallerDesk:
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
         record = self._store.procedure(message.id)
         if record is not None and record.state in TERMINAL:
-            settle_future(message.future, Ending(record, self._store.step(record.id, record.records)))
+            settle_future(message.future, Ending.of(record, self._store.step(record.id, record.records)))
         elif (damage := self._ring.core.damage_of(message.id)) is not None:
             fail_future(message.future, damage)  # its end would never come
         elif record is not None or live is not None:

@@ -171,11 +171,16 @@ class Dispatcher:
         if command.id not in self._waiters:
             return
         write = batch.head(command.id)
-        record = write.record if write is not None else self._store.procedure(command.id)
-        if record is None or record.state not in TERMINAL:
-            return  # retried already: who waits, waits for the new run
-        closing = batch.step(command.id, record.records)
-        self._waiters.resolve(Ending(record, closing or self._closing(command.id, record.records)))
+        try:
+            record = write.record if write is not None else self._store.procedure(command.id)
+            if record is None or record.state not in TERMINAL:
+                return  # retried already: who waits, waits for the new run
+            number = record.records
+            closing = batch.step(command.id, number) or self._store.step(command.id, number)
+        except StoreDamaged as error:  # an output that cannot be read is not an output of None
+            self._waiters.fail(command.id, error)
+            return
+        self._waiters.resolve(Ending.of(record, closing))
 
     def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
         self._put(command.token.worker, Answer(command.request))
@@ -272,12 +277,6 @@ class Dispatcher:
         logger.error("step %d of %s cannot run: %s", token.step, token.procedure, reason)
         self._ledger.answered(token, self._clock.monotonic())
         self._events.append(StepEnded(token, Refused(reason=reason)))
-
-    def _closing(self, id: str, number: int) -> StepRecord | None:  # noqa: A002 - a procedure id
-        try:
-            return self._store.step(id, number)
-        except StoreDamaged:
-            return None  # the handle reads it again and raises in the caller's thread
 
     def _put(self, worker: WorkerId, message: ToWorker) -> None:
         box = self._outbox.get(worker)

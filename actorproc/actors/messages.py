@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -64,10 +64,18 @@ class _Message(msgspec.Struct, frozen=True):
 
 # ---------------------------------------------------------------- answers, carried by futures
 class Ending(msgspec.Struct, frozen=True):
-    """A terminal procedure: its head and the record that closes its step log (None: only the head is known)."""
+    """A terminal procedure: its head, and the encoded output (None: the record with it cannot be read).
+
+    The record that closes its step log holds its last state as well, which may be large; handles keep this for long.
+    """
 
     record: ProcedureRecord
-    closing: StepRecord | None
+    output: bytes | None
+
+    @classmethod
+    def of(cls, record: ProcedureRecord, closing: StepRecord | None) -> Self:
+        """What these two say."""
+        return cls(record, closing.output if closing is not None else None)
 
 
 class EndListener:

@@ -187,8 +187,12 @@ class Waiters:
         for id in list(self._waiting):  # noqa: A001 - a procedure id
             error = error_of(id)
             if error is not None:
-                for future in self._waiting.pop(id):
-                    fail_future(future, error)
+                self.fail(id, error)
+
+    def fail(self, id: str, error: ActorprocError) -> None:  # noqa: A002
+        """Tell those who wait for this procedure's end that it cannot be told."""
+        for future in self._waiting.pop(id, ()):
+            fail_future(future, error)
 
     def resolve(self, ending: Ending) -> None:
         """Tell everybody who waits for this procedure."""

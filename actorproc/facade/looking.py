@@ -122,9 +122,9 @@ class Looking(Facade, Reading):
 
     def output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
-        if ending.closing is None:
+        if ending.output is None:
             return None
-        return self._types.decode_output(ending.record.type_name, ending.closing.output)
+        return self._types.decode_output(ending.record.type_name, ending.output)
 
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the manager's thread for callbacks."""

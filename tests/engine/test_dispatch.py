@@ -1,13 +1,23 @@
-"""What is too long for one message to a worker."""
+"""What is too long for one message to a worker; an end whose output cannot be read."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
+from actorproc.actors.batch import Batch
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.ledger import Ledger
+from actorproc.actors.messages import Ending
+from actorproc.actors.replies import Waiters
 from actorproc.actors.types import TypeTable
+from actorproc.errors import StoreDamaged
+from actorproc.model.commands import Resolve
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.states import ProcedureState
 from actorproc.workers.frames import FrameError, TakeBackSteps
 
 WORKER = WorkerId(0, 1)
@@ -26,20 +36,59 @@ class ShortMessages:
         self.sent.append(message.tokens)
 
 
+def dispatcher_of(**given: Any) -> Dispatcher:
+    names = ("pool", "store", "replies", "waiters", "clock", "hire", "staff")
+    parts: dict[str, Any] = dict.fromkeys(names) | {"ledger": Ledger(), "types": TypeTable()} | given
+    return Dispatcher(**parts)
+
+
+class OneEnd:
+    """A store with one procedure that has ended; reading the record that closes it gives, or raises, `closing`."""
+
+    def __init__(self, closing: StepRecord | StoreDamaged) -> None:
+        self.closing = closing
+        head = {"id": "p", "type_name": "t", "version": 1, "root": "p", "parent": None, "seq": 1, "records": 2}
+        self.head = ProcedureRecord(**head, state=ProcedureState.SUCCESS)
+
+    def procedure(self, _id: str) -> ProcedureRecord:
+        return self.head
+
+    def step(self, _id: str, _number: int) -> StepRecord:
+        if isinstance(self.closing, StoreDamaged):
+            raise self.closing
+        return self.closing
+
+
+def end_told(store: OneEnd) -> Future[Ending]:
+    """What those who wait for the procedure are told when the core says that it has ended."""
+    waiters = Waiters()
+    future: Future[Ending] = Future()
+    waiters.add("p", future)
+    batch = Batch()
+    batch.commands.append(Resolve("p", ProcedureState.SUCCESS))
+    dispatcher_of(store=store, waiters=waiters).act(batch)
+    return future
+
+
+def test_who_waits_for_an_end_keeps_its_output_and_not_its_last_state():
+    closing = StepRecord(procedure="p", number=2, kind=StepKind.COMMIT, at=1.0, state=bytes(1000), output=b"out")
+    store = OneEnd(closing)
+
+    assert end_told(store).result(0) == Ending(store.head, b"out")
+
+
+def test_an_output_that_cannot_be_read_is_an_error_and_not_an_output_of_none():
+    damaged = StoreDamaged("the record fails its checksum")
+
+    with pytest.raises(StoreDamaged) as raised:
+        end_told(OneEnd(damaged)).result(0)
+
+    assert raised.value is damaged
+
+
 def test_steps_are_asked_back_in_several_messages_when_one_would_be_too_long():
     pool = ShortMessages()
-    nobody: Any = None
-    dispatcher = Dispatcher(
-        pool=pool,  # type: ignore[arg-type]
-        store=nobody,
-        ledger=Ledger(),
-        types=TypeTable(),
-        replies=nobody,
-        waiters=nobody,
-        clock=nobody,
-        hire=nobody,
-        staff=nobody,
-    )
+    dispatcher = dispatcher_of(pool=pool)
     tokens = tuple(StepToken(1, WORKER, f"p{number}", 1, 1) for number in range(5))
 
     dispatcher.post(WORKER, TakeBackSteps(tokens))

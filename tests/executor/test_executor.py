@@ -595,9 +595,9 @@ def test_a_call_cannot_be_taken_for_the_result_of_another(open_executor):
     from actorproc.executor.results import result_of
 
     key = executor.manager._types.signing_key
-    assert result_of(Ending(heads[one.id], closing[one.id]), key) == 1
+    assert result_of(Ending.of(heads[one.id], closing[one.id]), key) == 1
     with pytest.raises(CallBroken, match="wrong signature"):
-        result_of(Ending(heads[one.id], closing[two.id]), key)
+        result_of(Ending.of(heads[one.id], closing[two.id]), key)
 
 
 def test_a_forked_child_of_the_host_cannot_use_it(open_executor, tmp_path):
