@@ -80,6 +80,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
             del self.procs[procedure]
             self._stored.pop(procedure, None)
             self.warm.pop(procedure, None)
+            self.staff.forget_size(procedure)
         del self.trees[tree.root]
 
     def is_late(self, record: ProcedureRecord) -> bool:

@@ -12,12 +12,16 @@ import msgspec
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
 
-__all__ = ["PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Roster", "Staff", "Worker"]
+__all__ = ["BULKY", "PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Roster", "Staff", "Worker"]
 
-PREFETCH_LIMIT = 256
+PREFETCH_LIMIT = 1024
 """Steps in one worker's hands at most."""
 PREFETCH_WINDOW = 0.02
 """Seconds of expected work in one worker's hands beyond which it gets no more."""
+BULKY = 64 * 1024
+"""Bytes of a first state from which on it counts as work by itself."""
+_BYTES_PER_SECOND = 2e9
+"""How much work: so the states on their way to a worker are some 40 MB, or one that is larger."""
 STEAL_AFTER = 0.005
 """Seconds a worker may be silent before the steps behind its current one are asked back."""
 _SMOOTHING = 0.2
@@ -112,6 +116,17 @@ class Staff:
         self.in_hand: dict[str, Worker] = {}
         """Worker by procedure, for every step handed out."""
         self._expected: dict[str, float] = {}
+        self._bulky: dict[str, int] = {}
+        """Bytes of large first states that no worker got yet. A hint: after a start nobody knows them."""
+
+    def note_size(self, procedure: str, size: int) -> None:
+        """Its first step comes with so many bytes, `BULKY` or more."""
+        self._bulky[procedure] = size
+
+    def forget_size(self, procedure: str) -> None:
+        """It has ended."""
+        if self._bulky:
+            self._bulky.pop(procedure, None)
 
     def add(
         self, worker: WorkerId, now: float, pid: int = 0, *, reserved: str | None = None, leaving: bool = False
@@ -171,6 +186,8 @@ class Staff:
             worker.active_at = now
         procedure = item.token.procedure
         item.weight = self._expected.get(item.type_name, PREFETCH_WINDOW)
+        if self._bulky:
+            item.weight += self._bulky.pop(procedure, 0) / _BYTES_PER_SECOND
         worker.queue[procedure] = item
         worker.load += item.weight
         if item.threads > 1:

@@ -7,6 +7,7 @@ from actorproc.core.book import Book
 from actorproc.core.damage import error_of
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
+from actorproc.core.staff import BULKY
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
 from actorproc.model.commands import Reply
 from actorproc.model.events import Submitted
@@ -118,6 +119,8 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         epoch=book.epoch,
     )
     book.next_seq += 1
+    if len(new.state) >= BULKY:
+        book.staff.note_size(new.id, len(new.state))
     if new.locks:
         record.locked = False
     book.admit(record, stored=False)

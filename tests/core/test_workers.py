@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
+import msgspec
+import pytest
+
+from actorproc.core.staff import BULKY, PREFETCH_LIMIT, STEAL_AFTER
 from actorproc.model.commands import RunStep, TakeBack
 from actorproc.model.events import (
     AbortRequested,
@@ -185,6 +188,29 @@ def test_short_steps_are_prefetched_up_to_the_limit() -> None:
     stage = _prefetching(PREFETCH_LIMIT + 10)
 
     assert len(stage.inbox) == PREFETCH_LIMIT
+
+
+@pytest.mark.parametrize(("size", "in_hand"), [(BULKY - 1, 9), (BULKY, 9), (8_000_000, 5), (100_000_000, 1)])
+def test_large_first_states_are_work_by_themselves_however_short_the_steps(size: int, in_hand: int) -> None:
+    stage = _prefetching(0)
+    new = [msgspec.structs.replace(stage.new(f"p{n}"), state=bytes(size)) for n in range(9)]
+
+    stage.submit(*new)
+    assert list(stage.inbox) == [f"p{n}" for n in range(in_hand)]
+
+    while stage.inbox:
+        stage.answer(next(iter(stage.inbox)), Finished(state=b""))
+    assert all(stage.state(one.id) is ProcedureState.SUCCESS for one in new)
+
+
+def test_a_large_state_counts_for_the_first_step_alone() -> None:
+    stage = _prefetching(0)
+    stage.submit(msgspec.structs.replace(stage.new("large"), state=bytes(100_000_000)))
+    stage.answer("large", Advanced(state=b"", elapsed=0.0))
+
+    stage.submit(*(stage.new(f"p{n}") for n in range(4)))
+
+    assert list(stage.inbox) == ["large", "p0", "p1", "p2", "p3"]
 
 
 def test_what_waits_behind_a_silent_worker_is_taken_back_for_an_idle_one() -> None:

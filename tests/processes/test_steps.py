@@ -11,7 +11,7 @@ import cloudpickle
 import msgspec
 import pytest
 from pool_listener import Listener, is_gone
-from steps_under_test import Count, Do, Parent, WithChild
+from steps_under_test import Count, Do, Parent, SlowToLoad, WithChild
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Suspended
@@ -118,6 +118,17 @@ def test_steps_that_need_no_record_run_under_one_token(host: Listener) -> None:
     assert isinstance(outcome, Finished)
     assert outcome.steps == 5
     assert outcome.elapsed > 0
+
+
+def test_to_load_a_state_is_part_of_the_steps_time(host: Listener) -> None:
+    worker = host.boot()
+    before = time.monotonic()
+
+    host.start(worker, SlowToLoad())
+
+    outcome = host.next_message(Ended, worker).outcome
+    assert isinstance(outcome, Finished)
+    assert 0.1 <= outcome.elapsed <= time.monotonic() - before
 
 
 def test_a_suspended_parent_brings_its_childrens_class_once(host: Listener) -> None:

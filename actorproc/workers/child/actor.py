@@ -50,6 +50,8 @@ class ProcedureActor(DispatchedActor):
         """Run one step and answer it before anything else runs."""
         try:
             runtime = self._desk.types.runtime(run.type_name)
+            # To load a large state is work as well: who hands out steps must know how much there is in a queue.
+            began = time.monotonic()
             is_ready = self._restore(run, runtime)
         except StateRefused as error:
             self._answer(run, Refused(reason=error.reason))
@@ -64,9 +66,8 @@ class ProcedureActor(DispatchedActor):
             self._desk.channel.send([NeedState(run.token)])
             self._stop()
             return
-        started = time.monotonic()
-        outcome, classes = self._step(run, runtime, started)
-        _set(outcome, "elapsed", time.monotonic() - started)
+        outcome, classes = self._step(run, runtime)
+        _set(outcome, "elapsed", time.monotonic() - began)
         # The class may be replaced in the host while its step runs: the state is this one's.
         assert self._live is not None
         meta = runtime.dumps_as(self._live)
@@ -110,9 +111,9 @@ class ProcedureActor(DispatchedActor):
         self._runtime = runtime
         return True
 
-    def _step(self, run: Run, runtime: TypeRuntime, began: float) -> tuple[Outcome, tuple[type, ...]]:
+    def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
         """Run the step, and those after it that need no record of their own."""
-        token = run.token
+        token, began = run.token, time.monotonic()
         outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
         steps = 1
         while self._may_chain(run, outcome) and time.monotonic() - began < _CHAIN_SECONDS:

@@ -37,6 +37,18 @@ class Count(Procedure):
         return Status.done(self.n) if self.n >= self.upto else Status.executing(persist=not self.quiet)
 
 
+class SlowToLoad(Procedure):
+    """One step, whose state takes a tenth of a second to load."""
+
+    @classmethod
+    def load(cls, data: object) -> SlowToLoad:
+        time.sleep(0.1)
+        return super().load(data)
+
+    def execute(self, ctx: Context) -> Status:
+        return Status.done()
+
+
 class Do(Procedure):
     """Does one of the things below."""
 
