@@ -66,8 +66,8 @@ class ProcedureHandle:
         """Wait for the end, at most `timeout` seconds, and return the output.
 
         Raises `ProcedureFailed` (or its subclass `ProcedureAborted`) when it ended otherwise, the builtin
-        `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first, `StoreDamaged` when it will
-        never end because a record of its tree cannot be trusted.
+        `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first, `StoreDamaged` when a
+        record cannot be trusted: the one that has the output, or one of its tree without which it will never end.
         """
         return self._unpack(self._end(timeout))
 
@@ -101,7 +101,8 @@ class ProcedureHandle:
     def add_done_callback(self, function: Callable[[ProcedureHandle], object]) -> None:
         """Call `function(handle)` once it has ended, on a thread of the manager; at once when it has already.
 
-        What the callback raises is logged. It is not called when the manager stops first.
+        What the callback raises is logged. It is not called when the manager stops first, nor when
+        damage keeps the end from being known (`result` raises `StoreDamaged`).
         """
 
         def ended(future: Future[Ending]) -> None:

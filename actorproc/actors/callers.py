@@ -81,12 +81,12 @@ class CallerDesk:
             self._waiters.add(message.id, message.future)
             return
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
-        record = self._store.procedure(message.id)
-        if record is not None and record.state in TERMINAL:
-            settle_future(message.future, Ending.of(record, self._store.step(record.id, record.records)))
+        ended = self._store.ending(message.id)
+        if ended is not None:
+            settle_future(message.future, Ending.of(*ended))
         elif (damage := self._ring.core.damage_of(message.id)) is not None:
             fail_future(message.future, damage)  # its end would never come
-        elif record is not None or live is not None:
+        elif live is not None or self._store.procedure(message.id) is not None:
             self._waiters.add(message.id, message.future)
         else:
             fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))

@@ -177,10 +177,11 @@ class Dispatcher:
                 return  # retried already: who waits, waits for the new run
             number = record.records
             closing = batch.step(command.id, number) or self._store.step(command.id, number)
+            ending = Ending.of(record, closing)
         except StoreDamaged as error:  # an output that cannot be read is not an output of None
             self._waiters.fail(command.id, error)
             return
-        self._waiters.resolve(Ending.of(record, closing))
+        self._waiters.resolve(ending)
 
     def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
         self._put(command.token.worker, Answer(command.request))

@@ -9,13 +9,14 @@ import msgspec
 
 from actorproc.actors.subscription import Subscription
 from actorproc.core.lock_waiters import LockWaiter
+from actorproc.errors import StoreDamaged
 from actorproc.metrics import Histogram, ProcedureCounts, StepCounts
 from actorproc.model.definitions import Definition
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.snapshot import Snapshot
-from actorproc.model.states import Phase
+from actorproc.model.states import Phase, ProcedureState
 
 __all__ = [
     "AddSlot",
@@ -64,18 +65,21 @@ class _Message(msgspec.Struct, frozen=True):
 
 # ---------------------------------------------------------------- answers, carried by futures
 class Ending(msgspec.Struct, frozen=True):
-    """A terminal procedure: its head, and the encoded output (None: the record with it cannot be read).
+    """A terminal procedure: its head, and the encoded output ("" when it did not succeed).
 
     The record that closes its step log holds its last state as well, which may be large; handles keep this for long.
     """
 
     record: ProcedureRecord
-    output: bytes | None
+    output: bytes
 
     @classmethod
     def of(cls, record: ProcedureRecord, closing: StepRecord | None) -> Self:
-        """What these two say."""
-        return cls(record, closing.output if closing is not None else None)
+        """What these two say. Raises `StoreDamaged` for a success without the record that has the output."""
+        if closing is None and record.state is ProcedureState.SUCCESS:
+            msg = f"the record that closes {record.id} is missing from the store, and its output with it"
+            raise StoreDamaged(msg, table="steps", key=f"{record.id}/{record.records}", reason="the row is missing")
+        return cls(record, closing.output if closing is not None else b"")
 
 
 class EndListener:

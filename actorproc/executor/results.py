@@ -34,12 +34,9 @@ class CallBroken(StepFailure, BrokenProcessPool):
 
 def result_of(ending: Ending, key: SigningKey) -> Any:
     """What the function returned. Raises `CallBroken` when that cannot be read."""
-    record, output = ending.record, ending.output
-    if output is None:
-        msg = f"the result of call {record.id} cannot be read from the store"
-        raise CallBroken(msg)
+    record = ending.record
     try:
-        return unpickled_result(decode_value(output), record.id, key)
+        return unpickled_result(decode_value(ending.output), record.id, key)
     except BaseException as error:  # an exit while unpickling ends nothing here: it is somebody's class, not our caller
         msg = f"the result of call {record.id} cannot be unpickled: {type(error).__name__}: {error}"
         raise CallBroken(msg) from error

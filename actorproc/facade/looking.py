@@ -122,8 +122,6 @@ class Looking(Facade, Reading):
 
     def output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
-        if ending.output is None:
-            return None
         return self._types.decode_output(ending.record.type_name, ending.output)
 
     def post(self, errand: Callable[[], object]) -> None:

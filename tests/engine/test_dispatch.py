@@ -45,7 +45,7 @@ def dispatcher_of(**given: Any) -> Dispatcher:
 class OneEnd:
     """A store with one procedure that has ended; reading the record that closes it gives, or raises, `closing`."""
 
-    def __init__(self, closing: StepRecord | StoreDamaged) -> None:
+    def __init__(self, closing: StepRecord | StoreDamaged | None) -> None:
         self.closing = closing
         head = {"id": "p", "type_name": "t", "version": 1, "root": "p", "parent": None, "seq": 1, "records": 2}
         self.head = ProcedureRecord(**head, state=ProcedureState.SUCCESS)
@@ -53,7 +53,7 @@ class OneEnd:
     def procedure(self, _id: str) -> ProcedureRecord:
         return self.head
 
-    def step(self, _id: str, _number: int) -> StepRecord:
+    def step(self, _id: str, _number: int) -> StepRecord | None:
         if isinstance(self.closing, StoreDamaged):
             raise self.closing
         return self.closing
@@ -84,6 +84,8 @@ def test_an_output_that_cannot_be_read_is_an_error_and_not_an_output_of_none():
         end_told(OneEnd(damaged)).result(0)
 
     assert raised.value is damaged
+    with pytest.raises(StoreDamaged, match="the record that closes p is missing"):
+        end_told(OneEnd(None)).result(0)
 
 
 def test_steps_are_asked_back_in_several_messages_when_one_would_be_too_long():
