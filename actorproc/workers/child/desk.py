@@ -46,6 +46,9 @@ from actorproc.workers.frames import (
 
 __all__ = ["Desk"]
 
+_RETURNED = 32
+"""Steps named in one frame: ids may have 255 bytes."""
+
 
 class Outlet(Protocol):
     """Where messages to the host go."""
@@ -169,8 +172,9 @@ class Desk:
         """Return those of these steps that have not begun."""
         returned = [Returned(token) for token in tokens if self._waiting.pop(token, None) is not None]
         self._abort_asked.difference_update(back.token for back in returned)
-        if returned:
-            self.channel.send(returned)
+        # Not in one frame: hundreds with long names may be more than a frame can hold.
+        for start in range(0, len(returned), _RETURNED):
+            self.channel.send(returned[start : start + _RETURNED])
 
     def stop(self) -> None:
         """Return all steps that have not begun; `take` ends after the running one."""
