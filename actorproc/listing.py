@@ -188,7 +188,7 @@ def _members(kind: type[_E], given: object, name: str) -> frozenset[_E] | None:
     return frozenset(_member(kind, member, name) for member in given)
 
 
-def _member(kind: type[_E], given: object, name: str) -> _E:
+def _member(kind: type[_E], given: Any, name: str) -> _E:
     try:
         return kind(given)
     except ValueError:

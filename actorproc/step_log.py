@@ -34,7 +34,7 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """When the step began, its last attempt; None when no step ended here."""
     finished_at: float | None
     elapsed: float | None
-    """Seconds it ran in its worker."""
+    """Seconds it took in its worker: its state was loaded, if the worker did not have it, and it ran."""
     outcome: str
     """What the step said: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
     label: str | None

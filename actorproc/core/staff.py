@@ -14,7 +14,7 @@ from actorproc.model.ids import Mode, StepToken, WorkerId
 
 __all__ = ["BULKY", "PREFETCH_LIMIT", "PREFETCH_WINDOW", "STEAL_AFTER", "InHand", "Roster", "Staff", "Worker"]
 
-PREFETCH_LIMIT = 1024
+PREFETCH_LIMIT = 256
 """Steps in one worker's hands at most."""
 PREFETCH_WINDOW = 0.02
 """Seconds of expected work in one worker's hands beyond which it gets no more."""
@@ -41,6 +41,8 @@ class InHand(msgspec.Struct):
     """How many steps like this one may run in a worker at once."""
     weight: float = 0.0
     """Seconds it was expected to take when it was handed out."""
+    size: int = 0
+    """Bytes of its first state if they are many: should it come back unanswered, they will be sent again."""
 
 
 class Worker(msgspec.Struct):
@@ -124,7 +126,7 @@ class Staff:
         self._bulky[procedure] = size
 
     def forget_size(self, procedure: str) -> None:
-        """It has ended."""
+        """Its tree leaves memory."""
         if self._bulky:
             self._bulky.pop(procedure, None)
 
@@ -187,7 +189,8 @@ class Staff:
         procedure = item.token.procedure
         item.weight = self._expected.get(item.type_name, PREFETCH_WINDOW)
         if self._bulky:
-            item.weight += self._bulky.pop(procedure, 0) / _BYTES_PER_SECOND
+            item.size = self._bulky.pop(procedure, 0)
+            item.weight += item.size / _BYTES_PER_SECOND
         worker.queue[procedure] = item
         worker.load += item.weight
         if item.threads > 1:
@@ -220,6 +223,7 @@ class Staff:
         del queue[procedure]
         queue[procedure] = item
         item.weight = expected
+        item.size = 0
         item.recalled = item.killed = False
         worker.load = load + expected
         worker.active_at = now
@@ -232,6 +236,8 @@ class Staff:
         worker.threaded -= item.threads > 1
         worker.active_at = now
         worker.load = worker.load - item.weight if worker.queue else 0.0
+        if item.size:
+            self._bulky[procedure] = item.size
         return item
 
     def delay(self, token: StepToken, now: float) -> tuple[Worker, InHand] | None:
@@ -247,8 +253,10 @@ class Staff:
     def lose(self, worker: Worker) -> list[InHand]:
         """A worker is gone; what it had in hand, first the one that ran."""
         del self.workers[worker.id.slot]
-        for procedure in worker.queue:
+        for procedure, item in worker.queue.items():
             del self.in_hand[procedure]
+            if item.size:
+                self._bulky[procedure] = item.size
         return list(worker.queue.values())
 
     def choose(

@@ -35,7 +35,7 @@ class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False
     steps: int = 1
     """Steps run under this token: more than one when earlier ones said `persist=False`."""
     elapsed: float = 0.0
-    """Seconds the step ran in the worker (monotonic)."""
+    """Seconds the step took in the worker (monotonic): its state was loaded, and it ran."""
     version: int = 0
     """Version of the class that dumped `state`; 0: the registered one."""
     codec: str = ""

@@ -272,7 +272,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     output: bytes = b""
     """Of a ``.commit``: the encoded output."""
     elapsed: float = 0.0
-    """Seconds the step took in its worker, the last attempt only."""
+    """Seconds the step took in its worker, loading its state included; the last attempt only."""
     pid: int = 0
     """Process of the worker; 0: not known."""
     crash: ErrorInfo | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actorproc.core.staff import BULKY, PREFETCH_LIMIT, STEAL_AFTER
+from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
 from actorproc.model.commands import RunStep, TakeBack
 from actorproc.model.events import (
     AbortRequested,
@@ -20,6 +20,7 @@ from actorproc.model.events import (
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff, LockKey
+from actorproc.model.records import NewProcedure
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
 from tests.core.stage import Stage, boom
@@ -190,27 +191,71 @@ def test_short_steps_are_prefetched_up_to_the_limit() -> None:
     assert len(stage.inbox) == PREFETCH_LIMIT
 
 
-@pytest.mark.parametrize(("size", "in_hand"), [(BULKY - 1, 9), (BULKY, 9), (8_000_000, 5), (100_000_000, 1)])
+def _large(stage: Stage, name: str, size: int) -> NewProcedure:
+    return msgspec.structs.replace(stage.new(name), state=bytes(size))
+
+
+@pytest.mark.parametrize(("size", "in_hand"), [(8_000_000, 5), (100_000_000, 1)])
 def test_large_first_states_are_work_by_themselves_however_short_the_steps(size: int, in_hand: int) -> None:
     stage = _prefetching(0)
-    new = [msgspec.structs.replace(stage.new(f"p{n}"), state=bytes(size)) for n in range(9)]
 
-    stage.submit(*new)
+    stage.submit(*(_large(stage, f"p{n}", size) for n in range(9)))
     assert list(stage.inbox) == [f"p{n}" for n in range(in_hand)]
 
     while stage.inbox:
         stage.answer(next(iter(stage.inbox)), Finished(state=b""))
-    assert all(stage.state(one.id) is ProcedureState.SUCCESS for one in new)
+    assert all(stage.state(f"p{n}") is ProcedureState.SUCCESS for n in range(9))
+
+
+def test_large_first_states_are_work_again_when_they_are_sent_again() -> None:
+    stage = _prefetching(0)
+    stage.submit(*(_large(stage, f"p{n}", 8_000_000) for n in range(9)))
+
+    stage.inbox.clear()
+    stage.kill(0)
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+    assert len(stage.inbox) == 5
+
+    returned = list(stage.inbox.values())[1:]
+    stage.inbox.clear()
+    for run in returned:
+        stage.handle(StepReturned(run.token))
+    assert len(stage.inbox) == 4
 
 
 def test_a_large_state_counts_for_the_first_step_alone() -> None:
     stage = _prefetching(0)
-    stage.submit(msgspec.structs.replace(stage.new("large"), state=bytes(100_000_000)))
-    stage.answer("large", Advanced(state=b"", elapsed=0.0))
+    stage.submit(_large(stage, "large", 100_000_000), stage.new("other"))
+    stage.answer("large", Advanced(state=b"", elapsed=0.0, yield_=True))
+    stage.answer("other", Finished(state=b"", elapsed=0.0))
 
     stage.submit(*(stage.new(f"p{n}") for n in range(4)))
 
     assert list(stage.inbox) == ["large", "p0", "p1", "p2", "p3"]
+
+
+def test_a_large_state_whose_first_step_was_stored_is_not_sent_again() -> None:
+    stage = _prefetching(0)
+    stage.submit(_large(stage, "large", 100_000_000))
+    stage.answer("large", Advanced(state=b"", elapsed=0.0))
+    stage.kill(0)
+    stage.submit(*(stage.new(f"p{n}") for n in range(4)))
+
+    stage.handle(WorkerReady(WorkerId(0, 2)))
+
+    assert sorted(stage.inbox) == ["large", "p0", "p1", "p2", "p3"]
+
+
+def test_the_size_of_a_state_that_nobody_got_is_forgotten_with_its_procedure() -> None:
+    stage = _prefetching(0)
+    stage.submit(_large(stage, "first", 100_000_000), _large(stage, "second", 100_000_000))
+
+    stage.handle(AbortRequested("second", reply=1))
+    assert list(stage.core._book.staff._bulky) == ["second"]
+    stage.answer("first", Finished(state=b""))
+    stage.core.settle(stage.core.seal())
+
+    assert stage.core._book.staff._bulky == {}
 
 
 def test_what_waits_behind_a_silent_worker_is_taken_back_for_an_idle_one() -> None:

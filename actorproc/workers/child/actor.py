@@ -48,19 +48,20 @@ class ProcedureActor(DispatchedActor):
 
     def on_receive(self, run: Run) -> None:
         """Run one step and answer it before anything else runs."""
+        began = time.monotonic()
         try:
             runtime = self._desk.types.runtime(run.type_name)
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
             began = time.monotonic()
             is_ready = self._restore(run, runtime)
         except StateRefused as error:
-            self._answer(run, Refused(reason=error.reason))
+            self._answer(run, Refused(reason=error.reason, elapsed=time.monotonic() - began))
             return
         except MemoryError as error:
             # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
             self._desk.worn = f"there was no memory to load a state of {run.type_name}"
             info = error_info(error, procedure=run.token.procedure, step=run.token.step)
-            self._answer(run, Failed(error=info, retryable=True))
+            self._answer(run, Failed(error=info, retryable=True, elapsed=time.monotonic() - began))
             return
         if not is_ready:
             self._desk.channel.send([NeedState(run.token)])
