@@ -138,8 +138,11 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def _unsealed(last: dict[str, str]) -> str:
-    """What is said of the data file until somebody vouches for it: at most that there was one."""
-    return _UNSEALED if "boot" in last or "sealed-size" in last else ""
+    """What is said of the data file until somebody vouches for it: that there was one, and its last transaction."""
+    if "boot" not in last and "sealed-size" not in last:
+        return ""
+    kept = ("sealed-size", "sealed-transaction", "sealed-boot") if "sealed-transaction" in last else ()
+    return _UNSEALED + "".join(f"{name} {last[name]}\n" for name in kept if name in last)
 
 
 def _write(fd: int, text: str) -> None:

@@ -60,11 +60,12 @@ def seal_of(path: Path, *, now: int, durable: bool) -> str:
     `durable`: its last commit is on the disk. Else the seal holds until the machine is started anew.
     """
     try:
-        facts = _facts(path)
-    except OSError:
+        facts, newest = _facts(path), max(_transactions(path), default=0)
+    except (OSError, EngineError):
         return ""
     if now <= int(facts["changed"]):
         facts = {"size": facts["size"]}
+    facts["transaction"] = str(newest)
     if not durable:
         facts["boot"] = boot_id()
     return "".join(f"sealed-{name} {value}\n" for name, value in facts.items())
@@ -87,7 +88,7 @@ def examined(path: Path, last: Mapping[str, str]) -> bool:
                 reason="the data file is empty or gone",
             )
         return False
-    _check_metas(path)
+    _check_metas(path, last, size)
     if not must_examine(path, last):
         return False
     check_pages(path)
@@ -107,23 +108,42 @@ def must_examine(path: Path, last: Mapping[str, str]) -> bool:
     return not (was_killed_in_this_boot and is_the_same) or size <= EXAMINED_ANYWAY
 
 
-def _check_metas(path: Path) -> None:
-    """Raise `StoreDamaged` unless the two meta pages are of two transactions that follow each other.
-
-    LMDB takes the newer one. If its number is damaged, the older one is taken, and the last commit is lost in silence.
-    """
+def _transactions(path: Path) -> tuple[int, ...]:
+    """The numbers of the transactions of the two meta pages; none when the file is too short."""
     try:
         with (path / DATA_FILE).open("rb") as file:
             first = file.read(_META_END)
             if len(first) < _META_END:
-                return
+                return ()
             file.seek(int.from_bytes(first[_PAGE_SIZE_AT : _PAGE_SIZE_AT + 4], sys.byteorder))
             second = file.read(_META_END)
     except OSError as error:
-        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror}") from error
-    numbers = [int(struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)[1]) for meta in (first, second)]
+        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror or error}") from error
+    if len(second) < _META_END:
+        return ()
+    return tuple(int(struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)[1]) for meta in (first, second))
+
+
+def _check_metas(path: Path, last: Mapping[str, str], size: int) -> None:
+    """Raise `StoreDamaged` unless the two meta pages are of two transactions that follow each other.
+
+    LMDB takes the newer one. If its number is damaged, the older one is taken, and the last commit is lost in silence.
+    A number that is two too low follows as well: there the seal knows which was the last.
+    """
+    numbers = _transactions(path)
+    if not numbers:
+        return
     even, odd = numbers
     if abs(even - odd) == 1 and even % 2 == 0:
+        sealed = last.get("sealed-transaction", "")
+        is_as_large = last.get("sealed-size") == str(size)
+        if sealed == str(max(numbers) + 1) and is_as_large and last.get("sealed-boot", "") in {"", boot_id()}:
+            raise StoreDamaged(
+                f"the newest transaction of {path / DATA_FILE} is {max(numbers)}, and the last one was {sealed}: "
+                "the number of its newest meta page is damaged; restore a backup. If another file was put there on "
+                f"purpose, remove {path / OWNER_FILE}",
+                reason="the last transaction is missing",
+            )
         return
     if even == odd == 0:
         return

@@ -199,14 +199,45 @@ def test_a_newer_meta_page_that_is_damaged_does_not_give_the_store_of_yesterday(
     """LMDB would take the older page, and the last commit would be gone without a word."""
     reopen(store)
     reopen(store)
-    data = bytearray((store / "data.mdb").read_bytes())
-    numbers = [int.from_bytes(data[at + 144 : at + 152], "little") for at in (0, 4096)]
-    newer = 4096 * numbers.index(max(numbers))
-    data[newer + 144 : newer + 152] = bytes(8)
-    (store / "data.mdb").write_bytes(data)
+    renumber_newer_meta(store, lambda _: 0)
 
     with pytest.raises(StoreDamaged, match="do not follow each other"):
         reopen(store)
+
+
+def renumber_newer_meta(path, change):
+    """Give the newer meta page of a data file another number."""
+    data = bytearray((path / "data.mdb").read_bytes())
+    numbers = [int.from_bytes(data[at + 144 : at + 152], "little") for at in (0, 4096)]
+    newer = 4096 * numbers.index(max(numbers))
+    data[newer + 144 : newer + 152] = change(max(numbers)).to_bytes(8, "little")
+    (path / "data.mdb").write_bytes(data)
+
+
+def test_a_newer_meta_page_whose_number_is_two_too_low_does_not_either(store):
+    """One bit is enough for it, and the older page then follows as well."""
+    reopen(store)
+    reopen(store)
+    renumber_newer_meta(store, lambda number: number - 2)
+    damaged = (store / "data.mdb").read_bytes()
+
+    for opening in (lambda: reopen(store), lambda: LmdbReader(store)):
+        with pytest.raises(StoreDamaged, match=r"newest transaction of .* is \d+, and the last one was \d+.*remove"):
+            opening()
+    assert (store / "data.mdb").read_bytes() == damaged
+
+    (store / "owner.lock").unlink()  # as the words say, for a file that was put there on purpose
+    reopen(store)
+
+
+def test_an_older_file_that_was_put_in_the_place_of_a_sealed_one_is_taken(store):
+    reopen(store)
+    older = (store / "data.mdb").read_bytes()
+    for _ in range(3):
+        reopen(store)
+    (store / "data.mdb").write_bytes(older)
+
+    reopen(store)
 
 
 def test_damaged_pages_are_refused_before_lmdb_sees_them_and_the_file_is_left_alone(store):
