@@ -122,7 +122,7 @@ class Staff:
         """Bytes of large first states that no worker got yet. A hint: after a start nobody knows them."""
 
     def note_size(self, procedure: str, size: int) -> None:
-        """Its first step comes with so many bytes, `BULKY` or more."""
+        """Its first step is still to be sent, with so many bytes: `BULKY` or more."""
         self._bulky[procedure] = size
 
     def forget_size(self, procedure: str) -> None:
@@ -237,7 +237,7 @@ class Staff:
         worker.active_at = now
         worker.load = worker.load - item.weight if worker.queue else 0.0
         if item.size:
-            self._bulky[procedure] = item.size
+            self.note_size(procedure, item.size)
         return item
 
     def delay(self, token: StepToken, now: float) -> tuple[Worker, InHand] | None:
@@ -256,7 +256,7 @@ class Staff:
         for procedure, item in worker.queue.items():
             del self.in_hand[procedure]
             if item.size:
-                self._bulky[procedure] = item.size
+                self.note_size(procedure, item.size)
         return list(worker.queue.values())
 
     def choose(
