@@ -35,6 +35,7 @@ from actorproc.workers.child.guard import (
 from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.child.streams import Streams
+from actorproc.workers.child.surroundings import hide_limits
 from actorproc.workers.child.wear import Wear
 from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
 from actorproc.workers.frames import (
@@ -76,6 +77,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
             os.close(lifeline)
 
     os.register_at_fork(after_in_child=in_forked_copy)
+    hide_limits()
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
