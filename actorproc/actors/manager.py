@@ -101,6 +101,8 @@ class ManagerActor(QuickActor):
         self._outage = Outage(parts.clock)
         self._ledger = Ledger()
         self._types = TypeTable()
+        for definition in parts.definitions:
+            self._types.put(definition)
         self._meters = Meters()
         events = EventSink(parts.on_event, parts.courier.post)
         self._news = WorkerNews(events, parts.clock)

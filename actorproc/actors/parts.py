@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from actorproc.config import Config
 from actorproc.errors import (
     InternalError,
 )
+from actorproc.model.definitions import Definition
 from actorproc.model.policies import Scheduling
 from actorproc.model.snapshot import Snapshot
 from actorproc.store.base import ProcedureStore
@@ -40,6 +41,8 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     replies: ReplyTable
     courier: Courier
     snapshot: Snapshot
+    definitions: Sequence[Definition]
+    """The types that are registered now. Each is told of again: what was parked for lack of it can go on then."""
     scheduling: Scheduling
     """Order, limits and shares of work, and how many workers there are."""
     on_gone: Callable[[Gone], None]

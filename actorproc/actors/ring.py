@@ -99,6 +99,7 @@ class Ring:
                 quotas=self._quotas,
                 retention=self._retention,
                 scheduling=self._scheduling,
+                types=self._types.metas(),
                 gated=self._gated,
                 unattended=self._unattended,
             )

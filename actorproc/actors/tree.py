@@ -111,6 +111,7 @@ class EngineTree(Switchboard):
             self._courier.post(lambda: None)  # it is there now, whatever becomes of the system's threads
             self._alarm.start()
             snapshot = self._persister.start()
+            registered = definitions()
             self.epoch = snapshot.epoch
             self.pool = self._make_pool(snapshot.epoch)
             self._manager = ManagerActor.start(
@@ -124,6 +125,7 @@ class EngineTree(Switchboard):
                     replies=self._replies,
                     courier=self._courier,
                     snapshot=snapshot,
+                    definitions=registered,
                     scheduling=self._config.scheduling(self._slots, self._max_slots),
                     on_gone=self._to_supervisor,
                     on_staff=self._to_supervisor,
@@ -133,7 +135,7 @@ class EngineTree(Switchboard):
                     gated=self._gated,
                 )
             )
-            for definition in definitions():
+            for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.
             self._to_manager(CloseBatch())

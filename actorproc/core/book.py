@@ -16,7 +16,7 @@ from actorproc.core.standing import Standing
 from actorproc.core.tree import Tree
 from actorproc.core.workplace import Workplace
 from actorproc.model.commands import Decision
-from actorproc.model.policies import Scheduling
+from actorproc.model.policies import Scheduling, TypeMeta
 from actorproc.model.records import AuditRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
@@ -46,6 +46,11 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         self._stored: dict[str, Was] = {}
 
     # ------------------------------------------------------------------ residents
+    def know(self, meta: TypeMeta) -> None:
+        """This type is registered: its procedures need not be parked."""
+        self.types[meta.type_name] = meta
+        self.knows_dedicated = self.knows_dedicated or meta.dedicated
+
     def admit(self, record: ProcedureRecord, *, stored: bool) -> Tree:
         """Make a head resident; `stored` says that the store has it as it is."""
         tree = self.trees.get(record.root)

@@ -45,7 +45,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import StepToken
 from actorproc.model.outcomes import Advanced, Suspended
-from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling
+from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase
@@ -72,16 +72,20 @@ class Coordinator:
         quotas: Quotas = DEFAULT_QUOTAS,
         scheduling: Scheduling = DEFAULT_SCHEDULING,
         retention: Retention = DEFAULT_RETENTION,
+        types: Iterable[TypeMeta] = (),
         gated: bool = False,
         unattended: bool = False,
     ) -> tuple[Coordinator, Decision]:
         """A coordinator that goes on where the snapshot stands, and its first decision.
 
         `workers` are live workers with the steps handed to them whose answers are not in the snapshot:
-        empty at a start, the living after a failed commit. `unattended`: it only writes down what operators want, for
-        the next one to do.
+        empty at a start, the living after a failed commit. `types` are known already: their procedures queue at once,
+        in their old order; `TypeRegistered` follows all the same, for those that are parked. `unattended`: it only
+        writes down what operators want, for the next one to do.
         """
         book, busy = restoring.rebuild(snapshot, now, workers, scheduling)
+        for meta in types:
+            book.know(meta)
         restoring.resume(book, busy)
         book.quotas = quotas
         book.retention = retention

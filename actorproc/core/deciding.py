@@ -101,8 +101,7 @@ def _staffs(book: Book) -> bool:
 
 def _register(book: Book, event: TypeRegistered) -> None:
     known = book.types.get(event.meta.type_name)
-    book.types[event.meta.type_name] = event.meta
-    book.knows_dedicated = book.knows_dedicated or event.meta.dedicated
+    book.know(event.meta)
     if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
         queueing.queue_again(book, event.meta.type_name)
     if book.asking and not event.meta.asks_abort:

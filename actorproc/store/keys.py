@@ -26,9 +26,9 @@ def prefix(id: str) -> bytes:  # noqa: A002
     return id.encode() + b"\0"
 
 
-def number_key(*numbers: int) -> bytes:
-    """Numbers as key bytes that sort as the numbers do."""
-    return b"".join(map(_pack, numbers))
+def number_key(number: int) -> bytes:
+    """A number as key bytes that sort as the numbers do."""
+    return _pack(number)
 
 
 def time_key(at: float) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from actorproc.errors import StoreDamaged
@@ -127,7 +128,7 @@ class _Reader:
             heads = self._by_index()
         except _Disagreement:
             heads = self._by_reading_all()
-        return sorted(heads, key=lambda head: head.seq)
+        return sorted(heads, key=attrgetter("seq"))
 
     def _by_index(self) -> list[ProcedureRecord]:
         rows = self._rows

@@ -114,12 +114,11 @@ class FakeShell:
             RetireWorker: self._retire_worker,
         }
         world.inbox.clear()
-        self._restore(world.store.load(), ())
         for type_name in world.scenario.programs:
-            if not first and world.random() < 0.05:
-                self.unregistered.append(type_name)
-            else:
-                self.register(type_name)
+            late = not first and world.random() < 0.05
+            (self.unregistered if late else self.registered).append(type_name)
+        self._restore(world.store.load(), ())
+        self._tell_types()
 
     @property
     def is_busy(self) -> bool:
@@ -270,6 +269,7 @@ class FakeShell:
             quotas=scenario.quotas,
             scheduling=self.scheduling,
             retention=scenario.retention,
+            types=map(self._meta_of, self.registered),
             gated=self.is_gated,
         )
         if self.world.scenario.is_prefetching:
@@ -303,6 +303,10 @@ class FakeShell:
         beside = (replace(ready, threads=min(tokens.values(), default=1)) for ready, tokens in known)
         self._restore(stored, tuple(zip(beside, (tuple(tokens) for _, tokens in known), strict=True)))
         self.world.inbox.extendleft(reversed(kept))
+        self._tell_types()
+
+    def _tell_types(self) -> None:
+        """As the engine does after memory was made anew: what was parked for lack of a class goes on."""
         self.world.inbox.extendleft(TypeRegistered(self._meta_of(name)) for name in reversed(self.registered))
 
     def _settle(self, batch: Batch) -> None:

@@ -91,7 +91,8 @@ def _differences(wanted: _Place, got: _Place) -> list[str]:
 
 def _recover(start: _Place, events: list[Event], quotas: Quotas, scheduling: Scheduling, now: float) -> list[_Place]:
     """All places of one recovery: before it, and after each of its decisions."""
-    core, decision = Coordinator.restore(start.image.snapshot(), now, quotas=quotas, scheduling=scheduling)
+    types = [event.meta for event in events if isinstance(event, TypeRegistered)]
+    core, decision = Coordinator.restore(start.image.snapshot(), now, quotas=quotas, scheduling=scheduling, types=types)
     places = [start, start.after(decision.writes)]
     for event in events:
         places.append(places[-1].after(core.handle(event, now).writes))

@@ -70,7 +70,7 @@ class Streams:
         """Nothing has to be put back; asked after every step, hence without a loop."""
         out, err = self._shown.get("stdout"), self._shown.get("stderr")
         try:
-            return sys.stdout is out and sys.stderr is err and not (out.closed or err.closed)  # type: ignore[union-attr]
+            return sys.stdout is out and sys.stderr is err and not (out.closed or err.closed)
         except (AttributeError, ValueError):  # removed by a step, or detached; or there was none
             return False
 

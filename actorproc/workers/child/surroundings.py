@@ -45,10 +45,8 @@ _LIMITS = tuple(
     if hasattr(resource, name)
 )
 """What a step may lower so that the next one fails for it."""
-_WAYS_TO_LIMITS = ("resource", "_ctypes", "_cffi_backend")
-"""Python code cannot change a limit before one of these modules is loaded."""
 _LOOK_EVERY = 0.001
-"""Seconds between looks at what short steps hardly change: to ask for seven limits costs more than the rest together."""
+"""Seconds after which the limits are looked at in any case."""
 
 
 class Surroundings:
@@ -86,9 +84,7 @@ class Surroundings:
         """Undo what the steps before did. Any thread, when no step runs."""
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
-        now = monotonic()
-        is_due = not 0 <= now - self._looked < _LOOK_EVERY
-        if (is_due or _limits_may_change()) and tuple(map(resource.getrlimit, _LIMITS)) != self._limits:
+        if self._limits_may_differ() and tuple(map(resource.getrlimit, _LIMITS)) != self._limits:
             self._restore_limits()
         os.umask(self._umask)
         if self._cwd is not None and _cwd() != self._cwd:
@@ -101,10 +97,20 @@ class Surroundings:
             if not (mark and _mark_of(fd) == mark) and _identity(fd) != identity:
                 with contextlib.suppress(OSError):  # a step that closes everything closes the copy as well
                     os.dup2(copy, fd)
-        if is_due:
-            self._looked = now
-            if _lowest_free() >= self._many_open:
-                self.worn = "its steps left most of the descriptors open that a process may have"
+        if _lowest_free() >= self._many_open:
+            self.worn = "its steps left most of the descriptors open that a process may have"
+
+    def _limits_may_differ(self) -> bool:
+        """A module is loaded with which Python code can change one, or it is long since they were looked at.
+
+        Seven questions take as long as all the others of `restore`; of what C code does by itself nobody tells.
+        """
+        now, looked = monotonic(), self._looked
+        if 0 <= now - looked < _LOOK_EVERY:
+            modules = sys.modules
+            return "resource" in modules or "_ctypes" in modules or "_cffi_backend" in modules
+        self._looked = now
+        return True
 
     def _restore_limits(self) -> None:
         for limit, before in zip(_LIMITS, self._limits, strict=True):
@@ -154,15 +160,6 @@ def hide_limits() -> None:
     An audit hook would tell as well, but makes every `id()` of user code four times as slow.
     """
     sys.modules.pop("resource", None)
-
-
-def _limits_may_change() -> bool:
-    """A step may have changed a limit; what C code does on its own is found a millisecond later."""
-    modules = sys.modules
-    for name in _WAYS_TO_LIMITS:
-        if name in modules:
-            return True
-    return False
 
 
 def _lowest_free() -> int:
