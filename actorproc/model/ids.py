@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -91,4 +90,6 @@ _drawn: tuple[int, list[bytes]] = (0, [])
 
 def child_id(parent: str, step: int, index: int) -> str:
     """The default id of a child: a fixed-length hash, so a replayed step names the same children."""
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL: 3.5 MB that most workers never use, and take longer to die for
+
     return hashlib.blake2b(f"{parent}\0{step}\0{index}".encode(), digest_size=16).hexdigest()

@@ -6,7 +6,6 @@ stored as it is, and sorted for the digest only.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import msgspec
@@ -29,6 +28,8 @@ def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> b
     `positioned`: the state is a pair, of where the procedure is and the rest. `ordered`: the fields always have the
     same order, because the class declares them.
     """
+    import hashlib  # noqa: PLC0415 - as in `child_id`
+
     # Processors have instructions for SHA-256: a long state takes a third of the time, a short one more.
     found = hashlib.sha256() if len(state) > LARGE else hashlib.blake2b(digest_size=_SIZE)
     found.update(codec.encode())

@@ -9,8 +9,6 @@ procedure, put in the place of a newer one, has a signature that is right.
 from __future__ import annotations
 
 import functools
-import hashlib
-import hmac
 import pickle
 import struct
 from collections.abc import Sequence
@@ -30,7 +28,8 @@ SigningKey = bytes | tuple[bytes, ...]
 """One key, or several, of which the first signs and all verify."""
 
 _ID_SIZE = 8
-_SIZE = _ID_SIZE + hashlib.sha256().digest_size
+_SIZE = _ID_SIZE + 32
+"""An id and an HMAC-SHA256."""
 _BIN_32 = struct.Struct(">BI")
 _BIN_32_CODE = 0xC6
 _encode = msgspec.msgpack.Encoder().encode
@@ -101,6 +100,8 @@ def _sign(parts: Sequence[bytes], purpose: str, key: SigningKey | None) -> bytes
 
 
 def _checked(sealed: memoryview, purpose: str, key: SigningKey, words: str) -> memoryview:
+    import hmac  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
+
     if len(sealed) >= _SIZE:
         body = sealed[_SIZE:]
         keys = (key,) if isinstance(key, bytes) else key
@@ -116,10 +117,14 @@ def _checked(sealed: memoryview, purpose: str, key: SigningKey, words: str) -> m
 
 @functools.lru_cache(maxsize=64)
 def _id_of(key: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415
+
     return hashlib.sha256(b"actorproc key id\0" + key).digest()[:_ID_SIZE]
 
 
 def _signature(parts: Sequence[bytes | memoryview], purpose: str, key: bytes) -> bytes:
+    import hmac  # noqa: PLC0415
+
     name = purpose.encode() + b"\0"
     if len(parts) == 1 and len(parts[0]) < LARGE:
         # Not hmac.digest: that gives the interpreter lock away, which costs more than the signature among busy threads.

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import importlib
 import os
-import platform
 import signal
 import sys
 import threading
@@ -191,7 +190,7 @@ class _Worker:
             self._warm_up()
             channel.send([Prepared()])
         assert isinstance(message, Hello), message
-        channel.send([Ready(os.getpid(), platform.python_version())])
+        channel.send([Ready(os.getpid(), sys.version.split(maxsplit=1)[0])])
         return True
 
     def _warm_up(self) -> None:
