@@ -193,6 +193,8 @@ class Tree:
     @property
     def is_cold(self) -> bool:
         """Nothing but a timer, an event or a finished child can move it."""
+        if len(self.members) == 1 and not self._sleeps():
+            return False  # most that were submitted a moment ago: they need no set of who runs yet
         return not self.running and self._sleeps()
 
     @property
