@@ -23,8 +23,8 @@ __all__ = ["HandleSource", "ProcedureHandle"]
 class HandleSource(Protocol):
     """What a handle needs of its manager."""
 
-    def end_of(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
-        """A future of the procedure's end."""
+    def end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002 - a procedure id
+        """The procedure's end, or a future of it while it has not ended."""
         ...
 
     def ended(self, id: str) -> bool:  # noqa: A002
@@ -55,7 +55,7 @@ class ProcedureHandle:
         self._source = source
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._future: Future[Ending] | None = None
+        self._end: Ending | Future[Ending] | None = None
 
     @property
     def id(self) -> str:
@@ -69,11 +69,11 @@ class ProcedureHandle:
         `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first, `StoreDamaged` when a
         record cannot be trusted: the one that has the output, or one of its tree without which it will never end.
         """
-        return self._unpack(self._end(timeout))
+        return self._unpack(self._wait(timeout))
 
     def exception(self, timeout: float | None = None) -> ProcedureFailed | None:
         """Wait as `result`; return the failure, None when it succeeded."""
-        ending = self._end(timeout)
+        ending = self._wait(timeout)
         return None if ending.record.state == ProcedureState.SUCCESS else failure_of(ending.record)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -82,17 +82,15 @@ class ProcedureHandle:
         Raises `ManagerStopped` or `StoreDamaged`, as `result`.
         """
         try:
-            self._end(timeout)
+            self._wait(timeout)
         except TimeoutError:
             return False
         return True
 
     def done(self) -> bool:
         """It has ended, one way or the other. Does not wait."""
-        future = self._future
-        if future is not None and future.done() and future.exception() is None:
-            return True
-        return self._source.ended(self._id)
+        end = self._end
+        return (end is not None and _has_come(end)) or self._source.ended(self._id)
 
     def info(self) -> ProcedureInfo:
         """The procedure as it is now."""
@@ -109,7 +107,11 @@ class ProcedureHandle:
             if future.exception() is None:
                 self._source.post(lambda: function(self))
 
-        self._watch().add_done_callback(ended)
+        end = self._watch()
+        if isinstance(end, Ending):
+            self._source.post(lambda: function(self))
+        else:
+            end.add_done_callback(ended)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()
@@ -119,6 +121,8 @@ class ProcedureHandle:
 
     async def _awaited(self) -> Any:
         future = self._watch()
+        if isinstance(future, Ending):
+            return self._unpack(future)
         if not future.done():
             import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
 
@@ -136,24 +140,26 @@ class ProcedureHandle:
                 take_back(future, wake)
         return self._unpack(future.result())
 
-    def _watch(self) -> Future[Ending]:
+    def _watch(self) -> Ending | Future[Ending]:
         if os.getpid() != self._pid:
             # A forked copy of the program: nobody settles an open future here, and a thread that is not here may hold
             # the lock. Whoever the handle is of says so.
-            future = self._future
-            if future is not None and future.done() and future.exception() is None:
-                return future
-            return self._source.end_of(self._id)
+            end = self._end
+            return end if end is not None and _has_come(end) else self._source.end_of(self._id)
         with self._lock:
-            future = self._future
+            end = self._end
             # A manager that was started again, or one whose store was repaired, can still tell.
-            if future is None or (future.done() and future.exception() is not None):
-                future = self._future = self._source.end_of(self._id)
-            return future
+            if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
+                end = self._end = self._source.end_of(self._id)
+            return end
 
-    def _end(self, timeout: float | None) -> Ending:
+    def _wait(self, timeout: float | None) -> Ending:
+        seconds = waiting_seconds(timeout)
+        end = self._watch()
+        if isinstance(end, Ending):
+            return end
         try:
-            return self._watch().result(waiting_seconds(timeout))
+            return end.result(seconds)
         except TimeoutError:
             msg = f"procedure {self._id} has not ended within {timeout:g} s"
             raise TimeoutError(msg) from None
@@ -162,3 +168,7 @@ class ProcedureHandle:
         if ending.record.state == ProcedureState.SUCCESS:
             return self._source.output_of(ending)
         raise failure_of(ending.record)
+
+
+def _has_come(end: Ending | Future[Ending]) -> bool:
+    return isinstance(end, Ending) or (end.done() and end.exception() is None)

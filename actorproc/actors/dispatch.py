@@ -9,6 +9,7 @@ from actorproc.actors.clock import Clock
 from actorproc.actors.first_states import FirstStates
 from actorproc.actors.ledger import Ledger, Line
 from actorproc.actors.messages import AddSlot, Ending, RetireSlot
+from actorproc.actors.recent_ends import RecentEnds
 from actorproc.actors.replies import ReplyTable, Waiters
 from actorproc.actors.types import TypeTable
 from actorproc.engine_log import engine_logger
@@ -31,7 +32,7 @@ from actorproc.model.events import Event, StepEnded, StepReturned
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import StepRecord
-from actorproc.model.states import TERMINAL
+from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import WorkerPool
 from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run, TakeBackSteps, ToWorker
@@ -40,6 +41,7 @@ __all__ = ["Dispatcher"]
 
 logger = engine_logger("actorproc")
 
+_SUCCESS = ProcedureState.SUCCESS
 _BURST = 1024 * 1024
 """Bytes of state put into one frame before the next frame is begun."""
 
@@ -56,6 +58,7 @@ class Dispatcher:
         types: TypeTable,
         replies: ReplyTable,
         waiters: Waiters,
+        recent_ends: RecentEnds,
         clock: Clock,
         hire: Callable[[str], None],
         staff: Callable[[AddSlot | RetireSlot], None],
@@ -72,6 +75,7 @@ class Dispatcher:
         self.hands_out = True
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
         self._first_states = FirstStates(clock)
+        self._recent_ends = recent_ends
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
@@ -94,14 +98,16 @@ class Dispatcher:
         self._events = []
         verbs = self._verbs
         self._first_states.note(batch.writes)
+        self._recent_ends.forget_removed(batch.writes)
         for command in batch.commands:
             verbs[type(command)](command, batch)
         self._flush()
         return self._events
 
-    def forget_states(self) -> None:
-        """The store was opened again: states are read from it."""
+    def forget(self) -> None:
+        """The store was opened again: states and ends are read from it."""
         self._first_states.forget()
+        self._recent_ends.forget()
 
     def resend(self, command: RunStep) -> list[Event]:
         """Send a step again with its state: the worker no longer had the live object."""
@@ -169,6 +175,7 @@ class Dispatcher:
 
     def _resolve(self, command: Resolve, batch: Batch) -> None:
         if command.id not in self._waiters:
+            self._note_end(command, batch)
             return
         write = batch.head(command.id)
         try:
@@ -182,6 +189,14 @@ class Dispatcher:
             self._waiters.fail(command.id, error)
             return
         self._waiters.resolve(ending)
+
+    def _note_end(self, command: Resolve, batch: Batch) -> None:
+        """Nobody waits for it yet; most likely somebody is about to ask."""
+        if command.state is not _SUCCESS or (write := batch.head(command.id)) is None:
+            return
+        record = write.record
+        if record.parent is None and (closing := batch.step(record.id, record.records)) is not None:
+            self._recent_ends.note(Ending.of(record, closing))
 
     def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
         self._put(command.token.worker, Answer(command.request))

@@ -100,9 +100,7 @@ class ManagerActor(QuickActor):
         self._waiters = Waiters()
         self._outage = Outage(parts.clock)
         self._ledger = Ledger()
-        self._types = TypeTable()
-        for definition in parts.definitions:
-            self._types.put(definition)
+        self._types = TypeTable(parts.definitions)
         self._meters = Meters()
         events = EventSink(parts.on_event, parts.courier.post)
         self._news = WorkerNews(events, parts.clock)
@@ -124,6 +122,7 @@ class ManagerActor(QuickActor):
             types=self._types,
             replies=parts.replies,
             waiters=self._waiters,
+            recent_ends=parts.recent_ends,
             clock=parts.clock,
         )
         self._ring = Ring(
@@ -386,7 +385,7 @@ class ManagerActor(QuickActor):
 
     def _reopened(self, message: Reopened) -> None:
         deferred = self._outage.doubt()
-        self._dispatcher.forget_states()
+        self._dispatcher.forget()
         self._ring.reopened(message.snapshot)
         for late in deferred:
             self._routes[type(late)](late)

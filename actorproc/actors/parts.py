@@ -14,6 +14,7 @@ from actorproc.actors.messages import (
     RetireSlot,
 )
 from actorproc.actors.persister import Persister
+from actorproc.actors.recent_ends import RecentEnds
 from actorproc.actors.replies import ReplyTable
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
@@ -39,6 +40,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     persister: Persister
     pool: WorkerPool
     replies: ReplyTable
+    recent_ends: RecentEnds
     courier: Courier
     snapshot: Snapshot
     definitions: Sequence[Definition]

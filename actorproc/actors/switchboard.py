@@ -41,6 +41,7 @@ from actorproc.actors.messages import (
     Watch,
     WatchEach,
 )
+from actorproc.actors.recent_ends import RecentEnds
 from actorproc.actors.replies import ReplyTable, SharedEnds, settle_future
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.supervisor import SupervisorActor
@@ -67,6 +68,7 @@ class Switchboard:
         self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
         self._replies = ReplyTable()
         self._ends = SharedEnds()
+        self._recent_ends = RecentEnds()
 
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
@@ -89,7 +91,11 @@ class Switchboard:
         self._replies.listen(listener for _, listener in ends)
         self._to_manager(WatchEach(tuple(ends)))
 
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> Ending | None:  # noqa: A002 - a procedure id
+        """How a procedure ended, when it did so a moment ago; None says nothing."""
+        return self._recent_ends.get(id)
+
+    def watch(self, id: str) -> Future[Ending]:  # noqa: A002
         """A future of the procedure's end, shared by all who wait for it at the same time."""
         return self._ends.of(id, lambda: self._asked(self._to_manager, lambda future: Watch(id, future)))
 

@@ -123,6 +123,7 @@ class EngineTree(Switchboard):
                     persister=self._persister,
                     pool=self.pool,
                     replies=self._replies,
+                    recent_ends=self._recent_ends,
                     courier=self._courier,
                     snapshot=snapshot,
                     definitions=registered,

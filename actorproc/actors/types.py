@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -15,13 +15,16 @@ __all__ = ["TypeTable"]
 class TypeTable:
     """Definitions by type name. The revision of a name grows when its definition changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Iterable[Definition] = ()) -> None:
+        """`own` are those of the host."""
         self._definitions: dict[str, Definition] = {}
         self._own: set[str] = set()
         """Names this program registered itself."""
         self._age: dict[str, int] = {}
         """Counts what was told here; a class that came with a step of another one is as old as that."""
         self._told = 0
+        for definition in own:
+            self.put(definition)
 
     def put(self, definition: Definition) -> bool:
         """Keep a definition of the host, which replaces an earlier one; False when nothing changed."""

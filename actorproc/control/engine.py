@@ -176,7 +176,10 @@ class RemoteEngine:
         self._channel.greet("call", "learn", encode((definition,)))
 
     # ------------------------------------------------------------ ends
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> None:  # noqa: A002 - a procedure id
+        """What ended a moment ago is known where the manager runs."""
+
+    def watch(self, id: str) -> Future[Ending]:  # noqa: A002
         """A future of the procedure's end, over restarts of the manager."""
         return self._ends.of(id, lambda: self._channel.call("end_of", id, encode(id), Ending).future)
 

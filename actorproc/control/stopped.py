@@ -135,7 +135,10 @@ class StoppedEngine:
         """Give unused space back to the file system."""
         return self.store.compact()
 
-    def head(self, id: str) -> ProcedureRecord | None:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> None:  # noqa: A002 - a procedure id
+        """Nothing ends here."""
+
+    def head(self, id: str) -> ProcedureRecord | None:  # noqa: A002
         """A procedure as it is after what was asked; None when there is none."""
         return self._opened().core.view(id) or self.store.procedure(id)
 

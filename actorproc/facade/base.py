@@ -52,7 +52,11 @@ class RunningEngine(Engine, Protocol):
         """Have each of these listeners told the end of its procedure."""
         ...
 
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> Ending | None:  # noqa: A002 - a procedure id
+        """How a procedure ended, when that is at hand because it did so a moment ago; None says nothing."""
+        ...
+
+    def watch(self, id: str) -> Future[Ending]:  # noqa: A002
         """A future of the procedure's end."""
         ...
 

@@ -105,16 +105,11 @@ class Looking(Facade, Reading):
         return Queries(self._running()).logs(id)
 
     # ------------------------------------------------------------ what handles ask (HandleSource)
-    def end_of(self, id: str) -> Future[Ending]:  # noqa: A002
-        """A future of a procedure's end."""
+    def end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002
+        """A procedure's end, or a future of it while it has not ended."""
         tree = self._running()
-        ending = Queries(tree).ending(id)
-        if ending is None:
-            return tree.watch(id)
-        # It has ended: what is stored is final, and the manager need not be asked.
-        future: Future[Ending] = Future()
-        future.set_result(ending)
-        return future
+        # One that has ended stays as it is stored, and the manager need not be asked.
+        return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id)
 
     def ended(self, id: str) -> bool:  # noqa: A002
         """The procedure is in a terminal state."""

@@ -37,7 +37,7 @@ class ShortMessages:
 
 
 def dispatcher_of(**given: Any) -> Dispatcher:
-    names = ("pool", "store", "replies", "waiters", "clock", "hire", "staff")
+    names = ("pool", "store", "replies", "waiters", "recent_ends", "clock", "hire", "staff")
     parts: dict[str, Any] = dict.fromkeys(names) | {"ledger": Ledger(), "types": TypeTable()} | given
     return Dispatcher(**parts)
 
