@@ -11,6 +11,7 @@ from actorproc.actors.batch import Batch
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.messages import Ending
+from actorproc.actors.recent_ends import RecentEnds
 from actorproc.actors.replies import Waiters
 from actorproc.actors.types import TypeTable
 from actorproc.errors import StoreDamaged
@@ -37,8 +38,9 @@ class ShortMessages:
 
 
 def dispatcher_of(**given: Any) -> Dispatcher:
-    names = ("pool", "store", "replies", "waiters", "recent_ends", "clock", "hire", "staff")
-    parts: dict[str, Any] = dict.fromkeys(names) | {"ledger": Ledger(), "types": TypeTable()} | given
+    names = ("pool", "store", "replies", "waiters", "clock", "hire", "staff")
+    own = {"ledger": Ledger(), "types": TypeTable(), "recent_ends": RecentEnds()}
+    parts: dict[str, Any] = dict.fromkeys(names) | own | given
     return Dispatcher(**parts)
 
 
