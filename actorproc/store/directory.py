@@ -12,17 +12,15 @@ import errno
 import os
 import re
 import stat
-import struct
 from pathlib import Path
 
-from actorproc.errors import EngineError, StoreDamaged, StoreFormat
+from actorproc.errors import EngineError
 
 __all__ = [
     "DATA_FILE",
     "KEY_FILE",
     "LOCK_FILE",
     "OWNER_FILE",
-    "check_data_file",
     "check_directory",
     "make_directory",
     "make_private",
@@ -39,16 +37,6 @@ KEY_FILE = "signing.key"
 
 _REMOTE = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|lustre|glusterfs|ncpfs|vboxsf|fuse(\..*)?|fuseblk")
 _MOUNTS = Path("/proc/self/mountinfo")
-
-# A 64-bit LMDB file of data version 1: two meta pages, each a page header and then the meta itself.
-_META_MAGIC = struct.Struct("=II")  # magic, data version
-_META_AT = 16
-_PAGE_SIZE_AT = 40
-_LAST_PAGE_AT = 136  # the last page in use, then the transaction id
-_META_END = 152
-_MAGIC = 0xBEEFC0DE
-_PAGE_HEADER = struct.Struct("=Q2xHI")  # its number, its kind, and of a value of several pages their number
-_OVERFLOW = 4
 
 
 def make_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
@@ -108,76 +96,6 @@ def _check_owner(path: Path, found: os.stat_result, *, kind: str) -> None:
             f"the store's {kind} {path} has mode {stat.S_IMODE(found.st_mode):04o}: others can write to it, so it "
             f"cannot be trusted; check what is in it, then: chmod go-w {path}"
         )
-
-
-def check_data_file(path: Path) -> None:
-    """Look at an existing data file before it is mapped.
-
-    Raises `StoreFormat` for what is no LMDB file of our kind, and `StoreDamaged` for a file that was cut short:
-    LMDB would map it and the process would die of SIGBUS at the first missing page. No file, or an empty one
-    (a first start that was killed), is a new store.
-    """
-    try:
-        with (path / DATA_FILE).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            first = file.read(_META_END)
-            if size == 0:
-                return
-            page_size = _page_size(path, first)
-            file.seek(page_size)
-            second = file.read(_META_END)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror}") from error
-    metas = [struct.unpack_from("=QQ", meta, _LAST_PAGE_AT) for meta in (first, second) if len(meta) == _META_END]
-    last_page, _ = max(metas, key=lambda meta: meta[1])
-    needed = (last_page + 1) * page_size
-    if len(metas) < 2 or (size < needed and not _short_tail_is_free(path, size, page_size)):
-        raise StoreDamaged(
-            f"{path / DATA_FILE} has {size} bytes and needs {needed}: it was cut short; restore it from a backup "
-            "(it is left as it is)",
-            reason="the file was cut short",
-        )
-
-
-def _page_size(path: Path, head: bytes) -> int:
-    if len(head) == _META_END:
-        magic, version = _META_MAGIC.unpack_from(head, _META_AT)
-        (page_size,) = struct.unpack_from("=I", head, _PAGE_SIZE_AT)
-        if magic == _MAGIC and version == 1 and page_size in {1 << bits for bits in range(8, 17)}:
-            return int(page_size)
-    raise StoreFormat(
-        f"{path / DATA_FILE} is no actorproc store (no LMDB data file of version 1); it was not changed. Give another "
-        "directory, or move the file away"
-    )
-
-
-def _short_tail_is_free(path: Path, size: int, page_size: int) -> bool:
-    """Whether every page in use lies inside a file that is shorter than its last page.
-
-    LMDB need not write pages that a transaction took and gave back. Rare, so the whole file may be walked.
-    """
-    from lmdb import verify  # noqa: PLC0415 - only for files that look cut short
-
-    try:
-        flaws = verify.verify(os.fspath(path), subdir=True)  # type: ignore[no-untyped-call]
-    except verify.VerifyError:
-        return False
-    return not flaws and not _ends_in_a_value(path / DATA_FILE, size, page_size)
-
-
-def _ends_in_a_value(file: Path, size: int, page_size: int) -> bool:
-    """Whether a value of several pages goes on behind the end of the file. `lmdb.verify` looks at its first page."""
-    with file.open("rb") as pages:
-        for number in range(2, size // page_size + 1):
-            pages.seek(number * page_size)
-            head = pages.read(_PAGE_HEADER.size)
-            if len(head) == _PAGE_HEADER.size:
-                own_number, kind, length = _PAGE_HEADER.unpack(head)
-                if own_number == number and kind == _OVERFLOW and (number + length) * page_size > size:
-                    return True
-    return False
 
 
 def sync_names(directory: Path) -> None:

@@ -33,7 +33,6 @@ from actorproc.store.data_file import DataFile
 from actorproc.store.directory import (
     DATA_FILE,
     OWNER_FILE,
-    check_data_file,
     make_directory,
     sync_names,
 )
@@ -46,6 +45,7 @@ from actorproc.store.environment import (
 )
 from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, rows_of
 from actorproc.store.lmdb_reader import LmdbReader, here
+from actorproc.store.meta_pages import check_data_file
 from actorproc.store.open_store import OpenStore
 from actorproc.store.owner import OwnerLock, OwnerRole
 from actorproc.store.tables import Table

@@ -12,8 +12,9 @@ from actorproc.errors import EngineError
 from actorproc.model.reports import BackupReport
 from actorproc.store.compaction import files_of, wait_for_a_swap
 from actorproc.store.cross_check import cross_check
-from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, check_data_file, check_directory
+from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, check_directory
 from actorproc.store.environment import Snapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.meta_pages import check_data_file
 from actorproc.store.neighbours import Neighbours
 from actorproc.store.open_store import OpenStore
 from actorproc.store.owner import Owner, examine_for_reader, owner_of

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import os
 import re
-import struct
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.store.directory import DATA_FILE, OWNER_FILE
+from actorproc.store.meta_pages import read_meta_pages
 from actorproc.store.tables import INDEXES
 
 __all__ = [
@@ -48,8 +47,6 @@ _LEAK = "neither reachable nor in the freeDB"
 """Pages that are lost to use: a waste, and no danger."""
 _INDEX_ORDER = re.compile(rf"main/({'|'.join(table.label for table in INDEXES)}) DB: leaf keys out of order ")
 _SHOWN = 3
-_META_END = 152
-_PAGE_SIZE_AT, _LAST_PAGE_AT = 40, 136
 
 
 def seal_of(path: Path, *, now: int, durable: bool) -> str:
@@ -60,12 +57,12 @@ def seal_of(path: Path, *, now: int, durable: bool) -> str:
     `durable`: its last commit is on the disk. Else the seal holds until the machine is started anew.
     """
     try:
-        facts, newest = _facts(path), max(_transactions(path), default=0)
+        facts, metas = _facts(path), read_meta_pages(path)
     except (OSError, EngineError):
         return ""
     if now <= int(facts["changed"]):
         facts = {"size": facts["size"]}
-    facts["transaction"] = str(newest)
+    facts["transaction"] = str(max(metas.transactions) if metas is not None else 0)
     if not durable:
         facts["boot"] = boot_id()
     return "".join(f"sealed-{name} {value}\n" for name, value in facts.items())
@@ -108,32 +105,16 @@ def must_examine(path: Path, last: Mapping[str, str]) -> bool:
     return not (was_killed_in_this_boot and is_the_same) or size <= EXAMINED_ANYWAY
 
 
-def _transactions(path: Path) -> tuple[int, ...]:
-    """The numbers of the transactions of the two meta pages; none when the file is too short."""
-    try:
-        with (path / DATA_FILE).open("rb") as file:
-            first = file.read(_META_END)
-            if len(first) < _META_END:
-                return ()
-            file.seek(int.from_bytes(first[_PAGE_SIZE_AT : _PAGE_SIZE_AT + 4], sys.byteorder))
-            second = file.read(_META_END)
-    except OSError as error:
-        raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror or error}") from error
-    if len(second) < _META_END:
-        return ()
-    return tuple(int(struct.unpack_from("=QQ", meta, _LAST_PAGE_AT)[1]) for meta in (first, second))
-
-
 def _check_metas(path: Path, last: Mapping[str, str], size: int) -> None:
     """Raise `StoreDamaged` unless the two meta pages are of two transactions that follow each other.
 
     LMDB takes the newer one. If its number is damaged, the older one is taken, and the last commit is lost in silence.
     A number that is two too low follows as well: there the seal knows which was the last.
     """
-    numbers = _transactions(path)
-    if not numbers:
+    metas = read_meta_pages(path)
+    if metas is None or len(metas.transactions) < 2:
         return
-    even, odd = numbers
+    even, odd = numbers = metas.transactions
     if abs(even - odd) == 1 and even % 2 == 0:
         sealed = last.get("sealed-transaction", "")
         is_as_large = last.get("sealed-size") == str(size)
