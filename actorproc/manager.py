@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from actorproc.actors.clock import Clock, SystemClock, waiting_seconds
-from actorproc.actors.tree import EngineTree
 from actorproc.arguments import (
     check_parts,
     check_wiring,
@@ -23,7 +22,6 @@ from actorproc.arguments import (
 )
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
-from actorproc.control.server import ControlServer
 from actorproc.errors import ActorprocError, ManagerStopped
 from actorproc.facade.keeping import Keeping
 from actorproc.facade.repairing import Repairing
@@ -34,14 +32,14 @@ from actorproc.info import Health
 from actorproc.procedure.codec import permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
 from actorproc.store.base import ProcedureStore
-from actorproc.store.lmdb import Durability, LmdbStore
-from actorproc.workers.base import WorkerPool
-from actorproc.workers.local_pool import LocalPool
-from actorproc.workers.logbook import LogBook
+
+if TYPE_CHECKING:
+    from actorproc.actors.tree import EngineTree
+    from actorproc.store.lmdb import Durability
+    from actorproc.workers.base import WorkerPool
 
 __all__ = ["ProcedureManager"]
 
@@ -130,9 +128,12 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             if self._tree is not None and not self._tree.closed:
                 self._check_fork()
                 return self
-            store = self._given_store
-            tree = EngineTree(
-                store=store if store is not None else LmdbStore(self._path, durability=self._durability),
+            from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
+
+            tree = assembly.make_engine(
+                path=self._path,
+                store=self._given_store,
+                durability=self._durability,
                 make_pool=self._make_pool,
                 slots=self._slots,
                 max_slots=self._max_slots,
@@ -158,20 +159,14 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         tree.start(self._types.definitions)
         try:
             self._types.attach(tree)
-            self._open_control(tree)
+            if self._given_store is None and self._config.control:
+                from actorproc import assembly  # noqa: PLC0415
+
+                assembly.open_control(tree, self._path, self._config)
         except BaseException:
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise
         self._tree = tree
-
-    def _open_control(self, tree: EngineTree) -> None:
-        """Let other processes of this user in, when there is a directory for the socket."""
-        if self._given_store is not None or not self._config.control:
-            return
-        server = ControlServer(tree, self._path, self._config)
-        server.start()
-        tree.at_close.append(server.close)
-        tree.at_end.append(server.join)
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""
@@ -185,22 +180,11 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
                 logger.exception("on_fatal raised")
 
     def _make_pool(self, epoch: int) -> WorkerPool:
-        environment = self._environment
+        from actorproc import assembly  # noqa: PLC0415
+
         directory = Path(self._path) if self._given_store is None else None
-        config = self._config
-        book = LogBook(config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes)
-        return LocalPool(
-            epoch=epoch,
-            spares=self._config.spares,
-            preload=self._preload,
-            environment=pickled_by_value(environment) if environment is not None else None,
-            max_frame=self._config.max_frame,
-            max_state=self._config.max_state,
-            warm_limit=self._config.warm_limit,
-            recycle_steps=self._config.recycle_steps,
-            recycle_age=self._config.recycle_age,
-            recycle_memory=self._config.recycle_memory,
-            book=book,
+        return assembly.make_pool(
+            epoch, self._config, directory=directory, preload=self._preload, environment=self._environment
         )
 
     def stop(self, drain: bool = True, timeout: float | None = None) -> None:
