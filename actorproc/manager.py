@@ -128,24 +128,11 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             if self._tree is not None and not self._tree.closed:
                 self._check_fork()
                 return self
-            from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
-
-            tree = assembly.make_engine(
-                path=self._path,
-                store=self._given_store,
-                durability=self._durability,
-                make_pool=self._make_pool,
-                slots=self._slots,
-                max_slots=self._max_slots,
-                config=self._config,
-                clock=self._clock,
-                on_fatal=self._tell_failure,
-                on_event=self._on_event,
-                gated=gated,
-            )
             self._pid = os.getpid()
+            # Before the engine is loaded, which takes a while: a signal handler may want it stopped by then.
             self._given_up, self._starter = False, threading.get_ident()
             try:
+                tree = self._make_engine(gated)
                 self._begin(tree)
             finally:
                 self._starter = None
@@ -154,6 +141,23 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
                 msg = "the manager was stopped while it started"
                 raise ManagerStopped(msg)
         return self
+
+    def _make_engine(self, gated: bool) -> EngineTree:
+        from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
+
+        return assembly.make_engine(
+            path=self._path,
+            store=self._given_store,
+            durability=self._durability,
+            make_pool=self._make_pool,
+            slots=self._slots,
+            max_slots=self._max_slots,
+            config=self._config,
+            clock=self._clock,
+            on_fatal=self._tell_failure,
+            on_event=self._on_event,
+            gated=gated,
+        )
 
     def _begin(self, tree: EngineTree) -> None:
         tree.start(self._types.definitions)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import statistics
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ from actorproc.core.lock_table import LockTable, Request
 from actorproc.model.policies import LockKey, LockMode
 
 _HOT = "shop/orders/hot"
+_TOTAL = 20_000
 
 
 def ask(table: LockTable, number: int, key: LockKey, *, parent: str | None = None) -> bool:
@@ -93,6 +95,13 @@ def measure(shape: str, count: int) -> tuple[float, float]:
     return asked / count, (time.process_time() - start) / count
 
 
+def middle_of(shape: str, count: int) -> tuple[float, float]:
+    """The middle of as many runs as make `_TOTAL` grants: a thousand take some ten milliseconds, which tells little."""
+    runs = [measure(shape, count) for _ in range(max(1, _TOTAL // count))]
+    asked, granted = zip(*runs, strict=True)
+    return statistics.median(asked), statistics.median(granted)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--waiters", type=int, nargs="+", default=[1_000, 10_000, 100_000])
@@ -100,7 +109,7 @@ def main() -> None:
     figures: dict[str, object] = {}
     lines = []
     for shape in SHAPES:
-        measured = {count: measure(shape, count) for count in options.waiters}
+        measured = {count: middle_of(shape, count) for count in options.waiters}
         smallest, largest = (measured[count][1] for count in (min(measured), max(measured)))
         figures[shape] = {
             "request_us": {count: asked * 1e6 for count, (asked, _) in measured.items()},

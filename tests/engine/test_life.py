@@ -17,7 +17,7 @@ import pykka
 import pytest
 
 import actorproc
-from actorproc import Phase, Procedure, Status
+from actorproc import Phase, Procedure, Status, assembly
 from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
@@ -288,6 +288,24 @@ def test_a_waiting_caller_is_told_when_the_manager_stops(open_manager, until):
     waiter.join(30)
 
     assert len(told) == 1
+
+
+def test_a_handler_that_stops_a_manager_while_its_engine_is_loaded_stops_it(tmp_path, monkeypatch):
+    manager = actorproc.ProcedureManager(tmp_path / "state", workers=1)
+    make = assembly.make_engine
+
+    def make_and_be_interrupted(**parts):
+        manager.stop()  # as a signal handler would, on this thread
+        return make(**parts)
+
+    monkeypatch.setattr(assembly, "make_engine", make_and_be_interrupted)
+    with pytest.raises(ManagerStopped):
+        manager.start()
+    assert manager.health().status == "stopped"
+
+    monkeypatch.undo()
+    with manager:
+        assert manager.health().status == "running"
 
 
 def test_a_second_manager_on_the_directory_is_refused_and_told_the_pid(open_manager, tmp_path):
