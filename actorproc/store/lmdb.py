@@ -273,7 +273,7 @@ class LmdbStore(OpenStore):
         lock, self._lock = self._lock, None
         if lock is not None:
             sound, self._sound = self._sound and os.getpid() == self._pid, False
-            lock.release(seal_of(self.path, now=lock.vouch(), durable=self._sync) if sound else "")
+            lock.release(seal_of(self.path, lock.vouch, durable=self._sync) if sound else "")
 
     def _not_open(self) -> EngineError:
         if self._lock is None:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged
@@ -47,20 +48,27 @@ _LEAK = "neither reachable nor in the freeDB"
 """Pages that are lost to use: a waste, and no danger."""
 _INDEX_ORDER = re.compile(rf"main/({'|'.join(table.label for table in INDEXES)}) DB: leaf keys out of order ")
 _SHOWN = 3
+_TICK = 0.1
+_PAUSE = 0.001
+"""Seconds."""
 
 
-def seal_of(path: Path, *, now: int, durable: bool) -> str:
+def seal_of(path: Path, now: Callable[[], int], *, durable: bool) -> str:
     """Lines that say what the data file of a closed store looks like; only its size when that is all that is sure.
 
-    `now`: the file system's time of this moment, in nanoseconds. Its clock ticks every few milliseconds, so a write in
-    the tick of the last commit could not be told from it: the times are given only when the clock has moved on.
+    `now` tells the file system's time, in nanoseconds. Its clock ticks every few milliseconds, and a write in the tick
+    of the last commit could not be told from it: so it is waited for the next tick, at most `_TICK` seconds. Without
+    the times the next owner looks at every page.
     `durable`: its last commit is on the disk. Else the seal holds until the machine is started anew.
     """
     try:
         facts, metas = _facts(path), read_meta_pages(path)
     except (OSError, EngineError):
         return ""
-    if now <= int(facts["changed"]):
+    until = time.monotonic() + _TICK
+    while not (is_later := now() > int(facts["changed"])) and time.monotonic() < until:
+        time.sleep(_PAUSE)
+    if not is_later:
         facts = {"size": facts["size"]}
     facts["transaction"] = str(max(metas.transactions) if metas is not None else 0)
     if not durable:

@@ -129,7 +129,7 @@ def _judge(commit: TornCommit, image: bytes, folder: Path, verdict: Verdict, *, 
     # The pages of one state in twenty are looked at first, as those of any file nobody vouches for: a state that a
     # power cut leaves must not be taken for damage. The others are sealed and only read, which is quicker.
     looked_at = verdict.states % _LOOKED_AT == 0 and not weak
-    seal = "" if looked_at else seal_of(folder, now=_LATER, durable=True)
+    seal = "" if looked_at else seal_of(folder, lambda: _LATER, durable=True)
     (folder / OWNER_FILE).write_text(seal)
     (folder / OWNER_FILE).chmod(0o600)
     # Pages that point nowhere are a bus error in LMDB: where such are expected, a child reads.
