@@ -32,6 +32,7 @@ from actorproc.info import Health
 from actorproc.procedure.codec import permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
 from actorproc.store.base import ProcedureStore
@@ -145,10 +146,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     def _make_engine(self, gated: bool) -> EngineTree:
         from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
 
-        return assembly.make_engine(
-            path=self._path,
-            store=self._given_store,
-            durability=self._durability,
+        store = self._given_store
+        return assembly.EngineTree(
+            store=store if store is not None else assembly.LmdbStore(self._path, durability=self._durability),
             make_pool=self._make_pool,
             slots=self._slots,
             max_slots=self._max_slots,
@@ -163,14 +163,22 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         tree.start(self._types.definitions)
         try:
             self._types.attach(tree)
-            if self._given_store is None and self._config.control:
-                from actorproc import assembly  # noqa: PLC0415
-
-                assembly.open_control(tree, self._path, self._config)
+            self._open_control(tree)
         except BaseException:
             tree.stop(drain=False, timeout=self._config.stop_timeout)
             raise
         self._tree = tree
+
+    def _open_control(self, tree: EngineTree) -> None:
+        """Let other processes of this user in, when there is a directory for the socket."""
+        if self._given_store is not None or not self._config.control:
+            return
+        from actorproc import assembly  # noqa: PLC0415
+
+        server = assembly.ControlServer(tree, self._path, self._config)
+        server.start()
+        tree.at_close.append(server.close)
+        tree.at_end.append(server.join)
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""
@@ -186,9 +194,23 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     def _make_pool(self, epoch: int) -> WorkerPool:
         from actorproc import assembly  # noqa: PLC0415
 
+        environment = self._environment
         directory = Path(self._path) if self._given_store is None else None
-        return assembly.make_pool(
-            epoch, self._config, directory=directory, preload=self._preload, environment=self._environment
+        config = self._config
+        return assembly.LocalPool(
+            epoch=epoch,
+            spares=config.spares,
+            preload=self._preload,
+            environment=pickled_by_value(environment) if environment is not None else None,
+            max_frame=config.max_frame,
+            max_state=config.max_state,
+            warm_limit=config.warm_limit,
+            recycle_steps=config.recycle_steps,
+            recycle_age=config.recycle_age,
+            recycle_memory=config.recycle_memory,
+            book=assembly.LogBook(
+                config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
+            ),
         )
 
     def stop(self, drain: bool = True, timeout: float | None = None) -> None:

@@ -32,7 +32,7 @@ from actorproc.model.events import Event, StepEnded, StepReturned
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import StepRecord
-from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.states import TERMINAL
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.base import WorkerPool
 from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run, TakeBackSteps, ToWorker
@@ -41,7 +41,6 @@ __all__ = ["Dispatcher"]
 
 logger = engine_logger("actorproc")
 
-_SUCCESS = ProcedureState.SUCCESS
 _BURST = 1024 * 1024
 """Bytes of state put into one frame before the next frame is begun."""
 
@@ -191,12 +190,13 @@ class Dispatcher:
         self._waiters.resolve(ending)
 
     def _note_end(self, command: Resolve, batch: Batch) -> None:
-        """Nobody waits for it yet; most likely somebody is about to ask."""
-        if command.state is not _SUCCESS or (write := batch.head(command.id)) is None:
+        """Nobody waits for it yet; most likely somebody is about to ask, unless it is one of many children."""
+        write = batch.head(command.id)
+        if write is None or write.record.parent is not None:
             return
-        record = write.record
-        if record.parent is None and (closing := batch.step(record.id, record.records)) is not None:
-            self._recent_ends.note(Ending.of(record, closing))
+        closing = batch.step(command.id, write.record.records)
+        if closing is not None:
+            self._recent_ends.note(Ending.of(write.record, closing))
 
     def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
         self._put(command.token.worker, Answer(command.request))

@@ -292,13 +292,13 @@ def test_a_waiting_caller_is_told_when_the_manager_stops(open_manager, until):
 
 def test_a_handler_that_stops_a_manager_while_its_engine_is_loaded_stops_it(tmp_path, monkeypatch):
     manager = actorproc.ProcedureManager(tmp_path / "state", workers=1)
-    make = assembly.make_engine
+    make = assembly.EngineTree
 
     def make_and_be_interrupted(**parts):
         manager.stop()  # as a signal handler would, on this thread
         return make(**parts)
 
-    monkeypatch.setattr(assembly, "make_engine", make_and_be_interrupted)
+    monkeypatch.setattr(assembly, "EngineTree", make_and_be_interrupted)
     with pytest.raises(ManagerStopped):
         manager.start()
     assert manager.health().status == "stopped"
