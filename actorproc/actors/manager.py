@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pykka
 
@@ -16,7 +16,7 @@ from actorproc.actors.collector import collector_paused, collector_paused_for
 from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.floor import Floor
-from actorproc.actors.inbox import QuickActor
+from actorproc.actors.inbox import CombiningInbox, QuickActor
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.lifecycle_events import EventSink
 from actorproc.actors.messages import (
@@ -244,11 +244,29 @@ class ManagerActor(QuickActor):
         self._unarmed = 0
         self._over = False
         self._sweeper.start()
+        self._inbox.handle = self._handle_here
+
+    @staticmethod
+    def _create_actor_inbox() -> CombiningInbox:
+        return CombiningInbox()
+
+    @property
+    def _inbox(self) -> CombiningInbox:
+        return cast("CombiningInbox", self.actor_inbox)
 
     # ------------------------------------------------------------ life
     def on_start(self) -> None:
         """On its thread: nobody may wait there for its answers."""
-        self._replies.answered_by = threading.get_ident()
+        self._replies.answered_by.add(threading.get_ident())
+
+    def _handle_here(self, message: object) -> None:
+        """Handle a message on a thread that is lent for it, of the pool or the store: nobody may wait there, too."""
+        here, answered_by = threading.get_ident(), self._replies.answered_by
+        answered_by.add(here)
+        try:
+            self.on_receive(message)
+        finally:
+            answered_by.discard(here)
 
     def on_receive(self, message: Any) -> None:
         """Route one message. A failure here is a bug: it ends the engine, loudly, and never the host's actors."""
@@ -289,6 +307,10 @@ class ManagerActor(QuickActor):
         over, self._over = self._over, True
         if not over:
             self._parts.on_stopped()
+
+    def _actor_loop_teardown(self) -> None:
+        super()._actor_loop_teardown()
+        self._inbox.handle = None  # who keeps the actor's reference must not keep all that it knew
 
     def _break(self, error: BaseException) -> None:
         self._over = True

@@ -17,10 +17,20 @@ __all__ = ["Persister"]
 
 
 class Persister:
-    """One committer, whose callbacks become messages to the manager."""
+    """One committer, whose callbacks become messages to the manager.
 
-    def __init__(self, store: ProcedureStore, config: Config, tell: Callable[[object], None]) -> None:
+    `hand` may do on the store's thread what the manager does with a commit that worked; `tell` leaves it a message.
+    """
+
+    def __init__(
+        self,
+        store: ProcedureStore,
+        config: Config,
+        tell: Callable[[object], None],
+        hand: Callable[[Committed], None],
+    ) -> None:
         self._tell = tell
+        self._hand = hand
         self._store = store
         self._committer = Committer(
             store, self._done, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
@@ -47,7 +57,10 @@ class Persister:
         return self._committer.stop(timeout)
 
     def _done(self, batch: int, error: Exception | None) -> None:
-        self._tell(Committed(batch) if error is None else CommitFailed(batch, error))
+        if error is None:
+            self._hand(Committed(batch))
+        else:
+            self._tell(CommitFailed(batch, error))
 
     def _reopened(self, snapshot: Snapshot | None, error: Exception | None) -> None:
         if snapshot is not None:

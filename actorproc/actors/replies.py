@@ -94,8 +94,8 @@ class ReplyTable:
         self._numbers = itertools.count(1)
         self._closed: list[ActorprocError] = []
         """Why it was closed; the first counts."""
-        self.answered_by = 0
-        """The thread that gives the answers, and must not wait for one; 0: not known."""
+        self.answered_by: set[int] = set()
+        """The threads that give the answers at this moment, and must not wait for one."""
 
     def open(self) -> tuple[int, Future[Any]]:
         """A number for the event and the future its answer comes in."""
@@ -109,7 +109,7 @@ class ReplyTable:
         return number
 
     def _keep(self, future: Future[Any]) -> int:
-        if threading.get_ident() == self.answered_by and not self._closed:
+        if threading.get_ident() in self.answered_by and not self._closed:
             msg = (
                 "this was asked on the manager's own thread, by a log handler or in __del__, and would wait there for "
                 "an answer of that thread for ever; have a thread of yours ask"

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pykka
 
+from actorproc.actors.inbox import CombiningInbox
 from actorproc.actors.manager import ManagerActor
 from actorproc.actors.messages import (
     AddSlot,
@@ -174,6 +175,12 @@ class Switchboard:
         if actor is not None:
             with contextlib.suppress(pykka.ActorDeadError):
                 actor.tell(message)
+
+    def _hand_to_manager(self, message: object) -> None:
+        """As `_to_manager`, from a thread of the engine's own, which does the manager's work when the manager rests."""
+        actor = self._manager
+        if actor is None or not cast("CombiningInbox", actor.actor_inbox).deliver(message):
+            self._to_manager(message)
 
     def _to_supervisor(self, message: AddSlot | Booted | Gone | LaunchAll | Report | RetireSlot | StandDown) -> None:
         actor = self._supervisor

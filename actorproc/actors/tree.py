@@ -37,7 +37,7 @@ from actorproc.model.definitions import Definition
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 from actorproc.store.standard_files import occupy_standard_files
-from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerPool
+from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerMessages, WorkerPool
 
 __all__ = ["EngineTree"]
 
@@ -85,7 +85,7 @@ class EngineTree(Switchboard):
         self._gated = gated
         self._courier = Courier()
         self._alarm = Alarm(clock)
-        self._persister = Persister(store, config, self._to_manager)
+        self._persister = Persister(store, config, self._to_manager, self._hand_to_manager)
         # A signal handler may call `stop` in the middle of one of its own thread.
         self._stopping = threading.RLock()
         self._drained: Future[None] | None = None
@@ -295,7 +295,10 @@ class EngineTree(Switchboard):
     # ------------------------------------------------------------ messages
     def _pool_event(self, event: PoolEvent) -> None:
         """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
-        self._to_manager(event)
+        if type(event) is WorkerMessages:
+            self._hand_to_manager(event)
+        else:
+            self._to_manager(event)
         if type(event) is WorkerBooted and not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
 
