@@ -17,6 +17,7 @@ from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.floor import Floor
 from actorproc.actors.inbox import CombiningInbox, QuickActor
+from actorproc.actors.intake import Intake
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.lifecycle_events import EventSink
 from actorproc.actors.messages import (
@@ -39,6 +40,7 @@ from actorproc.actors.messages import (
     SlotRecovered,
     StorageTrouble,
     Subscribe,
+    Succeeded,
     SweepDue,
     TakeMetrics,
     Unsubscribe,
@@ -195,8 +197,9 @@ class ManagerActor(QuickActor):
             replies=parts.replies,
             patience=parts.config.stop_timeout,
         )
+        intake = Intake(floor=self._floor, ring=self._ring, outage=self._outage)
         self._routes: dict[type, Callable[[Any], None]] = {
-            WorkerMessages: self._worker_messages,
+            WorkerMessages: intake.messages,
             CloseBatch: lambda _: self._ring.close(),
             Committed: lambda message: self._ring.committed(message.batch),
             Submitted: self._submitted,
@@ -224,8 +227,9 @@ class ManagerActor(QuickActor):
             RegisterType: self._register_type,
             LearnType: self._learn_type,
             WorkerBooted: self._floor.booted,
-            WorkerDied: self._worker_died,
-            PoolFailed: self._pool_failed,
+            WorkerDied: intake.died,
+            Succeeded: intake.succeeded,
+            PoolFailed: intake.pool_failed,
             CommitFailed: self._commit_failed,
             Reopened: self._reopened,
             ReopenFailed: self._reopen_failed,
@@ -235,7 +239,7 @@ class ManagerActor(QuickActor):
             OpenGate: self._open_gate,
             Report: self._desk.report,
             LookSettled: self._look_settled,
-            WorkerLost: self._worker_lost,
+            WorkerLost: intake.lost,
             Drain: self._stopping.drain,
             Halt: self._stopping.halt,
         }
@@ -360,34 +364,6 @@ class ManagerActor(QuickActor):
     def _learn_type(self, message: LearnType) -> None:
         if self._types.take(message.definition):
             self._ring.handle(TypeRegistered(message.definition.meta))
-
-    # ------------------------------------------------------------ workers
-    def _worker_messages(self, message: WorkerMessages) -> None:
-        if not self._outage.lasts:
-            for one in message.messages:
-                self._floor.hear(message.worker, one)
-            return
-        late = [one for one in message.messages if self._floor.heard_in_trouble(message.worker, one)]
-        if late:
-            self._outage.defer(WorkerMessages(message.worker, late))
-
-    def _worker_died(self, message: WorkerDied) -> None:
-        lost = self._floor.died(message)
-        if lost is not None:
-            self._worker_lost(lost)
-
-    @staticmethod
-    def _pool_failed(message: PoolFailed) -> None:
-        """No worker is told of any more, and none can be started: whoever waits must hear of it."""
-        msg = f"the worker pool failed: {type(message.error).__name__}: {message.error}"
-        raise InternalError(msg) from message.error
-
-    def _worker_lost(self, event: WorkerLost) -> None:
-        """Handle a death after everything its worker answered, also when those answers had to be deferred."""
-        if self._outage.lasts:
-            self._outage.defer(event)
-        else:
-            self._ring.handle(event)
 
     # ------------------------------------------------------------ time
     def _ring_me(self) -> None:

@@ -17,6 +17,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.records import LockRecord, ProcedureRecord, StepRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import Phase, ProcedureState
+from actorproc.workers.base import WorkerBooted, WorkerDied
 
 __all__ = [
     "AddSlot",
@@ -49,6 +50,7 @@ __all__ = [
     "StandDown",
     "StorageTrouble",
     "Subscribe",
+    "Succeeded",
     "SweepDue",
     "TakeMetrics",
     "Unsubscribe",
@@ -358,6 +360,13 @@ class RetireSlot(_Message, frozen=True):
 
 class Booted(_Message, frozen=True):
     worker: WorkerId
+
+
+class Succeeded(_Message, frozen=True):
+    """A worker died in a step, and a spare took its place at once: one decision, and one commit."""
+
+    died: WorkerDied
+    booted: WorkerBooted
 
 
 class Gone(_Message, frozen=True):

@@ -22,7 +22,7 @@ from actorproc.actors.clock import LONGEST_WAIT, Alarm, Clock, waiting_seconds
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
-from actorproc.actors.messages import Booted, CloseBatch, Drain, Halt, LaunchAll, RegisterType, StandDown
+from actorproc.actors.messages import Booted, CloseBatch, Drain, Halt, LaunchAll, RegisterType, StandDown, Succeeded
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
 from actorproc.actors.replies import fail_future, pass_on
@@ -37,7 +37,7 @@ from actorproc.model.definitions import Definition
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 from actorproc.store.standard_files import occupy_standard_files
-from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerMessages, WorkerPool
+from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages, WorkerPool
 
 __all__ = ["EngineTree"]
 
@@ -82,6 +82,8 @@ class EngineTree(Switchboard):
         self._clock = clock
         self._on_fatal = on_fatal
         self._on_event = on_event
+        self._bereaved: WorkerDied | None = None
+        """A worker that died in a step, and whose place was given to a spare. For the pool's thread."""
         self._gated = gated
         self._courier = Courier()
         self._alarm = Alarm(clock)
@@ -295,11 +297,22 @@ class EngineTree(Switchboard):
     # ------------------------------------------------------------ messages
     def _pool_event(self, event: PoolEvent) -> None:
         """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
-        if type(event) is WorkerMessages:
+        if isinstance(event, WorkerMessages):
             self._hand_to_manager(event)
+        elif isinstance(event, WorkerDied) and event.successor is not None:
+            self._bereaved = event  # that its successor has booted is what follows
+        elif isinstance(event, WorkerBooted):
+            self._worker_booted(event)
         else:
             self._to_manager(event)
-        if type(event) is WorkerBooted and not is_dedicated(event.worker):
+
+    def _worker_booted(self, event: WorkerBooted) -> None:
+        died, self._bereaved = self._bereaved, None
+        if died is None:
+            self._to_manager(event)
+        else:
+            self._hand_to_manager(Succeeded(died, event))
+        if not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
 
     # ------------------------------------------------------------ verbs, any thread

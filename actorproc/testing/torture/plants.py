@@ -191,7 +191,7 @@ def _a_worker_remembers_failed_attempts() -> None:
 
 
 def _workers_outlive_their_host() -> None:
-    from actorproc.workers.child import main
+    from actorproc.workers.child import reading
     from actorproc.workers.child.channel import Channel
     from actorproc.workers.child.surroundings import PRIVATE_FROM
 
@@ -202,7 +202,7 @@ def _workers_outlive_their_host() -> None:
             honest(self, frame)
 
     Channel._write = write  # type: ignore[method-assign]
-    vars(main)["die_with_group"] = threading.Event().wait
+    vars(reading)["die_with_group"] = threading.Event().wait
     for fd in range(PRIVATE_FROM, PRIVATE_FROM + 32):
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)

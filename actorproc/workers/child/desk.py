@@ -1,8 +1,8 @@
 """What all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
 
-Two threads meet here. The reader thread puts in what the host sends, the main thread runs steps. A step belongs to
-whoever takes its token out of `_waiting`: the main thread to run it, or the reader thread to give it back; taking
-a key out of a dict is atomic, so no step is ever both.
+Two threads meet here. The main thread runs steps; what the host sends is put in by the reader thread, or by the main
+thread while it has nothing to run (`reading`). A step belongs to whoever takes its token out of `_waiting`: the main
+thread to run it, or whoever reads to give it back; taking a key out of a dict is atomic, so no step is ever both.
 """
 
 from __future__ import annotations
@@ -48,6 +48,18 @@ __all__ = ["Desk"]
 
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
+
+
+class Listening(Protocol):
+    """How the main thread waits for its next step, and has answers read while it runs one."""
+
+    def next_step(self) -> Run | None:
+        """The next of the desk's steps, waiting for it."""
+        ...
+
+    def ask(self) -> None:
+        """A question was sent."""
+        ...
 
 
 class Outlet(Protocol):
@@ -114,11 +126,15 @@ class Desk:
         """The steps that are running, with their threads."""
         self.broken: BaseException | None = None
         """An exception of the machinery itself: the worker must end."""
-        self._queue: SimpleQueue[Run | None] = SimpleQueue()
+        self.reading: Listening | None = None
+        """None: another thread takes in whatever comes."""
+        self.queue: SimpleQueue[Run | None] = SimpleQueue()
+        """Steps to run, and None for the end."""
         self._waiting: dict[StepToken, Run] = {}
         self._abort_asked: set[StepToken] = set()
         self._requests = itertools.count(1)
-        self._answers: dict[int, _Pending] = {}
+        self.asked: dict[int, _Pending] = {}
+        """The questions that wait for an answer, by number."""
         self._here = threading.local()
         self._is_leaving = False
         self.worn = ""
@@ -134,7 +150,7 @@ class Desk:
         token: StepToken | None = getattr(self._here, "token", None)
         return token if token is not None or len(self.running) != 1 else self.current
 
-    # ------------------------------------------------------------------ reader thread
+    # ------------------------------------------------------------------ whoever reads
     def take_in(self, message: ToWorker) -> None:
         """Act on a message of the host; never waits."""
         match message:
@@ -166,7 +182,7 @@ class Desk:
         if self._is_leaving:
             self.give_back((run.token,))
         else:
-            self._queue.put(run)
+            self.queue.put(run)
 
     def give_back(self, tokens: Iterable[StepToken]) -> None:
         """Return those of these steps that have not begun."""
@@ -179,7 +195,7 @@ class Desk:
     def stop(self) -> None:
         """Return all steps that have not begun; `take` ends after the running one."""
         self.give_back(list(self._waiting))
-        self._queue.put(None)
+        self.queue.put(None)
 
     def leave(self, reason: str) -> None:
         """Run no further step: give back what waits and what comes, until the host says stop."""
@@ -191,7 +207,7 @@ class Desk:
 
     def wake(self) -> None:
         """Have `take` return None: something is broken."""
-        self._queue.put(None)
+        self.queue.put(None)
 
     def ask_to_abort(self, token: StepToken) -> None:
         """Let the step see that an abort was asked."""
@@ -200,7 +216,7 @@ class Desk:
 
     def answer(self, answer: Answer) -> None:
         """Wake the thread that asked."""
-        pending = self._answers.pop(answer.request, None)
+        pending = self.asked.pop(answer.request, None)
         if pending is not None:
             pending.answer = answer
             pending.arrived.set()
@@ -211,7 +227,7 @@ class Desk:
         main = threading.get_ident()
         while True:
             self.guard.allow_interrupt()
-            run = self._queue.get()
+            run = self.queue.get() if self.reading is None else self.reading.next_step()
             self.guard.forbid_interrupt()
             if run is None:
                 return None
@@ -283,12 +299,14 @@ class Desk:
             msg = f"{kind!r} was asked in a forked copy of the worker, which cannot ask; do it in the step itself"
             raise NotAllowed(msg)
         number = next(self._requests)
-        pending = self._answers[number] = _Pending()
+        pending = self.asked[number] = _Pending()
         try:
             self.channel.send([Ask(number, token, kind, key, value, step)])
+            if self.reading is not None:
+                self.reading.ask()
             pending.arrived.wait()
         finally:
-            self._answers.pop(number, None)
+            self.asked.pop(number, None)
         answer = pending.answer
         assert answer is not None
         if answer.error is not None:

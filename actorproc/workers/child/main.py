@@ -1,7 +1,8 @@
 """Entry point of a worker process.
 
-Two threads: the reader thread takes in every message at once, the main thread runs steps, because only there can
-SIGTERM interrupt Python code. Boot: guard the process, `Prepare` (imports, environment), `Hello` (the name), `Ready`.
+Two threads: the main thread runs steps, because only there can SIGTERM interrupt Python code, and reads the channel
+while it has none; the reader thread reads when it has (`reading`). Boot: guard the process, `Prepare` (imports,
+environment), `Hello` (the name), `Ready`.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.guard import (
     Guard,
     arm_lifeline,
-    die_with_group,
     out_of_the_way,
     prefer_to_be_killed,
     write_stacks_to,
 )
 from actorproc.workers.child.limits import Limiter
+from actorproc.workers.child.reading import Reading, read_into
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.child.streams import Streams
 from actorproc.workers.child.surroundings import hide_limits
 from actorproc.workers.child.wear import Wear
-from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
+from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
 from actorproc.workers.frames import (
     BootFailed,
-    FrameError,
     Hello,
     Prepare,
     Prepared,
@@ -115,36 +115,28 @@ class _Worker:
         self._channel = channel
         self._desk = desk
         self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
+        self._reading = desk.reading = Reading(read_into(channel, self._take_in), desk.queue, desk.asked)
         self._warm_limit = 0
 
     def live(self) -> int:
         """Boot, then run steps until told to stop; the exit code."""
-        threading.Thread(target=self._read, name="actorproc-reader", daemon=True).start()
+        threading.Thread(target=self._serve_reading, name="actorproc-reader", daemon=True).start()
         try:
             if not self._prepare():
                 return EXIT_BOOT
-            Roster(self._desk, self._warm_limit).serve()
+            self._reading.begin()
+            Roster(self._desk, self._warm_limit, self._reading.leave_to_reader).serve()
         except StopStep:
             return EXIT_TERMINATED if self._desk.current is not None else 0
         return 0
 
     # ------------------------------------------------------------------ reader thread
-    def _read(self) -> None:
+    def _serve_reading(self) -> None:
         # Signals are for the main thread, where they interrupt what blocks.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            while (messages := self._channel.receive()) is not None:
-                with self._channel.limiter.lifted():
-                    for message in messages:
-                        self._take_in(message)
-        except FrameError:
-            traceback.print_exc()
-            os._exit(EXIT_PROTOCOL)
-        except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
-            traceback.print_exc()
-            os._exit(EXIT_INTERNAL)
-        die_with_group()
+        self._reading.serve()
 
+    # ------------------------------------------------------------------ whoever reads
     def _take_in(self, message: ToWorker) -> None:
         if isinstance(message, Prepare | Hello | WarmUp):
             if isinstance(message, Prepare):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from actorproc.procedure.context import StopStep
 from actorproc.workers.child.actor import ProcedureActor
@@ -21,7 +22,9 @@ class Roster:
     each other on threads of a crew, each actor with a dispatcher of its own; the host never mixes the two.
     """
 
-    def __init__(self, desk: Desk, warm_limit: int) -> None:
+    def __init__(self, desk: Desk, warm_limit: int, not_alone: Callable[[], None] = lambda: None) -> None:
+        """``not_alone`` is called before a step runs on a thread of the crew, which may have to wake us."""
+        self._not_alone = not_alone
         self._desk = desk
         self._warm_limit = warm_limit
         self._dispatcher = Dispatcher(passing=(StopStep,))
@@ -43,6 +46,7 @@ class Roster:
         desk = self._desk
         while (run := desk.take()) is not None:
             if run.limits is not None and run.limits.threads > 1:
+                self._not_alone()
                 self._crew.give(run)
                 continue
             self._run(run, self._dispatcher)

@@ -1,0 +1,57 @@
+"""What comes from workers: handled at once, or kept until the store can be written again."""
+
+from __future__ import annotations
+
+from actorproc.actors.floor import Floor
+from actorproc.actors.messages import Succeeded
+from actorproc.actors.outage import Outage
+from actorproc.actors.ring import Ring
+from actorproc.errors import InternalError
+from actorproc.model.events import WorkerLost
+from actorproc.workers.base import PoolFailed, WorkerDied, WorkerMessages
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Messages and deaths of workers. Whoever has the manager's turn uses it."""
+
+    def __init__(self, *, floor: Floor, ring: Ring, outage: Outage) -> None:
+        self._floor = floor
+        self._ring = ring
+        self._outage = outage
+
+    def messages(self, message: WorkerMessages) -> None:
+        """A worker spoke."""
+        floor = self._floor
+        if not self._outage.lasts:
+            for one in message.messages:
+                floor.hear(message.worker, one)
+            return
+        late = [one for one in message.messages if floor.heard_in_trouble(message.worker, one)]
+        if late:
+            self._outage.defer(WorkerMessages(message.worker, late))
+
+    def died(self, message: WorkerDied) -> None:
+        """A worker is dead."""
+        lost = self._floor.died(message)
+        if lost is not None:
+            self.lost(lost)
+
+    def succeeded(self, message: Succeeded) -> None:
+        """A worker is dead, and a spare has its place."""
+        self.died(message.died)
+        self._floor.booted(message.booted)
+
+    def lost(self, event: WorkerLost) -> None:
+        """Handle a death after everything its worker answered, also when those answers had to be deferred."""
+        if self._outage.lasts:
+            self._outage.defer(event)
+        else:
+            self._ring.handle(event)
+
+    @staticmethod
+    def pool_failed(message: PoolFailed) -> None:
+        """No worker is told of any more, and none can be started: whoever waits must hear of it."""
+        msg = f"the worker pool failed: {type(message.error).__name__}: {message.error}"
+        raise InternalError(msg) from message.error

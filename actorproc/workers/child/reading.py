@@ -1,0 +1,168 @@
+"""Which of a worker's two threads reads the channel: the main thread while it has nothing to run, else the other.
+
+To hand each step from a reading thread to the main one takes two changes of threads, as long as many a step. So the
+main thread waits for its next step in the socket itself. The reader thread reads until the first step has come, when
+somebody waits for an answer, and when a step lasts: it looks every few milliseconds while steps come and go, and sleeps
+while none does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable, Sized
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from actorproc.procedure.context import StopStep
+from actorproc.workers.child.channel import Channel
+from actorproc.workers.child.guard import die_with_group
+from actorproc.workers.exit_codes import EXIT_INTERNAL, EXIT_PROTOCOL
+from actorproc.workers.frames import FrameError, Run, ToWorker
+
+__all__ = ["Reading", "read_into"]
+
+_PAUSE = 0.005
+"""Seconds between two looks at whether the main thread is still in the same step."""
+
+
+class Steps(Protocol):
+    """The queue of what the main thread is to do."""
+
+    def get(self) -> Run | None:
+        """The next, waiting for it."""
+        ...
+
+    def empty(self) -> bool:
+        """Nothing waits."""
+        ...
+
+
+class Reading:
+    """Who reads. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
+
+    ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
+    that wait for an answer. Whoever has the right reads; the main thread waits for a step only while it has the right
+    itself, or the reader thread has it and knows.
+    """
+
+    def __init__(self, read: Callable[[], None], steps: Steps, asked: Sized) -> None:
+        self._read = read
+        self._steps = steps
+        self._asked = asked
+        self._right = threading.Lock()
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        """Wake the reader thread."""
+        self._main_reads = False
+        self._main_waits = False
+        """For a step that the reader thread is to bring."""
+        self._in_step = False
+        self._begun = 0
+        self._sleeps = False
+        """The reader thread looks at nothing before it is called."""
+
+    # ------------------------------------------------------------------ main thread
+    def begin(self) -> None:
+        """The main thread reads from now on, when it has nothing else to do."""
+        self._main_reads = True
+
+    def next_step(self) -> Run | None:
+        """The next step, or None when there is to be none."""
+        self._in_step = False
+        if self._main_reads and self._steps.empty():
+            self._lead()
+        step = self._steps.get()
+        self._main_waits = False
+        self._in_step = True
+        self._begun += 1
+        if self._sleeps or self._asked:
+            self._sleeps = False
+            self._calls.put(None)
+        return step
+
+    def _lead(self) -> None:
+        if not self._right.acquire(blocking=False):
+            self._main_waits = True
+            if not self._right.acquire(blocking=False):  # it gave the right back before it could know
+                return
+        try:
+            while self._steps.empty():
+                self._read()
+        finally:
+            self._right.release()
+
+    def leave_to_reader(self) -> None:
+        """Only the reader thread reads from now on: the main thread waits for more than for what comes from outside."""
+        if self._main_reads:
+            self._main_reads = False
+            self._calls.put(None)
+
+    # ------------------------------------------------------------------ any thread
+    def ask(self) -> None:
+        """A question was sent: its answer is to be read although a step runs."""
+        self._calls.put(None)
+
+    # ------------------------------------------------------------------ reader thread
+    def serve(self) -> None:
+        """Read when it is this thread's turn, for ever."""
+        while True:
+            self._read_while_needed()
+            self._rest()
+
+    def _read_while_needed(self) -> None:
+        while self._right.acquire(blocking=False):
+            try:
+                self._read()
+                while not self._main_reads or self._asked:
+                    self._read()
+            finally:
+                self._right.release()
+            if not (self._main_waits and self._steps.empty()):
+                return
+
+    def _rest(self) -> None:
+        """Return when messages should be read here."""
+        seen = self._begun
+        while True:
+            is_called = self._is_called_within(_PAUSE)
+            nothing_began = self._begun == seen and not is_called
+            if not self._main_reads or self._asked or (self._in_step and nothing_began):
+                return
+            if nothing_began:  # and none runs: the next one calls
+                self._sleeps = True
+                if self._begun == seen:
+                    self._calls.get()
+                self._sleeps = False
+            seen = self._begun
+
+    def _is_called_within(self, seconds: float) -> bool:
+        try:
+            self._calls.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+
+def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable[[], None]:
+    """What reads once from a channel, and takes in what came. It ends the process when the host is gone, or babbles."""
+
+    def read() -> None:
+        try:
+            messages = channel.receive()
+            if messages is not None:
+                with channel.limiter.lifted():
+                    for message in messages:
+                        take_in(message)
+                return
+        except StopStep:
+            raise
+        except FrameError:
+            traceback.print_exc()
+            os._exit(EXIT_PROTOCOL)
+        except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
+            traceback.print_exc()
+            os._exit(EXIT_INTERNAL)
+        die_with_group()
+
+    return read
