@@ -180,3 +180,36 @@ def test_a_log_handler_that_asks_the_manager_on_its_own_thread_is_refused_and_no
         assert manager.get("late").result(30) == "printed"
     finally:
         logging.getLogger("actorproc").removeHandler(handler)
+
+
+@pytest.mark.processes
+def test_a_log_handler_that_asks_the_manager_on_a_thread_that_is_lent_to_it_is_refused_as_well(open_manager, until):
+    refused = []
+
+    class Submits(logging.Handler):
+        """Has a procedure tell somebody of each worker that is replaced."""
+
+        def emit(self, record):
+            if "is replaced: " in record.getMessage() and record.name == "actorproc":
+                try:
+                    manager.submit(Print())
+                except NotAllowed:
+                    refused.append(threading.current_thread().name)
+
+    handler = Submits()
+    log = logging.getLogger("actorproc")
+    level = log.level
+    manager = open_manager(workers=1, config=Config(spares=0, recycle_steps=1))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        for number in range(100):  # the manager may be at work just then; it seldom is
+            assert manager.run(Print()) == "printed"
+            until(lambda so_far=number + 1: len(refused) >= so_far)
+            if "actorproc-pool" in refused:
+                break
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
+
+    assert "actorproc-pool" in refused
