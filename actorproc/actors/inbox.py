@@ -44,18 +44,23 @@ class CombiningInbox:
 
     def put(self, envelope: Any, /) -> None:
         """Leave a message for the actor's own thread."""
-        self._messages.append(envelope)
-        self._arrivals.put(None)
+        try:
+            self._messages.append(envelope)
+        finally:  # also when Ctrl-C comes between the two: else this thread's messages would all be heard one too late
+            self._arrivals.put(None)
 
     def get(self) -> Any:
         """The next message, waiting for it. For the actor's own thread, which is through with the one before."""
         if self._has_turn:
             self._has_turn = False
             self._turn.release()
-        self._arrivals.get()
-        self._turn.acquire()
-        self._has_turn = True
-        return self._messages.popleft()
+        while True:
+            self._arrivals.get()
+            self._turn.acquire()
+            if self._messages:
+                self._has_turn = True
+                return self._messages.popleft()
+            self._turn.release()  # an arrival whose message there was no memory for
 
     def empty(self) -> bool:
         """Nothing waits."""

@@ -248,7 +248,6 @@ class ManagerActor(QuickActor):
         self._unarmed = 0
         self._over = False
         self._sweeper.start()
-        self._inbox.handle = self._handle_here
 
     @staticmethod
     def _create_actor_inbox() -> CombiningInbox:
@@ -259,6 +258,14 @@ class ManagerActor(QuickActor):
         return cast("CombiningInbox", self.actor_inbox)
 
     # ------------------------------------------------------------ life
+    def _start_actor_loop(self) -> None:
+        self._inbox.handle = self._handle_here
+        try:
+            super()._start_actor_loop()
+        except BaseException:
+            self._inbox.handle = None
+            raise
+
     def on_start(self) -> None:
         """On its thread: nobody may wait there for its answers."""
         self._replies.answered_by.add(threading.get_ident())

@@ -132,14 +132,14 @@ class Committer:
     def stop(self, timeout: float | None = None) -> bool:
         """Commit what was submitted, close the store, end the thread; a waiting `reopen` gives up.
 
-        Returns whether that was done within `timeout` seconds. Idempotent.
+        Returns whether that was done within `timeout` seconds. Idempotent. On its own thread nothing is waited for.
         """
         self._stopping.set()
         thread = self._thread
         if thread is None:
             return True
         self._jobs.put(None)
-        if not self._ended.wait(timeout):
+        if thread is threading.current_thread() or not self._ended.wait(timeout):
             return False
         thread.join()
         return True

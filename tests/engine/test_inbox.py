@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -127,6 +128,41 @@ def test_a_handler_that_raises_keeps_nobody_out():
     inbox.handle = handled.append
     assert inbox.deliver("good")
     assert handled == ["good"]
+
+
+def test_a_signal_handler_that_raises_in_the_middle_of_a_message_leaves_none_behind():
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    torn = told = 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(300):
+            inbox = CombiningInbox()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005)
+                while True:
+                    inbox.put("message")
+            except Interrupted:
+                told += 1
+            torn += len(inbox._messages) != inbox._arrivals.qsize()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert told == 300
+    assert torn == 0
+
+
+def test_an_arrival_without_a_message_is_passed_over():
+    inbox = CombiningInbox()
+    inbox._arrivals.put(None)
+    inbox.put("message")
+
+    assert inbox.get() == "message"
 
 
 def test_from_many_threads_each_message_is_handled_once_alone_and_in_the_order_of_its_thread():

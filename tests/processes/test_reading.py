@@ -179,6 +179,51 @@ def test_beside_steps_on_other_threads_only_the_reader_thread_reads(worker):
     assert worker.reader_of("third") is worker.thread
 
 
+def test_questions_beside_steps_on_other_threads_leave_nothing_behind(worker):
+    in_first_step(worker)
+    worker.reading.leave_to_reader()
+
+    for number in range(100):
+        answered = worker.ask(number)
+        worker.channel.put(("answer", number))
+        assert answered.wait(PATIENCE)
+
+    assert worker.reading._calls.qsize() <= 1
+
+
+def test_what_comes_while_short_steps_follow_each_other_without_end_is_read(worker):
+    in_first_step(worker)
+    heard = threading.Event()
+
+    def listen():
+        assert worker.words.get(timeout=PATIENCE) == "abort"
+        heard.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    worker.channel.put(("word", "abort"))
+    while not heard.is_set():  # there is always a next step: this thread never comes to read
+        worker.steps.put("short")
+        assert worker.reading.next_step() == "short"
+        heard.wait(0.0005)
+
+
+def test_a_reader_thread_without_memory_goes_on(worker):
+    in_first_step(worker)
+    read, failures = worker.reading._read, []
+
+    def fail_once():
+        if not failures and threading.current_thread() is worker.thread:
+            failures.append(1)
+            raise MemoryError
+        read()
+
+    worker.reading._read = fail_once
+    worker.channel.put(("word", "abort"))
+
+    assert worker.words.get(timeout=PATIENCE) == "abort"
+    assert failures
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_comes_and_however_long_steps_take_nothing_is_left_unread(worker, seed):
     chance = random.Random(seed)

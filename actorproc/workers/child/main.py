@@ -134,7 +134,11 @@ class _Worker:
     def _serve_reading(self) -> None:
         # Signals are for the main thread, where they interrupt what blocks.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        self._reading.serve()
+        try:
+            self._reading.serve()
+        except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
+            traceback.print_exc()
+            os._exit(EXIT_INTERNAL)
 
     # ------------------------------------------------------------------ whoever reads
     def _take_in(self, message: ToWorker) -> None:

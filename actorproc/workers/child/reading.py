@@ -8,6 +8,7 @@ while none does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import traceback
@@ -25,6 +26,8 @@ __all__ = ["Reading", "read_into"]
 
 _PAUSE = 0.005
 """Seconds between two looks at whether the main thread is still in the same step."""
+_LOOKS = 4
+"""Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
 
 class Steps(Protocol):
@@ -59,6 +62,8 @@ class Reading:
         """For a step that the reader thread is to bring."""
         self._in_step = False
         self._begun = 0
+        self._led = 0
+        """How often the main thread came to read."""
         self._sleeps = False
         """The reader thread looks at nothing before it is called."""
 
@@ -78,10 +83,11 @@ class Reading:
         self._begun += 1
         if self._sleeps or self._asked:
             self._sleeps = False
-            self._calls.put(None)
+            self._call()
         return step
 
     def _lead(self) -> None:
+        self._led += 1
         if not self._right.acquire(blocking=False):
             self._main_waits = True
             if not self._right.acquire(blocking=False):  # it gave the right back before it could know
@@ -101,14 +107,19 @@ class Reading:
     # ------------------------------------------------------------------ any thread
     def ask(self) -> None:
         """A question was sent: its answer is to be read although a step runs."""
-        self._calls.put(None)
+        self._call()
+
+    def _call(self) -> None:
+        if self._main_reads:  # else the reader thread reads all the time, and hears no call
+            self._calls.put(None)
 
     # ------------------------------------------------------------------ reader thread
     def serve(self) -> None:
         """Read when it is this thread's turn, for ever."""
         while True:
-            self._read_while_needed()
-            self._rest()
+            with contextlib.suppress(MemoryError):  # a step used up what its limit allows: it is not the reader's limit
+                self._read_while_needed()
+                self._rest()
 
     def _read_while_needed(self) -> None:
         while self._right.acquire(blocking=False):
@@ -123,18 +134,21 @@ class Reading:
 
     def _rest(self) -> None:
         """Return when messages should be read here."""
-        seen = self._begun
-        while True:
+        while not self._calls.empty():
+            self._calls.get()  # of what is done; what is not is seen below
+        seen, led, looks = self._begun, self._led, 0
+        while self._main_reads and not self._asked:
             is_called = self._is_called_within(_PAUSE)
             nothing_began = self._begun == seen and not is_called
-            if not self._main_reads or self._asked or (self._in_step and nothing_began):
+            looks = looks + 1 if self._led == led else 0
+            if self._in_step and (nothing_began or looks >= _LOOKS):
                 return
             if nothing_began:  # and none runs: the next one calls
                 self._sleeps = True
                 if self._begun == seen:
                     self._calls.get()
                 self._sleeps = False
-            seen = self._begun
+            seen, led = self._begun, self._led
 
     def _is_called_within(self, seconds: float) -> bool:
         try:
