@@ -90,12 +90,15 @@ def test_while_the_worker_boots_the_reader_thread_reads(worker):
 def test_the_first_step_is_brought_by_the_reader_thread_and_the_next_read_by_the_main_thread(worker):
     in_first_step(worker)
 
-    for name in ("second", "third"):
+    for name in range(1000):  # until the reader thread has given up the right to read, in the midst of a step
         worker.channel.put(name)
         assert worker.reading.next_step() == name
+        if worker.reader_of(name) is threading.current_thread():
+            break
+        threading.Event().wait(0.0005)
 
     assert worker.reader_of("first") is worker.thread
-    assert worker.reader_of("third") is threading.current_thread()
+    assert worker.reader_of(name) is threading.current_thread()
 
 
 def test_what_comes_during_a_step_that_lasts_is_read(worker):
