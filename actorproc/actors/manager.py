@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pykka
 
@@ -91,6 +91,8 @@ _ARM_AFTER = 64
 
 class ManagerActor(QuickActor):
     """Carries events to the core, decisions to the store, and commands to workers and callers."""
+
+    actor_inbox: CombiningInbox
 
     def __init__(self, parts: ManagerParts) -> None:
         super().__init__()
@@ -253,17 +255,13 @@ class ManagerActor(QuickActor):
     def _create_actor_inbox() -> CombiningInbox:
         return CombiningInbox()
 
-    @property
-    def _inbox(self) -> CombiningInbox:
-        return cast("CombiningInbox", self.actor_inbox)
-
     # ------------------------------------------------------------ life
     def _start_actor_loop(self) -> None:
-        self._inbox.handle = self._handle_here
+        self.actor_inbox.handle = self._handle_here
         try:
             super()._start_actor_loop()
         except BaseException:
-            self._inbox.handle = None
+            self.actor_inbox.handle = None
             raise
 
     def on_start(self) -> None:
@@ -321,7 +319,7 @@ class ManagerActor(QuickActor):
 
     def _actor_loop_teardown(self) -> None:
         super()._actor_loop_teardown()
-        self._inbox.handle = None  # who keeps the actor's reference must not keep all that it knew
+        self.actor_inbox.handle = None  # who keeps the actor's reference must not keep all that it knew
 
     def _break(self, error: BaseException) -> None:
         self._over = True

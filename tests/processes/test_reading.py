@@ -212,15 +212,17 @@ def test_what_comes_while_short_steps_follow_each_other_without_end_is_read(work
 
 def test_a_reader_thread_without_memory_goes_on(worker):
     in_first_step(worker)
-    read, failures = worker.reading._read, []
+    rest, failures = worker.reading._rest, []
 
     def fail_once():
-        if not failures and threading.current_thread() is worker.thread:
+        if not failures:
             failures.append(1)
             raise MemoryError
-        read()
+        rest()
 
-    worker.reading._read = fail_once
+    worker.reading._rest = fail_once
+    worker.channel.put("second")
+    assert worker.reading.next_step() == "second"
     worker.channel.put(("word", "abort"))
 
     assert worker.words.get(timeout=PATIENCE) == "abort"

@@ -14,12 +14,10 @@ import threading
 import traceback
 from collections.abc import Callable, Sized
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
-from actorproc.procedure.context import StopStep
 from actorproc.workers.child.channel import Channel
 from actorproc.workers.child.guard import die_with_group
-from actorproc.workers.exit_codes import EXIT_INTERNAL, EXIT_PROTOCOL
+from actorproc.workers.exit_codes import EXIT_PROTOCOL
 from actorproc.workers.frames import FrameError, Run, ToWorker
 
 __all__ = ["Reading", "read_into"]
@@ -30,27 +28,15 @@ _LOOKS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
 
-class Steps(Protocol):
-    """The queue of what the main thread is to do."""
-
-    def get(self) -> Run | None:
-        """The next, waiting for it."""
-        ...
-
-    def empty(self) -> bool:
-        """Nothing waits."""
-        ...
-
-
 class Reading:
     """Who reads. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
 
     ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
-    that wait for an answer. Whoever has the right reads; the main thread waits for a step only while it has the right
-    itself, or the reader thread has it and knows.
+    that wait for an answer. Whoever has the right reads, and the reader thread gives it back after each message, unless
+    it is still needed: so the main thread, which waits for the right, sees what has come.
     """
 
-    def __init__(self, read: Callable[[], None], steps: Steps, asked: Sized) -> None:
+    def __init__(self, read: Callable[[], None], steps: SimpleQueue[Run | None], asked: Sized) -> None:
         self._read = read
         self._steps = steps
         self._asked = asked
@@ -58,8 +44,6 @@ class Reading:
         self._calls: SimpleQueue[None] = SimpleQueue()
         """Wake the reader thread."""
         self._main_reads = False
-        self._main_waits = False
-        """For a step that the reader thread is to bring."""
         self._in_step = False
         self._begun = 0
         self._led = 0
@@ -76,27 +60,17 @@ class Reading:
         """The next step, or None when there is to be none."""
         self._in_step = False
         if self._main_reads and self._steps.empty():
-            self._lead()
+            self._led += 1
+            with self._right:
+                while self._steps.empty():
+                    self._read()
         step = self._steps.get()
-        self._main_waits = False
         self._in_step = True
         self._begun += 1
         if self._sleeps or self._asked:
             self._sleeps = False
-            self._call()
+            self.ask()
         return step
-
-    def _lead(self) -> None:
-        self._led += 1
-        if not self._right.acquire(blocking=False):
-            self._main_waits = True
-            if not self._right.acquire(blocking=False):  # it gave the right back before it could know
-                return
-        try:
-            while self._steps.empty():
-                self._read()
-        finally:
-            self._right.release()
 
     def leave_to_reader(self) -> None:
         """Only the reader thread reads from now on: the main thread waits for more than for what comes from outside."""
@@ -107,9 +81,6 @@ class Reading:
     # ------------------------------------------------------------------ any thread
     def ask(self) -> None:
         """A question was sent: its answer is to be read although a step runs."""
-        self._call()
-
-    def _call(self) -> None:
         if self._main_reads:  # else the reader thread reads all the time, and hears no call
             self._calls.put(None)
 
@@ -117,27 +88,30 @@ class Reading:
     def serve(self) -> None:
         """Read when it is this thread's turn, for ever."""
         while True:
+            self._read_in_place_of_main()
             with contextlib.suppress(MemoryError):  # a step used up what its limit allows: it is not the reader's limit
-                self._read_while_needed()
                 self._rest()
 
-    def _read_while_needed(self) -> None:
-        while self._right.acquire(blocking=False):
-            try:
+    def _read_in_place_of_main(self) -> None:
+        if not self._right.acquire(blocking=False):
+            return
+        try:
+            self._read()
+            while self._is_needed():
                 self._read()
-                while not self._main_reads or self._asked:
-                    self._read()
-            finally:
-                self._right.release()
-            if not (self._main_waits and self._steps.empty()):
-                return
+        finally:
+            self._right.release()
+
+    def _is_needed(self) -> bool:
+        """Whatever the main thread does, this thread must read."""
+        return not self._main_reads or (self._in_step and bool(self._asked))
 
     def _rest(self) -> None:
         """Return when messages should be read here."""
         while not self._calls.empty():
             self._calls.get()  # of what is done; what is not is seen below
         seen, led, looks = self._begun, self._led, 0
-        while self._main_reads and not self._asked:
+        while not self._is_needed():
             is_called = self._is_called_within(_PAUSE)
             nothing_began = self._begun == seen and not is_called
             looks = looks + 1 if self._led == led else 0
@@ -164,19 +138,13 @@ def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable
     def read() -> None:
         try:
             messages = channel.receive()
-            if messages is not None:
-                with channel.limiter.lifted():
-                    for message in messages:
-                        take_in(message)
-                return
-        except StopStep:
-            raise
+            if messages is None:
+                die_with_group()
+            with channel.limiter.lifted():
+                for message in messages or ():
+                    take_in(message)
         except FrameError:
             traceback.print_exc()
             os._exit(EXIT_PROTOCOL)
-        except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
-            traceback.print_exc()
-            os._exit(EXIT_INTERNAL)
-        die_with_group()
 
     return read
