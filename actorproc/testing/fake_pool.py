@@ -170,7 +170,6 @@ class _FakeWorker(threading.Thread):
         self.booted = False
         self.terminating = False
         self.is_copy = False
-        self.worn = ""
         self.desk = Desk(self, self)
         self._pool = pool
         self._warm_limit = warm_limit
@@ -212,8 +211,9 @@ class _FakeWorker(threading.Thread):
     def leave_if_forked(self, error: str | None) -> None:
         """A fake worker is a thread: its steps must not fork."""
 
-    def restore(self) -> None:
+    def restore(self) -> str:
         """What a step does to this process stays done."""
+        return ""
 
     def remember_surroundings(self) -> None:
         """It is not to be restored."""

@@ -304,8 +304,8 @@ class FrameBuffer:
         self._buffer = bytearray()
         self._wanted = HEADER.size
 
-    def feed(self, chunk: bytes) -> Iterator[bytes | memoryview]:
-        """Add received bytes; yield the frame bodies that are complete. Consume it to the end.
+    def feed(self, chunk: bytes | memoryview) -> Iterator[bytes | memoryview]:
+        """Add received bytes; yield the frame bodies that are complete, good until the next. Consume it to the end.
 
         Raises `FrameError` at a bad length, after the good frames before it.
         """

@@ -90,6 +90,19 @@ def test_a_failing_ask_goes_to_the_asker_and_the_actor_lives() -> None:
     assert actor.actor_ref.is_alive()
 
 
+def test_messages_behind_a_failure_are_refused() -> None:
+    dispatcher, log = Dispatcher(), []
+    actor = Recorder.create(dispatcher, log)
+    actor.actor_ref.tell("break")
+    waiting = actor.actor_ref.ask("late", block=False)
+
+    dispatcher.run()
+
+    with pytest.raises(pykka.ActorDeadError):
+        waiting.get(timeout=5)
+    assert log == ["start", "failed: ValueError"]
+
+
 def test_messages_behind_a_stop_are_refused() -> None:
     dispatcher, log = Dispatcher(), []
     actor = Recorder.create(dispatcher, log)

@@ -1,25 +1,40 @@
-"""Limits of resources are asked for after a step only when something can have changed them."""
+"""What a worker looks at after each step, and what only when something can have changed it."""
 
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 PROGRAM = """
+import os, signal
 from actorproc.workers.child import surroundings
-from actorproc.workers.child.surroundings import Surroundings, hide_limits
+from actorproc.workers.child.surroundings import Surroundings
+from actorproc.workers.child.telling import changes
 
-hide_limits()
 private = surroundings.resource  # as C code has it: nobody sees it being used
+silent = {{"umask": os.umask, "setitimer": signal.setitimer}}
+changes.watch()
 before = private.getrlimit(private.RLIMIT_NOFILE)
 lower = before[0] - 1, before[1]
+os.umask(0o022)
+home = os.getcwd()
 places = Surroundings(lambda: None)
+places.tidy()
 
 def change():
 {change}
 
 def is_changed():
-    return private.getrlimit(private.RLIMIT_NOFILE) != before
+    umask = silent["umask"](0o077)
+    silent["umask"](umask)
+    return (
+        umask != 0o022
+        or not os.path.samefile(".", home)
+        or private.getrlimit(private.RLIMIT_NOFILE) != before
+        or any(signal.getitimer(timer) != (0.0, 0.0) for timer in range(3))
+        or bool(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    )
 
 {steps}
 """
@@ -27,63 +42,176 @@ AT_ONCE = """
 for _ in range(50):  # whenever the last look was
     change()
     assert is_changed()
-    places.restore()
+    places.tidy()
     assert not is_changed()
 """
 IN_TIME = """
 change()
 assert is_changed()
 while is_changed():  # a millisecond at most
-    places.restore()
+    places.tidy()
 """
-
-
-@pytest.mark.parametrize(
-    ("change", "steps"),
-    [
-        ("    import resource\n    resource.setrlimit(resource.RLIMIT_NOFILE, lower)", AT_ONCE),
-        (
-            """
+TOLD = {
+    "chdir": "    os.chdir('/')",
+    "fchdir": "    fd = os.open('/', os.O_RDONLY)\n    os.fchdir(fd)\n    os.close(fd)",
+    "chdir of posix": "    import posix\n    posix.chdir('/')",
+    "directory made anew": "    os.rmdir(home)\n    os.mkdir(home)",
+    "umask": "    os.umask(0)",
+    "posix": "    import posix\n    posix.umask(0)",
+    "imported before": "    mask(0)",
+    "setitimer": "    signal.setitimer(signal.ITIMER_REAL, 30, 5)",
+    "alarm": "    signal.alarm(30)",
+    "mask": "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
+    "patched": "    os.umask = silent['umask']\n    os.umask(0)",
+    "deleted": "    del os.umask\n    silent['umask'](0)",
+    "resource": "    import resource\n    resource.setrlimit(resource.RLIMIT_NOFILE, lower)",
+    "ctypes": """
     import ctypes
     two = (ctypes.c_ulong * 2)(*lower)
     assert ctypes.CDLL(None).setrlimit(int(private.RLIMIT_NOFILE), two) == 0
 """,
-            AT_ONCE,
-        ),
-        ("    private.setrlimit(private.RLIMIT_NOFILE, lower)", IN_TIME),
-    ],
-    ids=["resource", "ctypes", "C code"],
-)
-def test_a_limit_that_a_step_lowered_is_put_back(change, steps):
+}
+UNTOLD = {
+    "limit": "    private.setrlimit(private.RLIMIT_NOFILE, lower)",
+    "umask": "    silent['umask'](0)",
+    "timer": "    silent['setitimer'](signal.ITIMER_PROF, 30)",
+}
+"""As C code does it by itself."""
+
+
+def run(change, steps):
     program = PROGRAM.format(change=change, steps=steps)
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    with tempfile.TemporaryDirectory() as home:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
 
     assert done.returncode == 0, done.stderr
 
 
-def test_limits_are_not_asked_for_when_nothing_can_have_changed_them():
-    steps = """
-asked = []
-class Counting:
-    def __getattr__(self, name):
-        return getattr(private, name)
-    def getrlimit(self, limit):
-        asked.append(limit)
-        return private.getrlimit(limit)
-surroundings.resource = Counting()
-surroundings.monotonic = lambda: places._looked + 0.0005
-places.restore()
-assert not asked
-surroundings.monotonic = lambda: places._looked + 0.0015
-places.restore()
-assert len(asked) == len(surroundings._LIMITS)
-surroundings.monotonic = lambda: places._looked - 5  # a step that plays with the clock
-places.restore()
-assert len(asked) == 2 * len(surroundings._LIMITS)
+@pytest.mark.parametrize("change", TOLD.values(), ids=TOLD.keys())
+def test_what_python_code_changed_is_put_back_at_once(change):
+    run(change, "from os import umask as mask\n" + AT_ONCE)
+
+
+@pytest.mark.parametrize("change", UNTOLD.values(), ids=UNTOLD.keys())
+def test_what_c_code_changed_by_itself_is_put_back_within_a_millisecond(change):
+    run(change, IN_TIME)
+
+
+def test_what_takes_long_to_ask_for_is_not_asked_when_nothing_can_have_changed_it():
+    run(
+        "    pass",
+        """
+looks = []
+differs = places._differs
+places._differs = lambda: looks.append(1) or differs()
+def tidy_after(seconds):
+    surroundings._now = lambda: places._looked + seconds
+    places.tidy()
+    return len(looks)
+tidy_after(0.0015)
+looks.clear()
+assert tidy_after(0.0005) == 0
+assert tidy_after(0.0015) == 1
+assert tidy_after(0.0005) == 1
+assert tidy_after(-5) == 2  # a step that plays with the clock
+""",
+    )
+
+
+def test_descriptors_are_counted_as_often_as_a_step_can_have_opened_most_of_them():
+    run(
+        "    pass",
+        """
+least = (before[0] - 20) / 4 * 1e-7
+assert 0 < places._filling_takes <= least * 2
+held = [os.open("/", os.O_RDONLY) for _ in range(10)]
+places._many_open = held[-1]
+clock = places._counted
+surroundings._now = lambda: clock + places._filling_takes * 0.9
+places.tidy()
+assert places.worn == ""
+surroundings._now = lambda: clock + places._filling_takes * 1.1
+places.tidy()
+assert "descriptors" in places.worn
+""",
+    )
+
+
+def test_functions_that_tell_are_what_they_were_to_everybody_else():
+    run(
+        "    pass",
+        """
+import inspect, pickle
+assert pickle.loads(pickle.dumps(os.umask)) is os.umask
+assert os.umask.__doc__ == silent["umask"].__doc__ and inspect.signature(os.umask)
+class Holder:
+    umask = os.umask
+assert Holder().umask(0o022) == 0o022
+assert signal.alarm(30) == 0 and signal.alarm(0) > 0
+assert signal.setitimer(signal.ITIMER_REAL, 0) == (0.0, 0.0)
+assert signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]) == set()
+assert signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2]) == {signal.Signals.SIGUSR2}
+""",
+    )
+
+
+def test_what_a_step_patched_stays_and_is_looked_behind():
+    run(
+        "    silent['umask'](0)",
+        """
+os.umask = patch = lambda mask: 0o111
+for _ in range(50):
+    change()
+    places.tidy()
+    assert not is_changed()
+assert os.umask is patch
+""",
+    )
+
+
+SAME_FOR_GOOD = {
+    "another file of the same kind": "os.dup2(os.open('/dev/null', os.O_RDONLY), 0)",
+    "the mark alone": "fcntl.fcntl(0, 10, 0)",
+    "a handler that was none of Python's": "places._handlers = (*places._handlers[:-1], None)",
+}
+
+
+@pytest.mark.parametrize("change", SAME_FOR_GOOD.values(), ids=SAME_FOR_GOOD.keys())
+def test_once_it_was_put_back_nothing_is_put_back_again(change):
+    program = f"""
+import fcntl
+assert places._is_as_before()
+{change}
+assert not places._is_as_before()
+places.tidy()
+assert places._is_as_before()
 """
-    program = PROGRAM.format(change="    pass", steps=steps)
+    run("    pass", program)
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
 
-    assert done.returncode == 0, done.stderr
+def test_a_forked_copy_keeps_nothing_of_what_it_sends():
+    run(
+        "    pass",
+        """
+import socket
+from actorproc.workers.child.channel import Channel
+from actorproc.workers.child.guard import Guard
+from actorproc.workers.frames import Prepared
+ours, theirs = socket.socketpair()
+channel = Channel(ours.detach(), Guard(lambda: None))
+channel.leave_to_parent()
+for _ in range(10):
+    channel.send([Prepared()])
+assert not channel._late
+assert theirs.recv(1) == b""
+""",
+    )

@@ -16,6 +16,7 @@ from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info, in_words
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.state import StateRefused
+from actorproc.workers.child.desk import StepLine
 from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
 from actorproc.workers.frames import Definition, Ended, FrameError, NeedState, Run
 
@@ -71,7 +72,8 @@ class ProcedureActor(DispatchedActor):
         _set(outcome, "elapsed", time.monotonic() - began)
         # The class may be replaced in the host while its step runs: the state is this one's.
         assert self._live is not None
-        meta = runtime.dumps_as(self._live)
+        live = self._live
+        meta = runtime.meta if type(live) is runtime.procedure_class else runtime.dumps_as(live)
         _set(outcome, "version", meta.version)
         _set(outcome, "codec", meta.codec)
         if self._desk.guard.terminating and isinstance(outcome, Failed):
@@ -82,7 +84,7 @@ class ProcedureActor(DispatchedActor):
         except BaseException as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__), exits included
             self._answer(run, _unanswerable(run.token, error))
             return
-        if self._answer(run, outcome, definitions):
+        if self._answer(run, outcome, definitions) and classes:
             self._desk.types.told(classes)
 
     def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
@@ -144,7 +146,7 @@ class ProcedureActor(DispatchedActor):
         token, desk = run.token, self._desk
         assert self._live is not None
         context = Context(
-            desk.step_channel(token),
+            StepLine(desk, token),
             id=token.procedure,
             type_name=run.type_name,
             step=step,

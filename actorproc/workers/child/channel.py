@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import threading
 from collections import deque
@@ -33,6 +32,8 @@ class Channel:
     def __init__(self, fd: int, guard: Guard) -> None:
         self._socket = socket.socket(fileno=fd)
         self._frames = FrameBuffer()
+        self._received = memoryview(bytearray(_RECEIVE))
+        """Made once: when a step has used up what its limit allows, there would be no room for it."""
         self._guard = guard
         self._lock = threading.RLock()
         self._is_writing = False
@@ -52,20 +53,16 @@ class Channel:
         messages: list[ToWorker] = []
         while not messages:
             try:
-                chunk = self._socket.recv(_RECEIVE)
+                size = self._socket.recv_into(self._received)
             except ConnectionError:
                 return None
             except OSError as error:
                 _leave_if_closed(error)
                 raise
-            except MemoryError:  # the step used up what its limit allows; nothing was received yet
-                select.select([self._socket], [], [])
-                with self.limiter.lifted():
-                    chunk = self._socket.recv(_RECEIVE)
-            if not chunk:
+            if not size:
                 return None
             with self.limiter.lifted():
-                for body in self._frames.feed(chunk):
+                for body in self._frames.feed(self._received[:size]):
                     messages += decode_to_worker(body)
         return messages
 

@@ -95,13 +95,8 @@ class Interrupts(Protocol):
         """In a forked copy, whose step is over now, do not come back."""
         ...
 
-    def restore(self) -> None:
-        """Undo what a step did to the process."""
-        ...
-
-    @property
-    def worn(self) -> str:
-        """What a step did that `restore` could not undo; "" for nothing."""
+    def restore(self) -> str:
+        """Undo what a step did to the process; what could not be undone, "" for nothing."""
         ...
 
     def remember_surroundings(self) -> None:
@@ -265,7 +260,9 @@ class Desk:
     def restore(self) -> None:
         """Undo what steps did to the process. When none runs."""
         try:
-            self.guard.restore()
+            worn = self.guard.restore()
+            if worn:
+                self.worn = worn
             if self.streams is not None:
                 self.streams.restore()
         except Exception as error:  # noqa: BLE001 - a step may have replaced the very functions that are asked here
@@ -273,13 +270,8 @@ class Desk:
 
     def leave_if_worn(self) -> None:
         """Go when a step did something to the process that `restore` could not undo."""
-        reason = self.worn or self.guard.worn
-        if reason:
-            self.leave(reason)
-
-    def step_channel(self, token: StepToken) -> StepLine:
-        """How this step's context reaches the host."""
-        return StepLine(self, token)
+        if self.worn:
+            self.leave(self.worn)
 
     def is_wanted(self, token: StepToken) -> bool:
         """Somebody waits for this step to end: an abort was asked, other steps queue, or SIGTERM came."""

@@ -22,12 +22,14 @@ from collections import deque
 from typing import Any, Self, cast
 
 import pykka
-from pykka import ActorDeadError, ActorRef
+from pykka import ActorDeadError, ActorRef, messages
 from pykka._envelope import Envelope
 
 __all__ = ["DispatchedActor", "Dispatcher"]
 
 _numbers = itertools.count(1)
+_OF_PYKKA = frozenset((messages._ActorStop, messages.ProxyCall, messages.ProxyGetAttr, messages.ProxySetAttr))
+"""Messages that are handled by Pykka; all others go to `on_receive`."""
 
 
 class Dispatcher:
@@ -79,16 +81,16 @@ class _Inbox:
 class _Flag:
     """What Pykka needs of an event; nobody can wait for it, as it may be the waiting thread that should set it."""
 
-    __slots__ = ("_is_set",)
+    __slots__ = ("is_on",)
 
     def __init__(self) -> None:
-        self._is_set = False
+        self.is_on = False
 
     def is_set(self) -> bool:
-        return self._is_set
+        return self.is_on
 
     def set(self) -> None:
-        self._is_set = True
+        self.is_on = True
 
 
 class DispatchedActor(pykka.Actor):
@@ -102,7 +104,9 @@ class DispatchedActor(pykka.Actor):
         # actors live for one step, which those two would make a fifth longer.
         self.actor_urn = f"urn:actorproc:{next(_numbers)}"
         self.actor_inbox = inbox = self._create_actor_inbox()
-        self.actor_stopped = cast("threading.Event", _Flag())
+        self.stopped = stopped = _Flag()
+        """`actor_stopped`, to be read without a call: it handles no message any more."""
+        self.actor_stopped = cast("threading.Event", stopped)
         self._actor_ref = ActorRef(self)
         self.dispatcher = dispatcher
         inbox.owner = self
@@ -136,7 +140,9 @@ class DispatchedActor(pykka.Actor):
             return  # emptied when the actor stopped
         envelope = inbox.get()
         try:
-            response = self._handle_receive(envelope.message)
+            message = envelope.message
+            is_plain = type(message) not in _OF_PYKKA
+            response = self.on_receive(message) if is_plain else self._handle_receive(message)
         except self.dispatcher.passing:
             raise
         except BaseException as error:  # noqa: BLE001 - one actor's failure, whatever it is, ends no other actor
@@ -144,7 +150,7 @@ class DispatchedActor(pykka.Actor):
         else:
             if envelope.reply_to is not None:
                 envelope.reply_to.set(response)
-        if self.actor_stopped.is_set():
+        if self.stopped.is_on:
             self._actor_loop_teardown()
             cast("_Inbox", inbox).owner = None
 

@@ -132,19 +132,16 @@ class Guard:
         finally:
             self.allow_interrupt()
 
-    def restore(self) -> None:
-        """Undo what a step did to the process, for the steps after it."""
+    def restore(self) -> str:
+        """Undo what a step did to the process, for the steps after it; what could not be undone, "" for nothing."""
         surroundings = self._surroundings
         if surroundings is None:
-            return
-        surroundings.restore()
+            return ""
         if threading.get_ident() == self._main:
-            surroundings.restore_signals()
-
-    @property
-    def worn(self) -> str:
-        """What a step did that `restore` could not undo; "" for nothing."""
-        return self._surroundings.worn if self._surroundings is not None else ""
+            surroundings.tidy()
+        else:
+            surroundings.restore()
+        return surroundings.worn
 
     def remember_surroundings(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""

@@ -35,7 +35,7 @@ from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.reading import Reading, read_into
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.child.streams import Streams
-from actorproc.workers.child.surroundings import hide_limits
+from actorproc.workers.child.telling import changes
 from actorproc.workers.child.wear import Wear
 from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
 from actorproc.workers.frames import (
@@ -50,6 +50,7 @@ from actorproc.workers.frames import (
 
 __all__ = ["main"]
 
+_OF_BOOT = (Prepare, Hello, WarmUp)
 _LEAVE_SECONDS = 2.0
 """How long an orderly end may take: a thread or an exit hook of user code may never finish."""
 
@@ -76,7 +77,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
             os.close(lifeline)
 
     os.register_at_fork(after_in_child=in_forked_copy)
-    hide_limits()
+    changes.watch()
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
@@ -142,7 +143,7 @@ class _Worker:
 
     # ------------------------------------------------------------------ whoever reads
     def _take_in(self, message: ToWorker) -> None:
-        if isinstance(message, Prepare | Hello | WarmUp):
+        if isinstance(message, _OF_BOOT):
             if isinstance(message, Prepare):
                 self._channel.allow(message.max_frame)
             self._boot.put(message)

@@ -85,7 +85,7 @@ class Roster:
         with self._lock:
             actor = self._actors.pop(procedure, None)
             is_fit = actor is not None and (actor.dispatcher is self._dispatcher) is (dispatcher is not None)
-            if actor is None or not is_fit or actor.actor_stopped.is_set():
+            if actor is None or not is_fit or actor.stopped.is_on:
                 own = dispatcher if dispatcher is not None else Dispatcher(passing=(StopStep,))
                 actor = ProcedureActor.create(own, self._desk, procedure)
             self._actors[procedure] = actor
@@ -96,7 +96,7 @@ class Roster:
         with self._lock:
             actors = self._actors
             actor = actors.get(procedure)  # once its step is over, another thread may have dropped it
-            if actor is not None and actor.actor_stopped.is_set():
+            if actor is not None and actor.stopped.is_on:
                 del actors[procedure]
             spare = len(actors) - self._warm_limit
             if spare <= 0:

@@ -58,21 +58,21 @@ class Streams:
 
     def restore(self) -> None:
         """Put back what a step replaced or closed. When no step runs, and the descriptors are as they were."""
-        if self._is_as_before():
-            return
+        shown = self._shown
+        try:  # asked after every step, hence without a loop
+            out, err = shown["stdout"], shown["stderr"]
+            if sys.stdout is out and sys.stderr is err and not (out.closed or err.closed):
+                return
+        except (KeyError, AttributeError, ValueError):  # removed by a step, or detached; or there was none
+            pass
+        self._put_back()
+
+    def _put_back(self) -> None:
         for name, shown in self._shown.items():
             if _is_closed(shown):
                 self._open_again(name)
             elif getattr(sys, name, None) is not shown:
                 setattr(sys, name, shown)
-
-    def _is_as_before(self) -> bool:
-        """Nothing has to be put back; asked after every step, hence without a loop."""
-        out, err = self._shown.get("stdout"), self._shown.get("stderr")
-        try:
-            return sys.stdout is out and sys.stderr is err and not (out.closed or err.closed)
-        except (AttributeError, ValueError):  # removed by a step, or detached; or there was none
-            return False
 
     def _of_start(self, name: str) -> _Marked | None:
         stream: TextIO | None = getattr(sys, name)

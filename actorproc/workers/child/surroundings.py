@@ -6,16 +6,23 @@ import contextlib
 import errno
 import faulthandler
 import fcntl
+import functools
 import math
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
-from time import monotonic
+from fcntl import fcntl as _fcntl
+from os import getcwd as _getcwd, umask as _set_umask
+from resource import getrlimit as _limit_of
+from sys import getrecursionlimit as _recursion_limit
+from time import CLOCK_MONOTONIC, clock_gettime
 from typing import Any
 
-__all__ = ["PRIVATE_FROM", "Surroundings", "hide_limits"]
+from actorproc.workers.child.telling import changes
+
+__all__ = ["PRIVATE_FROM", "Surroundings"]
 
 PRIVATE_FROM = 200
 """Private descriptors are moved up to here, where code that closes "all" small ones does not reach."""
@@ -34,7 +41,16 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 # The wrappers in `signal` make enums of the answers, which takes ten times as long.
 _plain_signal: Any = sys.modules.get("_signal", signal)
 _handler_of: Callable[[int], Any] = _plain_signal.getsignal
-
+_timer_of: Callable[[int], tuple[float, float]] = _plain_signal.getitimer
+_held_back: Callable[[int, tuple[int, ...]], set[int]] = _plain_signal.pthread_sigmask
+_set_wakeup_fd: Callable[[int], int] = _plain_signal.set_wakeup_fd
+_cancel_traceback: Callable[[], object] = faulthandler.cancel_dump_traceback_later
+_set_timer: Callable[[int, float], object] = _plain_signal.setitimer
+_BLOCK, _SETMASK = int(signal.SIG_BLOCK), int(signal.SIG_SETMASK)
+# Libraries that freeze time put another `monotonic` into all modules that have it.
+_now: Callable[[], float] = functools.partial(clock_gettime, CLOCK_MONOTONIC)
+_OFF = ((0.0, 0.0),) * len(_TIMERS)
+_GETSIG = (_F_GETSIG,) * 3
 
 _LIMITS = tuple(
     int(getattr(resource, name))
@@ -46,13 +62,15 @@ _LIMITS = tuple(
 )
 """What a step may lower so that the next one fails for it."""
 _LOOK_EVERY = 0.001
-"""Seconds after which the limits are looked at in any case."""
+"""Seconds after which is looked at what native code can have changed."""
+_TO_OPEN = 1e-7
+"""Seconds: less than it takes to open one descriptor, in whatever language."""
 
 
 class Surroundings:
     """Working directory, umask, environment variables, standard descriptors, resource limits, signals and timers.
 
-    Made on the main thread before the first step. `restore` takes a few microseconds when nothing was changed.
+    Made on the main thread before the first step. `tidy` takes a few microseconds when nothing was changed.
     """
 
     def __init__(self, arm_stacks: Callable[[], None]) -> None:
@@ -61,14 +79,15 @@ class Surroundings:
         self._cwd = _cwd()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
-        self._environ = os.environ, os.environb
+        self._environ, self._environb = os.environ, os.environb
         self._variables = dict(_variables())
         self._streams = [
             (fd, copy, identity, _mark(fd)) for fd in (0, 1, 2) if (identity := _identity(fd)) and (copy := _copy(fd))
         ]
-        self._limits = tuple(map(resource.getrlimit, _LIMITS))
-        self._many_open = _many_open()
-        self._looked = monotonic()
+        self._note_marks()
+        self._limits = tuple(map(_limit_of, _LIMITS))
+        self._looked = self._counted = _now()
+        self._many_open, self._filling_takes = _many_open()
         self._recursion = sys.getrecursionlimit()
         self._handlers = tuple(map(_handler_of, _SIGNALS))
         self._blocked = _blocked()
@@ -80,55 +99,106 @@ class Surroundings:
         self.worn = ""
         """What a step did that cannot be undone: the worker should go."""
 
+    def tidy(self) -> None:
+        """Undo what the steps before did. Main thread, when no step runs."""
+        if not self._is_as_before():
+            self.restore()
+            self._restore_signals()
+
+    def _is_as_before(self) -> bool:
+        """Nothing has to be undone. Asked after every step, hence one expression, of functions looked up beforehand.
+
+        Where to put a thing right takes no longer than to ask for it, that is done, and what was there is the answer.
+        """
+        try:
+            return (
+                _recursion_limit() == self._recursion
+                and _cwd() == self._cwd
+                and os.environ is self._environ
+                and os.environb is self._environb
+                and self._environ._data == self._variables  # type: ignore[attr-defined]
+                and tuple(map(_fcntl, self._marked, _GETSIG)) == self._marks
+                and not (self._unmarked and self._has_other_streams())
+                and tuple(map(_handler_of, _SIGNALS)) == self._handlers
+                and (self._has_wakeup or _set_wakeup_fd(-1) == -1)
+                and _cancel_traceback() is None  # which may end the process, too
+                and not self._is_filling(now := _now())
+                and not (self._may_differ(now) and self._differs())
+            )
+        except Exception:  # noqa: BLE001 - of a directory or a descriptor that is gone, an environment without variables
+            return False
+
+    def _note_marks(self) -> None:
+        """By what the standard descriptors are known: one that lost its mark for good by its file."""
+        marked = [(fd, mark) for fd, _, _, mark in self._streams if mark and _mark_of(fd) == mark]
+        self._marked, self._marks = tuple(fd for fd, _ in marked), tuple(mark for _, mark in marked)
+        self._unmarked = [(fd, identity) for fd, _, identity, _ in self._streams if fd not in self._marked]
+
+    def _has_other_streams(self) -> bool:
+        return any(_identity(fd) != identity for fd, identity in self._unmarked)
+
+    def _is_filling(self, now: float) -> bool:
+        """Most descriptors are in use; asked when there was time to open so many."""
+        if 0 <= now - self._counted < self._filling_takes:
+            return False
+        self._counted = now
+        return _lowest_free() >= self._many_open
+
+    def _may_differ(self, now: float) -> bool:
+        """Python code can have changed what `_differs` looks at, or it looked long ago: native code tells nobody."""
+        if changes.can_have_been_made() or not 0 <= now - self._looked < _LOOK_EVERY:
+            self._looked = now
+            return True
+        return False
+
+    def _differs(self) -> bool:
+        """These questions take as long as all the others."""
+        return not (
+            _set_umask(self._umask) == self._umask
+            and tuple(map(_timer_of, _TIMERS)) == _OFF
+            and _blocked() == self._blocked
+            and tuple(map(_limit_of, _LIMITS)) == self._limits
+        )
+
     def restore(self) -> None:
-        """Undo what the steps before did. Any thread, when no step runs."""
+        """Undo what the steps before did, except to signals and timers. Any thread, when no step runs."""
         if sys.getrecursionlimit() != self._recursion:
             sys.setrecursionlimit(self._recursion)
-        if self._limits_may_differ() and tuple(map(resource.getrlimit, _LIMITS)) != self._limits:
+        if tuple(map(_limit_of, _LIMITS)) != self._limits:
             self._restore_limits()
-        os.umask(self._umask)
+        _set_umask(self._umask)
         if self._cwd is not None and _cwd() != self._cwd:
             with contextlib.suppress(OSError):
                 os.chdir(self._cwd)
-        os.environ, os.environb = self._environ  # a step may have put a plain dict in their place
+        os.environ, os.environb = self._environ, self._environb  # a step may have put a plain dict in their place
         if _variables() != self._variables:
             self._restore_variables()
         for fd, copy, identity, mark in self._streams:
-            if not (mark and _mark_of(fd) == mark) and _identity(fd) != identity:
+            if _mark_of(fd) != mark if mark else _identity(fd) != identity:
                 with contextlib.suppress(OSError):  # a step that closes everything closes the copy as well
                     os.dup2(copy, fd)
+                    if mark:  # a step may have changed that alone
+                        _fcntl(fd, _F_SETSIG, mark)
+        self._note_marks()
         if _lowest_free() >= self._many_open:
             self.worn = "its steps left most of the descriptors open that a process may have"
 
-    def _limits_may_differ(self) -> bool:
-        """A module is loaded with which Python code can change one, or it is long since they were looked at.
-
-        Seven questions take as long as all the others of `restore`; of what C code does by itself nobody tells.
-        """
-        now, looked = monotonic(), self._looked
-        if 0 <= now - looked < _LOOK_EVERY:
-            modules = sys.modules
-            return "resource" in modules or "_ctypes" in modules or "_cffi_backend" in modules
-        self._looked = now
-        return True
-
     def _restore_limits(self) -> None:
         for limit, before in zip(_LIMITS, self._limits, strict=True):
-            if resource.getrlimit(limit) == before:
+            if _limit_of(limit) == before:
                 continue
             try:
                 resource.setrlimit(limit, before)
             except (OSError, ValueError):  # a hard limit is raised by the privileged only
                 self.worn = "a step lowered a hard limit of its resources"
 
-    def restore_signals(self) -> None:
-        """The same for signals and timers. Main thread only."""
+    def _restore_signals(self) -> None:
         for timer in _TIMERS:
-            if signal.getitimer(timer)[0]:
-                signal.setitimer(timer, 0)
-        faulthandler.cancel_dump_traceback_later()  # which may end the process, too
+            if _timer_of(timer) != (0.0, 0.0):
+                _set_timer(timer, 0)
+        faulthandler.cancel_dump_traceback_later()
         if not self._has_wakeup:
-            _plain_signal.set_wakeup_fd(-1)  # of an event loop left open: the number may be another file's by now
+            _set_wakeup_fd(-1)  # of an event loop left open: the number may be another file's by now
         if _blocked() != self._blocked:
             self._restore_mask()
         if tuple(map(_handler_of, _SIGNALS)) == self._handlers:
@@ -138,13 +208,15 @@ class Surroundings:
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
                 if number == signal.SIGUSR1:
                     self._arm_stacks()
+        # One that native code had installed before us cannot be: what stands there now is to stay.
+        self._handlers = tuple(map(_handler_of, _SIGNALS))
 
     def _restore_mask(self) -> None:
         for number in signal.sigpending() - _OURS:  # what a step held back must not hit the next one
             handler = _handler_of(number)
             signal.signal(number, signal.SIG_IGN)
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
+        _held_back(_SETMASK, tuple(self._blocked))
 
     def _restore_variables(self) -> None:
         for name in [name for name in os.environb if name not in self._variables]:
@@ -152,14 +224,6 @@ class Surroundings:
         for name, value in self._variables.items():
             if os.environb.get(name) != value:
                 os.environb[name] = value
-
-
-def hide_limits() -> None:
-    """Have whoever imports `resource` from now on load it anew, which can be seen, unlike a use of what was loaded.
-
-    An audit hook would tell as well, but makes every `id()` of user code four times as slow.
-    """
-    sys.modules.pop("resource", None)
 
 
 def _lowest_free() -> int:
@@ -172,19 +236,21 @@ def _lowest_free() -> int:
     return number
 
 
-def _many_open() -> float:
-    """From which lowest free number on the worker should go: three quarters of those that are free now."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+def _many_open() -> tuple[float, float]:
+    """From which lowest free number on the worker should go: three quarters of those that are free now.
+
+    And the seconds that it takes at least to open the other quarter.
+    """
+    most = _limit_of(resource.RLIMIT_NOFILE)[0]
     now = max(_lowest_free(), 0)
     if most == resource.RLIM_INFINITY or now >= most:
-        return math.inf
-    return now + (most - now) * 3 // 4
+        return math.inf, math.inf
+    return now + (most - now) * 3 // 4, (most - now) / 4 * _TO_OPEN
 
 
 def _blocked() -> set[int]:
     """The signals that the calling thread holds back."""
-    found: set[int] = _plain_signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    return found
+    return _held_back(_BLOCK, ())
 
 
 def _variables() -> dict[bytes, bytes]:
@@ -195,7 +261,7 @@ def _variables() -> dict[bytes, bytes]:
 
 def _cwd() -> str | None:
     try:
-        return os.getcwd()  # noqa: PTH109 - asked after every step: a Path costs more than the question
+        return _getcwd()  # noqa: PTH109 - asked often: a Path costs more than the question
     except OSError:
         return None
 

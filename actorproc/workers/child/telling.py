@@ -1,0 +1,100 @@
+"""Whether Python code can have changed, of the whole process, what takes a system call to find out.
+
+After every step all of that would have to be asked for, which takes as long as a small step. So the functions that
+change it tell when they were called. A module that can do the same in other ways is looked for by its name. What native
+code does by itself, or who gets hold of the functions below ours, nobody tells: somebody has to look from time to time.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Changes", "changes"]
+
+_OTHER_WAYS = ("resource", "_ctypes", "_cffi_backend", "_interpreters", "_xxsubinterpreters")
+"""Modules with which Python code changes the process without the functions here."""
+_loaded = sys.modules.keys()
+
+
+class Changes:
+    """What was told; before `watch`, that is anything."""
+
+    def __init__(self) -> None:
+        self.were_told = True
+        self._tellers: tuple[Any, ...] = ()
+        self._places: list[tuple[ModuleType, str, Any]] = []
+
+    def watch(self) -> None:
+        """From now on changes are told, also those by modules that are loaded later; call it before they are.
+
+        An audit hook would tell of some, but makes every `id()` of user code four times as slow.
+        """
+        self._make_tell("posix", os, "umask")
+        for name in ("setitimer", "alarm", "pthread_sigmask"):
+            self._make_tell("_signal", signal, name)
+        self._put_in_place()
+        sys.modules.pop("resource", None)  # it is loaded anew then, which can be seen, unlike a use of what was loaded
+        self._tellers = _functions()
+
+    def can_have_been_made(self) -> bool:
+        """Since this was asked before."""
+        functions = _functions()
+        if functions != self._tellers:
+            # Others stand in their place, and tell nothing: they stay, as all that a step patches. Wreckage does not.
+            if self._tellers and not (functions and all(map(callable, functions))):
+                self._put_in_place()
+        elif not self.were_told and _loaded.isdisjoint(_OTHER_WAYS):
+            return False
+        self.were_told = False
+        return True
+
+    def _make_tell(self, plain_name: str, shown: ModuleType, name: str) -> None:
+        plain = sys.modules.get(plain_name, shown)
+        silent = getattr(plain, name)
+        teller = _Teller(silent, self)
+        self._places.append((plain, name, teller))
+        seen = getattr(shown, name)
+        self._places.append((shown, name, teller if seen is silent else seen))  # or a function that calls the plain one
+
+    def _put_in_place(self) -> None:
+        for module, name, teller in self._places:
+            setattr(module, name, teller)
+
+
+class _Teller:
+    """A function that tells. Not a Python function: as an attribute of a class that would become a method."""
+
+    def __init__(self, silent: Callable[..., Any], changes: Changes) -> None:
+        functools.update_wrapper(self, silent)
+        self.__self__ = getattr(silent, "__self__", None)
+        self._silent = silent
+        self._changes = changes
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        try:
+            return self._silent(*args, **named)
+        finally:  # not before: who looks meanwhile would see nothing, and not look again
+            self._changes.were_told = True
+
+    def __repr__(self) -> str:
+        return repr(self._silent)
+
+    def __reduce__(self) -> str:
+        return str(self.__name__)  # type: ignore[attr-defined]
+
+
+def _functions() -> tuple[Any, ...]:
+    try:
+        return os.umask, signal.setitimer, signal.alarm, signal.pthread_sigmask
+    except AttributeError:
+        return ()
+
+
+changes = Changes()
+"""Those of this process."""

@@ -1,0 +1,87 @@
+"""How many function calls a step costs in its worker, without a clock; as `tests/test_calls_per_step.py` for the host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CALLS_OF_A_STEP = 103.0 if sys.version_info < (3, 12) else 108.0
+"""From the queue of the worker to the bytes of the answer, and the look at what the step left behind in its process.
+
+As counted with CPython 3.11, and with 3.12 and 3.13. Who makes the way shorter lowers it."""
+MARGIN = 1.03
+PROGRAM = """
+from dataclasses import dataclass
+
+from actorproc import Procedure, Status
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.procedure.shipping import definition_of
+from actorproc.procedure.type_runtime import TypeRuntime
+from actorproc.workers.child.desk import Desk
+from actorproc.workers.child.guard import Guard
+from actorproc.workers.child.limits import Limiter
+from actorproc.workers.child.roster import Roster
+from actorproc.workers.child.streams import Streams
+from actorproc.workers.child.telling import changes
+from actorproc.workers.frames import Ended, Run, encode_frame
+from tests.kit.counting import calls_of
+
+STEPS = 2000
+
+@dataclass
+class Count(Procedure):
+    done: int = 0
+
+    def execute(self, ctx):
+        self.done += 1
+        return Status.executing()
+
+class Outlet:
+    answers = 0
+
+    def send(self, messages):
+        encode_frame(messages)
+        assert type(messages[0]) is Ended
+        assert messages[0].outcome.steps == 1
+        self.answers += 1
+
+def give(desk, first, last):
+    for step in range(first, last + 1):
+        token = StepToken(1, WorkerId(0, 1), "p", step, 1)
+        state = runtime.dump_state(Count(), "p") if step == 1 else None
+        desk.put(Run(token, runtime.type_name, "p", None, state, "data", 1))
+    desk.queue.put(None)
+
+guard, outlet = Guard(lambda: None), Outlet()
+changes.watch()
+desk = Desk(outlet, guard, Limiter())
+desk.streams = Streams(lambda: "")
+desk.remember_surroundings()
+runtime = TypeRuntime.of_class(Count)
+desk.types.define(definition_of(runtime))
+roster = Roster(desk, 1024)
+give(desk, 1, 100)
+roster.serve()
+give(desk, 101, 100 + STEPS)
+# By the clock something more is looked at once a millisecond: a step takes as long as it takes.
+import actorproc.workers.child.surroundings as surroundings
+surroundings._LOOK_EVERY = guard._surroundings._filling_takes = float("inf")
+calls, _ = calls_of(roster.serve)
+assert outlet.answers == 100 + STEPS
+print(calls / STEPS)
+"""
+
+
+def test_a_step_takes_no_more_calls_in_its_worker_than_it_did():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) <= CALLS_OF_A_STEP * MARGIN
