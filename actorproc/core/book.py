@@ -24,7 +24,9 @@ from actorproc.model.writes import DeleteAcknowledgement, PutAudit, PutProcedure
 __all__ = ["DEFAULT_SCHEDULING", "Book"]
 
 DEFAULT_SCHEDULING = Scheduling()
-_WAS_RUNNABLE = Was(ProcedureState.RUNNABLE, None, None)
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_RUNNABLE = ProcedureState.RUNNABLE
+_WAS_RUNNABLE = Was(_RUNNABLE, None, None)
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.
 _copy: Callable[[ProcedureRecord], ProcedureRecord] = getattr(ProcedureRecord, "__copy__")  # noqa: B009
 
@@ -56,8 +58,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         tree = self.trees.get(record.root)
         if tree is None:
             tree = self.trees[record.root] = Tree(record.root)
-        if stored and record.state is not ProcedureState.RUNNABLE:
-            # Else it stays until it is changed, which is noted then.
+        if stored and record.state is not _RUNNABLE:  # as in `close`
             self.unsettled[record.root] = None
         self.procs[record.id] = record
         tree.add(record)
@@ -130,9 +131,9 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
                 or was.finished_at != record.finished_at
             ):
                 self._store_times(record, was)
-            root = record.root
-            self.trees[root].batch = self.batch
-            self.unsettled[root] = None
+            self.trees[record.root].batch = self.batch
+            if record.state is not _RUNNABLE:  # else its tree stays until it is changed again, which is noted then
+                self.unsettled[record.root] = None
         self._touched.clear()
         decision = Decision(writes, self.commands)
         self.writes = []

@@ -29,7 +29,7 @@ class Residents:
         self.flaws: list[str] = []
         """Damaged records that belong to no procedure, and what is made of them; one sentence each."""
         self.unsettled: dict[str, None] = {}
-        """Roots of trees changed since they were last looked at for leaving memory."""
+        """Roots of trees that may leave memory: looked at when what changed them is stored."""
 
     def tree_of(self, record: ProcedureRecord) -> Tree:
         """The tree of a resident procedure."""
