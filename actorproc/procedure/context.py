@@ -115,7 +115,7 @@ class _Children(Mapping[str, ChildOutcome]):
         return f"{list(self._outcomes().values())!r}"
 
 
-class Context:
+class Context(msgspec.Struct, eq=False):
     """What a step is told, and what it may ask. Made anew for each attempt; not usable after the step.
 
     ``step`` counts from 1; ``attempt`` counts how often this step was handed out; ``replayed``: it was started
@@ -124,75 +124,33 @@ class Context:
     ``env`` is what the manager's ``environment`` factory made in this worker.
     """
 
-    __slots__ = (
-        "_channel",
-        "_children",
-        "_children_step",
-        "_codec",
-        "_log",
-        "_log_level",
-        "_notes",
-        "_outputs",
-        "_turns",
-        "attempt",
-        "deadline",
-        "env",
-        "event",
-        "id",
-        "mode",
-        "parent_id",
-        "recovered",
-        "replayed",
-        "root_id",
-        "step",
-        "type_name",
-        "unit",
-    )
+    _channel: StepChannel
+    id: str
+    type_name: str
+    root_id: str
+    step: int
+    attempt: int = 1
+    mode: Mode = Mode.EXECUTE
+    unit: str | None = None
+    parent_id: str | None = None
+    deadline: float | None = None
+    replayed: bool = False
+    recovered: bool = False
+    _children_step: int = 0
+    env: Any = None
+    _codec: DataCodec = PLAIN
+    """The class's own."""
+    _outputs: Callable[[str], DataCodec | None] | None = None
+    """Finds the codec of a child's type where its class is known."""
+    _log_level: int = logging.INFO
+    event: Any = None
+    _children: _Children | None = None
+    _log: logging.Logger | None = None
+    _notes: dict[str, bytes] | None = None
+    _turns: dict[str, threading.RLock] | None = None
 
-    def __init__(
-        self,
-        channel: StepChannel,
-        *,
-        id: str,  # noqa: A002 - the public name of the thing
-        type_name: str,
-        step: int,
-        attempt: int = 1,
-        mode: Mode = Mode.EXECUTE,
-        unit: str | None = None,
-        parent_id: str | None = None,
-        root_id: str | None = None,
-        deadline: float | None = None,
-        replayed: bool = False,
-        recovered: bool = False,
-        children_step: int = 0,
-        env: Any = None,
-        codec: DataCodec = PLAIN,
-        outputs: Callable[[str], DataCodec | None] | None = None,
-        log_level: int = logging.INFO,
-    ) -> None:
-        """``codec`` is the class's own; ``outputs`` finds the codec of a child's type where its class is known."""
-        self.id = id
-        self.parent_id = parent_id
-        self.root_id = id if root_id is None else root_id
-        self.type_name = type_name
-        self.step = step
-        self.attempt = attempt
-        self.mode = mode
-        self.unit = unit
-        self.deadline = deadline
-        self.replayed = replayed
-        self.recovered = recovered
-        self.env = env
-        self.event: Any = None
-        self._channel = channel
-        self._children_step = children_step
-        self._children: _Children | None = None
-        self._codec = codec
-        self._outputs = outputs
-        self._log_level = log_level
-        self._log: logging.Logger | None = None
-        self._notes: dict[str, bytes] | None = None
-        self._turns: dict[str, threading.RLock]
+    def __repr__(self) -> str:
+        return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
 
     @property
     def aborting(self) -> bool:
@@ -230,7 +188,7 @@ class Context:
             raise TypeError(msg)
         key = exact_text(key)
         with _beginning:
-            if self._notes is None:
+            if self._notes is None or self._turns is None:
                 self._notes, self._turns = {}, {}
             turn = self._turns.setdefault(key, threading.RLock())
         with turn:  # of the threads of a step that ask for one key, one makes the value; `make` may ask for it itself

@@ -90,6 +90,8 @@ class StateFormat:
                 if hasattr(procedure, name):
                     values[name] = getattr(procedure, name)
             return values
+        if tuple(attributes) == names:  # as the constructor of a dataclass leaves them
+            return attributes.copy()
         try:
             values = {name: attributes[name] for name in names}
         except KeyError:

@@ -183,12 +183,13 @@ class TypeRuntime:
 
         Never raises what user code raises, `SystemExit` included; only `StopStep` passes.
         """
-        own = self._of(live)
+        own = self if type(live) is self.procedure_class else self._of(live)
         try:
             if event is not None:
                 ctx.event = own.codec.decode(event)
             if mode is _EXECUTE:
-                return own._execute(live, ctx)
+                status = own._recovering(live, ctx, live.execute) if own._recovers else live.execute(ctx)
+                return own._outcome(live, ctx, status)
             if mode is Mode.ROLLBACK:
                 return own._rollback(live, ctx, unit or ""), ()
             if mode is Mode.ASK_ABORT:
@@ -200,9 +201,6 @@ class TypeRuntime:
             return Refused(reason=error.reason), ()
         except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
             return own.failed(error, ctx, mode, live), ()
-
-    def _execute(self, live: Procedure, ctx: Context) -> Ended:
-        return self._outcome(live, ctx, self._recovering(live, ctx, live.execute))
 
     def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Context], R]) -> R:
         """Call user code, between the recovery hooks when it may have half run or comes from the log."""
@@ -245,13 +243,13 @@ class TypeRuntime:
         raise InvalidStatus(msg)
 
     def _outcome(self, live: Procedure, ctx: Context, status: object) -> Ended:
-        if isinstance(status, Done):
+        if type(status) is Done:
             return self._finished(live, ctx, status), ()
-        state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live)
+        state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live) if self._poisons else None
         unit, no_return = self._plain_unit, False
         if self._has_position:
             unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
-        if isinstance(status, Executing):
+        if type(status) is Executing:
             advanced = Advanced(
                 state=state,
                 unit=unit,

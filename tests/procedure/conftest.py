@@ -49,6 +49,6 @@ def channel() -> MemoryChannel:
 @pytest.fixture
 def context(channel: MemoryChannel) -> Callable[..., Context]:
     def make(step: int = 1, mode: Mode = Mode.EXECUTE, **options: Any) -> Context:
-        return Context(channel, id="p-1", type_name="Test", step=step, mode=mode, **options)
+        return Context(channel, id="p-1", type_name="Test", root_id="p-1", step=step, mode=mode, **options)
 
     return make

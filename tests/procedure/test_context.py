@@ -114,7 +114,7 @@ def test_children_come_in_order_with_outputs_and_errors(context, channel):
     channel.answers["children", ""] = msgspec.msgpack.encode(rows)
     channel.answers["output", "c"] = encode_value("long")
 
-    children = context(children_step=3).children
+    children = context(_children_step=3).children
 
     assert list(children) == ["b", "a", "c"]
     assert children["b"].output == (1,)
@@ -135,7 +135,7 @@ def test_a_childs_output_is_decoded_by_its_own_class_where_it_is_known(context, 
     codec = DataCodec("T", [Color])
     channel.answers["children", ""] = msgspec.msgpack.encode([row("a", output=codec.encode(Color.RED))])
 
-    children = context(children_step=1, outputs=lambda name: codec if name == "T" else None).children
+    children = context(_children_step=1, _outputs=lambda name: codec if name == "T" else None).children
 
     assert children["a"].output is Color.RED
 

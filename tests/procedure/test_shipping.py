@@ -35,7 +35,7 @@ definition, state = msgspec.msgpack.Decoder(tuple[Definition, bytes]).decode(sys
 runtime = resolve(definition)
 for number in range(1, 9):
     live = runtime.load(state, "data", 1)
-    ctx = Context(Channel(), id="p", type_name=runtime.type_name, step=number)
+    ctx = Context(Channel(), id="p", type_name=runtime.type_name, root_id="p", step=number)
     outcome, _ = runtime.run(live, ctx, Mode.EXECUTE, None, None)
     if not hasattr(outcome, "persist"):
         break

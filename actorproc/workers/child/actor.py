@@ -29,6 +29,7 @@ __all__ = ["ProcedureActor"]
 _CHAIN_SECONDS = 0.05
 """How long steps that need no record may follow one another before the host hears of them."""
 _set = msgspec.structs.force_setattr
+_now = time.monotonic
 
 
 class ProcedureActor(DispatchedActor):
@@ -49,43 +50,43 @@ class ProcedureActor(DispatchedActor):
 
     def on_receive(self, run: Run) -> None:
         """Run one step and answer it before anything else runs."""
-        began = time.monotonic()
+        desk, began = self._desk, _now()
         try:
-            runtime = self._desk.types.runtime(run.type_name)
+            runtime = desk.types.runtime(run.type_name)
             # To load a large state is work as well: who hands out steps must know how much there is in a queue.
-            began = time.monotonic()
+            began = _now()
             is_ready = self._restore(run, runtime)
         except StateRefused as error:
-            self._answer(run, Refused(reason=error.reason, elapsed=time.monotonic() - began))
+            self._answer(run, Refused(reason=error.reason, elapsed=_now() - began))
             return
         except MemoryError as error:
             # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
-            self._desk.worn = f"there was no memory to load a state of {run.type_name}"
+            desk.worn = f"there was no memory to load a state of {run.type_name}"
             info = error_info(error, procedure=run.token.procedure, step=run.token.step)
-            self._answer(run, Failed(error=info, retryable=True, elapsed=time.monotonic() - began))
+            self._answer(run, Failed(error=info, retryable=True, elapsed=_now() - began))
             return
         if not is_ready:
-            self._desk.channel.send([NeedState(run.token)])
+            desk.channel.send([NeedState(run.token)])
             self._stop()
             return
         outcome, classes = self._step(run, runtime)
-        _set(outcome, "elapsed", time.monotonic() - began)
+        _set(outcome, "elapsed", _now() - began)
         # The class may be replaced in the host while its step runs: the state is this one's.
-        assert self._live is not None
         live = self._live
+        assert live is not None
         meta = runtime.meta if type(live) is runtime.procedure_class else runtime.dumps_as(live)
         _set(outcome, "version", meta.version)
         _set(outcome, "codec", meta.codec)
-        if self._desk.guard.terminating and isinstance(outcome, Failed):
+        if desk.guard.terminating and isinstance(outcome, Failed):
             # User code turned the interruption into some failure of its own; the kill is the truth, not that.
-            self._desk.guard.allow_interrupt()
+            desk.guard.allow_interrupt()
         try:
-            definitions = self._desk.types.announce(classes, runtime) if classes else ()
+            definitions = desk.types.announce(classes, runtime) if classes else ()
         except BaseException as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__), exits included
             self._answer(run, _unanswerable(run.token, error))
             return
         if self._answer(run, outcome, definitions) and classes:
-            self._desk.types.told(classes)
+            desk.types.told(classes)
 
     def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
         """User code cannot get here: this is the worker's own machinery."""
@@ -116,10 +117,15 @@ class ProcedureActor(DispatchedActor):
 
     def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
         """Run the step, and those after it that need no record of their own."""
-        token, began = run.token, time.monotonic()
+        token, began = run.token, _now()
         outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
         steps = 1
-        while self._may_chain(run, outcome) and time.monotonic() - began < _CHAIN_SECONDS:
+        while (
+            type(outcome) is Advanced
+            and not outcome.persist
+            and self._may_chain(run, outcome)
+            and _now() - began < _CHAIN_SECONDS
+        ):
             outcome, classes = self._run_once(run, runtime, token.step + steps, 0, None)
             if isinstance(outcome, Failed):
                 return outcome, classes
@@ -128,12 +134,10 @@ class ProcedureActor(DispatchedActor):
             _set(outcome, "steps", steps)
         return outcome, classes
 
-    def _may_chain(self, run: Run, outcome: Outcome) -> bool:
+    def _may_chain(self, run: Run, outcome: Advanced) -> bool:
         """Whether the next step may run at once: nothing has to be stored before it, such as a key that it poisons."""
         return (
-            type(outcome) is Advanced
-            and not outcome.persist
-            and run.token.mode is Mode.EXECUTE  # what comes after another method is a step
+            run.token.mode is Mode.EXECUTE  # what comes after another method is a step
             and not run.is_timed
             and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
             and not outcome.poisons
@@ -147,41 +151,36 @@ class ProcedureActor(DispatchedActor):
         assert self._live is not None
         context = Context(
             StepLine(desk, token),
-            id=token.procedure,
-            type_name=run.type_name,
-            step=step,
-            attempt=token.attempt,
-            mode=token.mode,
-            unit=run.unit,
-            parent_id=run.parent,
-            root_id=run.root,
-            deadline=run.deadline,
-            replayed=run.replayed,
-            recovered=run.recovered and step == token.step,
-            children_step=children_step,
-            env=desk.env,
-            codec=runtime.codec,
-            outputs=desk.types.codec_of,
-            log_level=desk.log_level,
+            token.procedure,
+            run.type_name,
+            run.root,
+            step,
+            token.attempt,
+            token.mode,
+            run.unit,
+            run.parent,
+            run.deadline,
+            run.replayed,
+            run.recovered and step == token.step,
+            children_step,
+            desk.env,
+            runtime.codec,
+            desk.types.codec_of,
+            desk.log_level,
         )
-        ended = self._run_limited(run, runtime, context, event)
-        outcome = ended[0]
-        desk.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
-        return ended
-
-    def _run_limited(
-        self, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
-    ) -> tuple[Outcome, tuple[type, ...]]:
-        """Run the user's code; inside, the step's limits hold and SIGTERM interrupts."""
-        assert self._live is not None
-        limiter = self._desk.limiter
-        try:
-            if limiter is None or run.limits is None:
-                return self._run_code(self._live, run, runtime, context, event)
-            with limiter.around(run.limits):
-                return self._run_code(self._live, run, runtime, context, event)
+        limits, limiter = run.limits, desk.limiter
+        try:  # inside, the step's limits hold and SIGTERM interrupts
+            if limits is None or limiter is None:
+                ended = self._run_code(self._live, run, runtime, context, event)
+            else:
+                with limiter.around(limits):
+                    ended = self._run_code(self._live, run, runtime, context, event)
         except (MemoryError, UsageError) as error:  # no memory even for words; or the system refuses a limit
-            return runtime.failed(error, context, run.token.mode, self._live), ()
+            ended = runtime.failed(error, context, token.mode, self._live), ()
+        if desk.guard.is_copy:
+            outcome = ended[0]
+            desk.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
+        return ended
 
     def _run_code(
         self, live: Procedure, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
@@ -196,7 +195,8 @@ class ProcedureActor(DispatchedActor):
     def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> bool:
         """Send this answer; False when it is too long, and that was answered."""
         # The actor changes before the answer leaves: with the answer the host may send the next step.
-        if not _goes_on(outcome, run.token.mode):
+        kind = type(outcome)  # nothing is stored of what `abort` did to the object
+        if kind is not Advanced and not (kind is Finished and run.token.mode is Mode.ROLLBACK):
             self._stop()
         try:
             self._desk.channel.send([Ended(run.token, outcome, definitions)])
@@ -205,11 +205,6 @@ class ProcedureActor(DispatchedActor):
             self._desk.channel.send([Ended(run.token, _unanswerable(run.token, error))])
             return False
         return True
-
-
-def _goes_on(outcome: Outcome, mode: Mode) -> bool:
-    kind = type(outcome)  # nothing is stored of what `abort` did to the object
-    return kind is Advanced or (kind is Finished and mode is Mode.ROLLBACK)
 
 
 def _unanswerable(token: StepToken, error: BaseException) -> Failed:

@@ -78,14 +78,12 @@ class Channel:
             while self._late:  # looked at when `_is_writing` is over, so that nothing is left behind
                 self._is_writing = True
                 try:
-                    self._write_first()
+                    if self._late:  # else a handler that ran a moment ago has written everything
+                        self._write_out(self._late.popleft())
                 finally:
                     self._is_writing = False
 
-    def _write_first(self) -> None:
-        if not self._late:
-            return  # a handler that ran a moment ago has written everything
-        frame = self._late.popleft()
+    def _write_out(self, frame: bytes) -> None:
         if not self._is_ours:
             return
         try:

@@ -217,9 +217,8 @@ class Desk:
             pending.arrived.set()
 
     # ------------------------------------------------------------------ main thread
-    def take(self) -> Run | None:
-        """The next step, waiting for it; None when the worker is to stop."""
-        main = threading.get_ident()
+    def take(self, main: int) -> Run | None:
+        """The next step, waiting for it; None when the worker is to stop. `main` names the calling thread."""
         while True:
             self.guard.allow_interrupt()
             run = self.queue.get() if self.reading is None else self.reading.next_step()
@@ -243,7 +242,7 @@ class Desk:
         self.running.pop(run.token, None)
         if self._abort_asked:
             self._abort_asked.discard(run.token)
-        if self.streams is not None:
+        if self.streams is not None and self.streams.has_owners:
             self.streams.finished(run.token.procedure)
         reason = self.worn or (self.limiter.worn if self.limiter is not None else "")
         if self.wear is not None:
@@ -258,7 +257,7 @@ class Desk:
             self.streams.remember()
 
     def restore(self) -> None:
-        """Undo what steps did to the process. When none runs."""
+        """Undo what steps did to the process; `worn` says what cannot be undone. When none runs."""
         try:
             worn = self.guard.restore()
             if worn:
@@ -267,11 +266,6 @@ class Desk:
                 self.streams.restore()
         except Exception as error:  # noqa: BLE001 - a step may have replaced the very functions that are asked here
             self.worn = f"what a step did to the process cannot be undone: {in_words(error)}"
-
-    def leave_if_worn(self) -> None:
-        """Go when a step did something to the process that `restore` could not undo."""
-        if self.worn:
-            self.leave(self.worn)
 
     def is_wanted(self, token: StepToken) -> bool:
         """Somebody waits for this step to end: an abort was asked, other steps queue, or SIGTERM came."""

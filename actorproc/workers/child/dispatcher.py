@@ -134,33 +134,42 @@ class DispatchedActor(pykka.Actor):
     def _start_actor_loop(self) -> None:
         self._actor_loop_setup()
 
+    def receive(self, message: Any) -> None:
+        """`tell`, and `run` of the dispatcher. For its thread: what waits for nothing needs no place in the line."""
+        if not (self.dispatcher._line or self.stopped.is_on):
+            self._handle(message, None)
+        else:
+            self.actor_ref.tell(message)
+            self.dispatcher.run()
+
     def _handle_next(self) -> None:
         inbox = self.actor_inbox
         if inbox.empty():
             return  # emptied when the actor stopped
         envelope = inbox.get()
+        self._handle(envelope.message, envelope.reply_to)
+
+    def _handle(self, message: Any, reply_to: pykka.Future[Any] | None) -> None:
         try:
-            message = envelope.message
             is_plain = type(message) not in _OF_PYKKA
             response = self.on_receive(message) if is_plain else self._handle_receive(message)
         except self.dispatcher.passing:
             raise
         except BaseException as error:  # noqa: BLE001 - one actor's failure, whatever it is, ends no other actor
-            self._fail(envelope, error)
+            self._fail(reply_to, error)
         else:
-            if envelope.reply_to is not None:
-                envelope.reply_to.set(response)
+            if reply_to is not None:
+                reply_to.set(response)
         if self.stopped.is_on:
             self._actor_loop_teardown()
-            cast("_Inbox", inbox).owner = None
+            cast("_Inbox", self.actor_inbox).owner = None
 
-    def _fail(self, envelope: Envelope[Any], error: BaseException) -> None:
+    def _fail(self, reply_to: pykka.Future[Any] | None, error: BaseException) -> None:
         # As Pykka does: who asked gets the exception and the actor lives; a told message's failure ends the actor.
-        if envelope.reply_to is not None and isinstance(error, Exception):
-            envelope.reply_to.set_exception()
-            return
-        if envelope.reply_to is not None:
-            envelope.reply_to.set_exception()
+        if reply_to is not None:
+            reply_to.set_exception()
+            if isinstance(error, Exception):
+                return
         self._handle_failure(*sys.exc_info())
         try:
             self.on_failure(*sys.exc_info())

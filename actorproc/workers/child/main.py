@@ -44,6 +44,7 @@ from actorproc.workers.frames import (
     Prepare,
     Prepared,
     Ready,
+    Run,
     ToWorker,
     WarmUp,
 )
@@ -143,7 +144,9 @@ class _Worker:
 
     # ------------------------------------------------------------------ whoever reads
     def _take_in(self, message: ToWorker) -> None:
-        if isinstance(message, _OF_BOOT):
+        if type(message) is Run:
+            self._desk.put(message)
+        elif isinstance(message, _OF_BOOT):
             if isinstance(message, Prepare):
                 self._channel.allow(message.max_frame)
             self._boot.put(message)

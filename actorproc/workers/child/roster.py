@@ -43,8 +43,8 @@ class Roster:
             raise self._desk.broken
 
     def _serve(self) -> None:
-        desk = self._desk
-        while (run := desk.take()) is not None:
+        desk, main = self._desk, threading.get_ident()
+        while (run := desk.take(main)) is not None:
             if run.limits is not None and run.limits.threads > 1:
                 self._not_alone()
                 self._crew.give(run)
@@ -53,7 +53,8 @@ class Roster:
             if desk.broken is not None:
                 return
             desk.restore()
-            desk.leave_if_worn()
+            if desk.worn:
+                desk.leave(desk.worn)
 
     def _run_beside_others(self, run: Run) -> None:
         """On a thread of the crew."""
@@ -69,16 +70,17 @@ class Roster:
             desk.wake()
         elif not desk.running:
             desk.restore()
-            desk.leave_if_worn()
+            if desk.worn:
+                desk.leave(desk.worn)
 
     def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
         actor = self._actor_of(run.token.procedure, dispatcher)
         # An answer may bring the next step before the thread that gave it is back from the actor: one at a time.
         with actor.turn:
-            actor.actor_ref.tell(run)
-            actor.dispatcher.run()
+            actor.receive(run)
         self._desk.finished(run)
-        self._passivate(run.token.procedure)
+        if actor.stopped.is_on or len(self._actors) > self._warm_limit:
+            self._passivate(run.token.procedure)
 
     def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:
         """The live actor, now the most recently used; without a dispatcher it has one of its own."""

@@ -18,13 +18,14 @@ _FDS = {"stdout": 1, "stderr": 2}
 class _Marked(io.TextIOWrapper):
     """A text stream over the same pipe that writes a mark when the owner of the text changes."""
 
-    owner_of: Callable[[], str]
+    home: Streams
     owner = ""
 
     def write(self, text: str, /) -> int:
-        owner = self.owner_of()
+        owner = self.home.owner_of()
         if owner != self.owner:
             self.owner = owner
+            self.home.has_owners = True
             super().write(mark(owner))
         return super().write(text)
 
@@ -41,16 +42,21 @@ class Streams:
 
     def __init__(self, owner_of: Callable[[], str]) -> None:
         """`owner_of` names the procedure whose step runs on the calling thread; "" for none."""
-        self._owner_of = owner_of
+        self.owner_of = owner_of
+        self.has_owners = False
+        """Some text may belong to a procedure whose step was not `finished` yet."""
         self._streams = {name: self._of_start(name) for name in _FDS}
         self._shown: dict[str, Any] = {}
 
     def finished(self, procedure: str) -> None:
         """The step of this procedure was answered."""
+        self.has_owners = False  # before it is looked at: a step on another thread may begin to print meanwhile
         for stream in self._streams.values():
             if stream is not None and stream.owner == procedure:
                 with contextlib.suppress(OSError, ValueError):  # closed by a step
                     stream.end(procedure)
+            if stream is not None and stream.owner:
+                self.has_owners = True
 
     def remember(self) -> None:
         """From now on `restore` puts back what `sys` has at this moment."""
@@ -90,7 +96,7 @@ class Streams:
 
     def _install(self, name: str, buffer: BinaryIO, encoding: str) -> _Marked:
         marked = _Marked(buffer, encoding=encoding, errors="backslashreplace", line_buffering=True)
-        marked.owner_of = self._owner_of
+        marked.home = self
         setattr(sys, name, marked)
         setattr(sys, f"__{name}__", marked)
         return marked

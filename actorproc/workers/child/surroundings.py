@@ -113,7 +113,6 @@ class Surroundings:
         try:
             return (
                 _recursion_limit() == self._recursion
-                and _cwd() == self._cwd
                 and os.environ is self._environ
                 and os.environb is self._environb
                 and self._environ._data == self._variables  # type: ignore[attr-defined]
@@ -122,8 +121,10 @@ class Surroundings:
                 and tuple(map(_handler_of, _SIGNALS)) == self._handlers
                 and (self._has_wakeup or _set_wakeup_fd(-1) == -1)
                 and _cancel_traceback() is None  # which may end the process, too
-                and not self._is_filling(now := _now())
-                and not (self._may_differ(now) and self._differs())
+                and not (not 0 <= (now := _now()) - self._counted < self._filling_takes and self._is_filling(now))
+                and not (
+                    (changes.can_have_been_made() or not 0 <= now - self._looked < _LOOK_EVERY) and self._differs(now)
+                )
             )
         except Exception:  # noqa: BLE001 - of a directory or a descriptor that is gone, an environment without variables
             return False
@@ -139,22 +140,15 @@ class Surroundings:
 
     def _is_filling(self, now: float) -> bool:
         """Most descriptors are in use; asked when there was time to open so many."""
-        if 0 <= now - self._counted < self._filling_takes:
-            return False
         self._counted = now
         return _lowest_free() >= self._many_open
 
-    def _may_differ(self, now: float) -> bool:
-        """Python code can have changed what `_differs` looks at, or it looked long ago: native code tells nobody."""
-        if changes.can_have_been_made() or not 0 <= now - self._looked < _LOOK_EVERY:
-            self._looked = now
-            return True
-        return False
-
-    def _differs(self) -> bool:
-        """These questions take as long as all the others."""
+    def _differs(self, now: float) -> bool:
+        """What takes as long as all the other questions, asked when something can have changed it."""
+        self._looked = now
         return not (
-            _set_umask(self._umask) == self._umask
+            _cwd() == self._cwd
+            and _set_umask(self._umask) == self._umask
             and tuple(map(_timer_of, _TIMERS)) == _OFF
             and _blocked() == self._blocked
             and tuple(map(_limit_of, _LIMITS)) == self._limits

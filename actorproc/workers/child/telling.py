@@ -35,19 +35,23 @@ class Changes:
 
         An audit hook would tell of some, but makes every `id()` of user code four times as slow.
         """
-        self._make_tell("posix", os, "umask")
+        for name in ("umask", "chdir", "fchdir"):
+            self._make_tell("posix", os, name)
         for name in ("setitimer", "alarm", "pthread_sigmask"):
             self._make_tell("_signal", signal, name)
         self._put_in_place()
         sys.modules.pop("resource", None)  # it is loaded anew then, which can be seen, unlike a use of what was loaded
-        self._tellers = _functions()
+        self._tellers = _places()
 
     def can_have_been_made(self) -> bool:
         """Since this was asked before."""
-        functions = _functions()
-        if functions != self._tellers:
+        try:
+            tellers = _places()
+        except AttributeError:  # a step has deleted one
+            tellers = ()
+        if tellers != self._tellers:
             # Others stand in their place, and tell nothing: they stay, as all that a step patches. Wreckage does not.
-            if self._tellers and not (functions and all(map(callable, functions))):
+            if self._tellers and not (tellers and all(map(callable, tellers))):
                 self._put_in_place()
         elif not self.were_told and _loaded.isdisjoint(_OTHER_WAYS):
             return False
@@ -58,6 +62,8 @@ class Changes:
         plain = sys.modules.get(plain_name, shown)
         silent = getattr(plain, name)
         teller = _Teller(silent, self)
+        if silent in os.supports_fd:
+            os.supports_fd.add(teller)
         self._places.append((plain, name, teller))
         seen = getattr(shown, name)
         self._places.append((shown, name, teller if seen is silent else seen))  # or a function that calls the plain one
@@ -89,11 +95,8 @@ class _Teller:
         return str(self.__name__)  # type: ignore[attr-defined]
 
 
-def _functions() -> tuple[Any, ...]:
-    try:
-        return os.umask, signal.setitimer, signal.alarm, signal.pthread_sigmask
-    except AttributeError:
-        return ()
+def _places() -> tuple[Any, ...]:
+    return os.umask, os.chdir, os.fchdir, signal.setitimer, signal.alarm, signal.pthread_sigmask
 
 
 changes = Changes()
