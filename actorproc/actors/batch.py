@@ -14,7 +14,18 @@ __all__ = ["Batch"]
 class Batch:
     """Writes for the store, commands for after the commit, and the events, kept to be handled again if it fails."""
 
-    __slots__ = ("_heads", "_steps", "commands", "events", "number", "scheduling", "sealed", "started", "writes")
+    __slots__ = (
+        "_heads",
+        "_steps",
+        "commands",
+        "events",
+        "is_routine",
+        "number",
+        "scheduling",
+        "sealed",
+        "started",
+        "writes",
+    )
 
     def __init__(self) -> None:
         self.number = 0
@@ -24,6 +35,8 @@ class Batch:
         self.events: list[Event] = []
         self.writes: list[Write] = []
         self.commands: list[Command] = []
+        self.is_routine = True
+        """It comes of answers alone that bring no children: nothing in it is a first record, or removed."""
         self.scheduling: Scheduling | None = None
         """What holds for the workers from this batch on; None: what held before."""
         self.started = False
@@ -32,7 +45,8 @@ class Batch:
         self._steps: dict[tuple[str, int], StepRecord] | None = None
 
     def add(self, decision: Decision) -> None:
-        """Append what one event led to."""
+        """Append what something else than an event led to."""
+        self.is_routine = False
         self.writes += decision.writes
         self.commands += decision.commands
 

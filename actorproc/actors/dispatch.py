@@ -96,8 +96,9 @@ class Dispatcher:
         """Carry out a batch's commands in order; returns what happened on the way (states that cannot be read)."""
         self._events = []
         verbs = self._verbs
-        self._first_states.note(batch.writes)
-        self._recent_ends.forget_removed(batch.writes)
+        if not batch.is_routine:
+            self._first_states.note(batch.writes)
+        self._recent_ends.forget_removed(() if batch.is_routine else batch.writes)
         for command in batch.commands:
             verbs[type(command)](command, batch)
         self._flush()

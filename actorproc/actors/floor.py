@@ -91,7 +91,7 @@ class Floor:
         """Take one message of a worker."""
         kind = type(message)
         if kind is Ended:
-            self._ended(message)  # type: ignore[arg-type]
+            self.ended(message)  # type: ignore[arg-type]
         elif kind is Ask:
             self._ask(message)  # type: ignore[arg-type]
         elif isinstance(message, Returned):
@@ -113,7 +113,8 @@ class Floor:
         elif isinstance(message, LogLine):
             self._log_lines.put(message)
 
-    def _ended(self, message: Ended) -> None:
+    def ended(self, message: Ended) -> None:
+        """Take the answer of a step."""
         if message.definitions:
             self._learn(message)
         self.answered(message)

@@ -9,6 +9,7 @@ from actorproc.actors.ring import Ring
 from actorproc.errors import InternalError
 from actorproc.model.events import WorkerLost
 from actorproc.workers.base import PoolFailed, WorkerDied, WorkerMessages
+from actorproc.workers.frames import Ended
 
 __all__ = ["Intake"]
 
@@ -26,7 +27,10 @@ class Intake:
         floor = self._floor
         if not self._outage.lasts:
             for one in message.messages:
-                floor.hear(message.worker, one)
+                if type(one) is Ended:
+                    floor.ended(one)
+                else:
+                    floor.hear(message.worker, one)
             return
         late = [one for one in message.messages if floor.heard_in_trouble(message.worker, one)]
         if late:

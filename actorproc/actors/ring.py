@@ -23,8 +23,18 @@ from actorproc.actors.types import TypeTable
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
-from actorproc.model.events import Event, RemovalContinued, Resized, Submitted, Tick, TypeRegistered, WorkerReady
+from actorproc.model.events import (
+    Event,
+    RemovalContinued,
+    Resized,
+    StepEnded,
+    Submitted,
+    Tick,
+    TypeRegistered,
+    WorkerReady,
+)
 from actorproc.model.ids import StepToken
+from actorproc.model.outcomes import Suspended
 from actorproc.model.policies import Quotas, Retention, Scheduling
 from actorproc.model.records import LockRecord
 from actorproc.model.snapshot import Snapshot
@@ -112,10 +122,12 @@ class Ring:
             return
         core = self.core
         now = self._clock.wall()
-        missing = core.missing(event, now)
-        while missing and self._load(missing):
-            missing = core.missing(event, now)  # who waited for a signal cannot be read: the next one is to be there
         batch = self._open
+        if type(event) is not StepEnded or type(event.outcome) is Suspended:  # else it names nobody else: most do not
+            batch.is_routine = False
+            missing = core.missing(event, now)
+            while missing and self._load(missing):
+                missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
         batch.events.append(event)
         decision = core.handle(event, now)
         batch.writes += decision.writes

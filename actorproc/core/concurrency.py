@@ -96,7 +96,8 @@ class Slots:
         self.holders = 0
         """Procedures that hold slots."""
         self._keys: dict[str, _Key] = {}
-        self._waiting: dict[str, _Waiter] = {}
+        self.waiting: dict[str, _Waiter] = {}
+        """Who waits; for others to look at."""
         self._waiting_in: dict[str, int] = {}
         self._candidates: dict[str, list[tuple[float, int, str]]] = {}
         """Per class of work those who may have got what they wait for; looked at again by `peek`."""
@@ -107,14 +108,14 @@ class Slots:
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def __contains__(self, procedure: str) -> bool:
-        return procedure in self._waiting
+        return procedure in self.waiting
 
     def names(self) -> list[str]:
         """Everybody who waits."""
-        return list(self._waiting)
+        return list(self.waiting)
 
     # ------------------------------------------------------------ what holds for whom
     def _key(self, name: str) -> _Key | None:
@@ -162,7 +163,7 @@ class Slots:
 
     def why(self, procedure: str, now: float) -> str | None:
         """What a waiting procedure waits for, in words."""
-        waiter = self._waiting.get(procedure)
+        waiter = self.waiting.get(procedure)
         if waiter is None:
             return None
         for key in waiter.keys:
@@ -175,12 +176,12 @@ class Slots:
     # ------------------------------------------------------------ waiting
     def wait(self, record: ProcedureRecord, order: float, work_class: str) -> None:
         """Queue a procedure for all its keys; one that waits already keeps its place."""
-        if record.id in self._waiting:
+        if record.id in self.waiting:
             return
         self._count += 1
         is_new = record.admitted not in WITH_STARTED
         waiter = _Waiter(order, self._count, self._keys_of(record), work_class, is_new, record.root)
-        self._waiting[record.id] = waiter
+        self.waiting[record.id] = waiter
         self._waiting_in[record.root] = self._waiting_in.get(record.root, 0) + 1
         for key in waiter.keys:
             heapq.heappush(key.waiting, (order, self._count, record.id))
@@ -188,7 +189,7 @@ class Slots:
 
     def discard(self, procedure: str) -> None:
         """It does not wait any more; who stood behind it may go on."""
-        waiter = self._waiting.pop(procedure, None)
+        waiter = self.waiting.pop(procedure, None)
         if waiter is None:
             return
         left = self._waiting_in.pop(waiter.root) - 1
@@ -202,7 +203,7 @@ class Slots:
         heap = self._candidates.get(work_class)
         while heap:
             order, number, procedure = heap[0]
-            waiter = self._waiting.get(procedure)
+            waiter = self.waiting.get(procedure)
             if waiter is not None and waiter.number == number:
                 if self._can_have_all(procedure, waiter, now):
                     return order, procedure
@@ -216,7 +217,7 @@ class Slots:
 
     def grant(self, record: ProcedureRecord, now: float) -> list[StartRecord]:
         """Give the procedure that `peek` named its slots; the starts to be stored. The head has changed."""
-        waiter = self._waiting[record.id]
+        waiter = self.waiting[record.id]
         for key in waiter.keys:
             key.taken += 1
         counted = [key.count(now) for key in waiter.keys if waiter.is_new and key.rate]
@@ -252,7 +253,7 @@ class Slots:
     def _first(self, key: _Key) -> str | None:
         while key.waiting:
             _, number, procedure = key.waiting[0]
-            waiter = self._waiting.get(procedure)
+            waiter = self.waiting.get(procedure)
             if waiter is not None and waiter.number == number:
                 return procedure
             heapq.heappop(key.waiting)
@@ -261,7 +262,7 @@ class Slots:
     def _list_first(self, key: _Key) -> None:
         first = self._first(key)
         if first is not None:
-            self._list(first, self._waiting[first])
+            self._list(first, self.waiting[first])
         elif key.is_unused:
             self._keys.pop(key.name, None)
 

@@ -66,7 +66,8 @@ class ReadyQueue:
         self.ageing = min(ageing, _NEVER)
         self.rooms: list[_Room] = []
         """Other places that `discard` takes a procedure out of."""
-        self._live: dict[str, tuple[_Lane, str]] = {}
+        self.live: dict[str, tuple[_Lane, str]] = {}
+        """Who waits, and where; for others to look at."""
         self._lanes: dict[tuple[str, int, bool], _Lane] = {}
         self._heaps: dict[str, list[tuple[float, int, _Lane]]] = {}
         """Per class of work every lane that is not empty, with a lower bound of its virtual deadline."""
@@ -76,10 +77,10 @@ class ReadyQueue:
         """The time that `clock` was told last."""
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self.live)
 
     def __contains__(self, procedure: str) -> bool:
-        return procedure in self._live
+        return procedure in self.live
 
     def clock(self, now: float) -> float:
         """Time that never goes back: what passed between calls, and nothing when the clock was set back."""
@@ -104,7 +105,7 @@ class ReadyQueue:
         work_class: str = DEFAULT_CLASS,
     ) -> None:
         """Queue a procedure behind those of its tree; one that is queued already keeps its place."""
-        live = self._live
+        live = self.live
         if procedure in live:
             return
         lane = self._lanes.get((work_class, priority, is_new_root))
@@ -130,12 +131,12 @@ class ReadyQueue:
         work_class: str = DEFAULT_CLASS,
     ) -> None:
         """Queue a procedure that has had its turn and lost it, at the head of its lane."""
-        if procedure in self._live:
+        if procedure in self.live:
             return
         lane = self._lanes.get((work_class, priority, is_new_root))
         if lane is None or not lane.is_listed:
             lane = self._list((work_class, priority, is_new_root), now)
-        self._live[procedure] = (lane, root)
+        self.live[procedure] = (lane, root)
         since = next(iter(lane.ring.values()))[0] if lane.ring else self.clock(now)
         turn = lane.ring.get(root)
         if turn is None:
@@ -150,7 +151,7 @@ class ReadyQueue:
 
     def discard(self, procedure: str) -> None:
         """Take a procedure out, if it is in, here or in one of the `rooms`."""
-        place = self._live.pop(procedure, None)
+        place = self.live.pop(procedure, None)
         if place is None:
             for room in self.rooms:
                 room.discard(procedure)
@@ -200,7 +201,7 @@ class ReadyQueue:
 
     def take(self, procedure: str, now: float) -> bool:
         """Take out the procedure that `peek` named, as its tree has had its turn; False when it is not queued here."""
-        place = self._live.pop(procedure, None)
+        place = self.live.pop(procedure, None)
         if place is None:
             return False
         lane, root = place
@@ -219,11 +220,11 @@ class ReadyQueue:
 
     def members(self) -> set[str]:
         """All queued procedures."""
-        return set(self._live)
+        return set(self.live)
 
     def names(self) -> list[str]:
         """The same in the order they came."""
-        return list(self._live)
+        return list(self.live)
 
     def _list(self, key: tuple[str, int, bool], now: float) -> _Lane:
         """The lane of this key, put into the heap of its class."""

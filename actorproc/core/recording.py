@@ -32,24 +32,25 @@ def commit_step(
     version = outcome.version or book.types[record.type_name].version
     book.writes.append(
         PutStep(
-            StepRecord(
-                procedure=record.id,
-                number=record.records,
-                steps=outcome.steps,
-                kind=_STEP,
-                at=book.now,
-                state=outcome.state,
-                codec=outcome.codec or book.types[record.type_name].codec,
-                version=version,
-                outcome=name,
-                label=outcome.unit,
-                attempts=attempts,
-                slot=worker.slot,
-                incarnation=worker.incarnation,
-                elapsed=outcome.elapsed,
-                pid=book.staff.pid_of(worker),
-                crash=crash,
-                error=error,
+            StepRecord(  # by position: half the time, and this one is made for nearly every step
+                record.id,
+                record.records,
+                _STEP,
+                book.now,
+                outcome.state,
+                outcome.codec or book.types[record.type_name].codec,
+                version,
+                name,
+                outcome.unit,
+                attempts,
+                worker.slot,
+                worker.incarnation,
+                error,
+                b"",  # no output
+                outcome.elapsed,
+                item.pid,
+                crash,
+                outcome.steps,
             )
         )
     )

@@ -41,6 +41,8 @@ class InHand(msgspec.Struct):
     """How many steps like this one may run in a worker at once."""
     weight: float = 0.0
     """Seconds it was expected to take when it was handed out."""
+    pid: int = 0
+    """The process of the worker that has it; 0: not known."""
     size: int = 0
     """Bytes of its first state if they are many: should it come back unanswered, they will be sent again."""
 
@@ -143,11 +145,6 @@ class Staff:
         for worker in self.workers.values():
             worker.active_at = min(worker.active_at, now)
 
-    def pid_of(self, worker: WorkerId) -> int:
-        """Its process; 0 when it has none or is gone."""
-        found = self.find(worker)
-        return found.pid if found is not None else 0
-
     def find(self, worker: WorkerId) -> Worker | None:
         """The live worker of exactly this incarnation."""
         found = self.workers.get(worker.slot)
@@ -191,6 +188,7 @@ class Staff:
         if self._bulky:
             item.size = self._bulky.pop(procedure, 0)
             item.weight += item.size / _BYTES_PER_SECOND
+        item.pid = worker.pid
         worker.queue[procedure] = item
         worker.load += item.weight
         if item.threads > 1:

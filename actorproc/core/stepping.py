@@ -290,7 +290,7 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
                 slot=item.token.worker.slot,
                 incarnation=item.token.worker.incarnation,
                 elapsed=outcome.elapsed,
-                pid=book.staff.pid_of(item.token.worker),
+                pid=item.pid,
                 crash=crash,
             )
         )

@@ -83,8 +83,8 @@ def _is_quiet(book: Book) -> bool:
     """Nobody waits for a worker, for a slot, or to be asked; all workers are for all, and steps are handed out."""
     return not (
         book.shares is not None
-        or len(book.ready)
-        or len(book.slots)
+        or book.ready.live
+        or book.slots.waiting
         or book.lobby.capacity is not None
         or book.asking
         or book.hired

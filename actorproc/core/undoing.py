@@ -40,7 +40,7 @@ def after_rollback(book: Book, record: ProcedureRecord, item: InHand, outcome: O
                     slot=item.token.worker.slot,
                     incarnation=item.token.worker.incarnation,
                     elapsed=outcome.elapsed,
-                    pid=book.staff.pid_of(item.token.worker),
+                    pid=item.pid,
                     crash=_death_on_the_way(record),
                 )
             )

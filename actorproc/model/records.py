@@ -245,7 +245,7 @@ class StepKind(IntEnum):
     ROLLBACK = 2
 
 
-class StepRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
+class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of the step log: ``/procedures/{id}/000001.step``.
 
     A ``.step`` record n holds the state from which step n runs; ``.commit`` closes with the output;

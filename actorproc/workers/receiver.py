@@ -25,6 +25,8 @@ from actorproc.workers.stack_desk import StackDesk
 
 __all__ = ["Receiver"]
 
+_ELSEWHERE = object()
+
 
 class Receiver:
     """Hears all workers of a pool. Used by the pool's thread only.
@@ -64,9 +66,9 @@ class Receiver:
             messages = self._hear_boot(link, messages)
         for message in messages:
             kind = type(message)
-            if kind is Ended or kind is Returned:
-                link.given.pop(message.token, None)  # type: ignore[union-attr, arg-type]
-            elif kind is Ready:
+            if kind is Ended:
+                continue  # nearly all
+            if kind is Ready:
                 link.is_ready = True
             elif kind is LogLine or kind is Stack:
                 self._note(message)  # type: ignore[arg-type]
@@ -101,7 +103,11 @@ class Receiver:
 
 def _own(link: Link, messages: list[FromWorker]) -> list[FromWorker]:
     """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker."""
+    given = link.given
     for message in messages:
+        kind = type(message)
+        if (kind is Ended or kind is Returned) and given.pop(message.token, _ELSEWHERE) is None:  # type: ignore[union-attr, arg-type]
+            continue  # this one has it, hence no other
         token = getattr(message, "token", None)
         if token is not None and token.worker != link.worker:
             msg = f"spoke of a step of {token.procedure!r:.140} that another worker has"

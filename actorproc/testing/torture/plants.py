@@ -97,7 +97,7 @@ def _answers_are_mixed_up() -> None:
     from actorproc.model.outcomes import Advanced
     from actorproc.workers.frames import Ended
 
-    honest = Floor._ended
+    honest = Floor.ended
     last: list[Ended] = []
     seen = [0]
 
@@ -109,7 +109,7 @@ def _answers_are_mixed_up() -> None:
             last[:] = [message]
         honest(self, message)
 
-    Floor._ended = ended  # type: ignore[method-assign]
+    Floor.ended = ended  # type: ignore[method-assign]
 
 
 def _ends_of_children_are_lost() -> None:
@@ -117,14 +117,14 @@ def _ends_of_children_are_lost() -> None:
     from actorproc.model.outcomes import Finished
     from actorproc.workers.frames import Ended
 
-    honest = Floor._ended
+    honest = Floor.ended
 
     def ended(self: Floor, message: Ended) -> None:
         is_child = "-" in message.token.procedure.removeprefix("root-")
         if not (is_child and type(message.outcome) is Finished):
             honest(self, message)
 
-    Floor._ended = ended  # type: ignore[method-assign]
+    Floor.ended = ended  # type: ignore[method-assign]
 
 
 def _locks_are_not_read_back() -> None:
