@@ -14,6 +14,7 @@ import time
 
 from common import OtherEnd, fresh_directory, middle, options, raw_commits_per_second, report, synced_write_seconds
 from peer_home import Missing, python_for, run
+from rest import wait_for_spares
 
 from actorproc.executor import ProcedureExecutor
 
@@ -24,6 +25,7 @@ LARGE = 5
 def ours(calls: int, lone: int, size: int, workers: int) -> dict[str, float]:
     with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
         list(executor.map(abs, range(500)))
+        wait_for_spares()
         start = time.perf_counter()
         for number in range(lone):
             executor.submit(abs, -number).result(120)

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 from common import fresh_directory, options, raw_commits_per_second, report
+from rest import wait_for_spares
 
 from actorproc import Config, Procedure, ProcedureManager, Status
 
@@ -62,6 +63,7 @@ def main() -> None:
             ProcedureManager(path, procedures=[Fan, Leaf], workers=given.workers, config=room) as manager,
         ):
             fan(manager, 50)
+            wait_for_spares()
             seconds = statistics.median(fan(manager, children) for _ in range(runs))
         found[children] = {"children_per_s": children / seconds, "us_per_child": seconds / children * 1e6, "runs": runs}
         lines.append(

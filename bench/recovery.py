@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from common import fresh_directory, options, report, spread
+from rest import wait_for_spares
 
 from actorproc import Limits, Procedure, ProcedureManager, Status
 
@@ -52,27 +52,6 @@ def wait_for_starts(journal: Path, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def wait_for_spare(worker: int) -> None:
-    """Wait until a process beside this worker has prepared itself: all its threads sleep, and go on sleeping."""
-    deadline = time.monotonic() + 30
-    quiet = 0
-    while quiet < 100:  # it loads the procedure's class a moment after it has booted
-        if time.monotonic() > deadline:
-            raise SystemExit("no spare worker was ready within 30 s")
-        spares = [child.pid for child in psutil.Process().children() if child.pid != worker]
-        quiet = quiet + 1 if spares and all(map(is_asleep, spares)) else 0
-        time.sleep(0.004)
-
-
-def is_asleep(pid: int) -> bool:
-    """The main thread and the reader of a worker wait for messages."""
-    try:
-        process = psutil.Process(pid)
-        return process.num_threads() >= 2 and process.status() == psutil.STATUS_SLEEPING
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _line(what: str, figures: dict[str, float]) -> str:
     return f"{what:54} p50 {figures['p50'] * 1e3:6.1f} ms   p99 {figures['p99'] * 1e3:6.1f} ms"
 
@@ -92,7 +71,7 @@ def main() -> None:
         handle = manager.submit(Hang(str(journal)))
         for kills in range(given.kills):
             pid, _ = wait_for_starts(journal, kills + 1)[-1]
-            wait_for_spare(pid)
+            wait_for_spares(pid)
             killed_at = time.monotonic_ns()
             os.kill(pid, signal.SIGKILL)
             _, started_at = wait_for_starts(journal, kills + 2)[-1]

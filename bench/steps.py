@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 from common import fresh_directory, middle, options, pipe_round_trip_seconds, raw_commits_per_second, report
+from rest import wait_for_spares
 
 from actorproc import Procedure, ProcedureManager, Status
 
@@ -34,6 +35,7 @@ def flood(procedures: int, steps: int, workers: int) -> float:
     with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=workers) as manager:
         for handle in manager.submit_many([Count(3) for _ in range(64)]):
             handle.result(timeout=120)
+        wait_for_spares()
         start = time.perf_counter()
         handles = manager.submit_many([Count(steps) for _ in range(procedures)])
         for handle in handles:
@@ -45,6 +47,7 @@ def alone(steps: int) -> float:
     """Seconds per durable step of one procedure on one worker, nothing else going on."""
     with fresh_directory() as path, ProcedureManager(path, procedures=[Count], workers=1) as manager:
         manager.run(Count(50))
+        wait_for_spares()
         start = time.perf_counter()
         manager.run(Count(steps))
         return (time.perf_counter() - start) / steps
