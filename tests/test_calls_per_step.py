@@ -16,10 +16,10 @@ from actorproc.workers.frames import Ended, FrameBuffer, Run, decode_from_worker
 from tests.core.stage import Stage
 from tests.kit.counting import calls_of
 
-CALLS_OF_A_STEP = 64.2
-CALLS_OF_A_STEP_THAT_QUEUES = 131.1
+CALLS_OF_A_STEP = 55.2
+CALLS_OF_A_STEP_THAT_QUEUES = 127.1
 CALLS_OF_A_SUBMIT = 53.2
-CALLS_OF_A_CHILD = 271.0
+CALLS_OF_A_CHILD = 269.0
 """As counted with CPython 3.11: a procedure's next step, in turn or behind other procedures' steps; a submit; a child from
 its parent's step to its end."""
 MARGIN = 1.03
