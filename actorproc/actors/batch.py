@@ -45,7 +45,7 @@ class Batch:
         self._steps: dict[tuple[str, int], StepRecord] | None = None
 
     def add(self, decision: Decision) -> None:
-        """Append what something else than an event led to."""
+        """Append what something else than a step's answer led to."""
         self.is_routine = False
         self.writes += decision.writes
         self.commands += decision.commands

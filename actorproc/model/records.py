@@ -62,7 +62,7 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
 
     id: str
     fresh: bool = False
-    """The id was made by us (UUIDv7, or a child's hash), so nobody can have used it before."""
+    """The id was made by us (UUIDv7, or a child's, with its parent's hash), so nobody can have used it before."""
     type_name: str
     version: int = 1
     state: bytes

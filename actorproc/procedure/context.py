@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -124,6 +124,9 @@ class Context(msgspec.Struct, eq=False):
     ``env`` is what the manager's ``environment`` factory made in this worker.
     """
 
+    _engine_is_no_value: ClassVar[bool] = True
+    """It is a Struct only because those are made quickly: no state can hold one."""
+
     _channel: StepChannel
     id: str
     type_name: str
@@ -151,6 +154,10 @@ class Context(msgspec.Struct, eq=False):
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Not all fields, as msgspec's own: `env` may hold secrets.
+        return [("id", self.id), ("step", self.step), ("attempt", self.attempt)]
 
     @property
     def aborting(self) -> bool:

@@ -18,6 +18,8 @@ def declared_fields(cls: type) -> tuple[str, ...] | None:
     own = getattr(cls, "__procedure_fields__", None)
     if own is not None:
         return tuple(own)
+    if getattr(cls, "_engine_is_no_value", False):
+        return None
     if dataclasses.is_dataclass(cls):
         return tuple(field.name for field in dataclasses.fields(cls))
     if issubclass(cls, msgspec.Struct):

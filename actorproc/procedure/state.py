@@ -90,8 +90,9 @@ class StateFormat:
                 if hasattr(procedure, name):
                     values[name] = getattr(procedure, name)
             return values
-        if tuple(attributes) == names:  # as the constructor of a dataclass leaves them
-            return attributes.copy()
+        values = attributes.copy()  # as they are at one moment: a thread of the step may set another one
+        if tuple(values) == names:  # as the constructor of a dataclass leaves them
+            return values
         try:
             values = {name: attributes[name] for name in names}
         except KeyError:

@@ -10,12 +10,13 @@ from enum import Enum
 import msgspec
 import pytest
 
-from actorproc import UnknownProcedure
-from actorproc.errors import RemoteError
+from actorproc import UnknownProcedure, procedure
+from actorproc.errors import RemoteError, StateNotEncodable
 from actorproc.model.definitions import OutcomeRow
 from actorproc.model.ids import Mode
 from actorproc.procedure.codec import DataCodec
-from actorproc.procedure.runtime import encode_value
+from actorproc.procedure.context import Context
+from actorproc.procedure.runtime import TypeRuntime, encode_value
 
 
 class Color(Enum):
@@ -164,3 +165,22 @@ def test_aborting_is_asked_each_time(context, channel):
     channel.abort_asked = True
 
     assert (before, ctx.aborting) == (False, True)
+
+
+def test_a_context_is_no_value_although_functions_name_it_in_their_hints():
+    @procedure
+    def look(ctx: Context, number: int) -> int:
+        return number + ctx.step
+
+    runtime = TypeRuntime.of_class(type(look(1)))
+
+    assert Context not in runtime.codec.classes
+    with pytest.raises(StateNotEncodable, match="Context"):
+        runtime.codec.encode(Context(None, id="p", type_name="T", root_id="p", step=1), "output")
+
+
+def test_a_context_shows_its_place_and_not_what_the_environment_made(context):
+    ctx = context(step=3, env={"password": "secret"})
+
+    assert repr(ctx) == "Context(id='p-1', step=3, attempt=1)"
+    assert dict(ctx.__rich_repr__()) == {"id": "p-1", "step": 3, "attempt": 1}

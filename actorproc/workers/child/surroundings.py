@@ -197,13 +197,15 @@ class Surroundings:
             self._restore_mask()
         if tuple(map(_handler_of, _SIGNALS)) == self._handlers:
             return
-        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+        handlers = list(self._handlers)
+        for place, (number, handler) in enumerate(zip(_SIGNALS, self._handlers, strict=True)):
             if _handler_of(number) != handler:
                 signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+                if handler is None:  # one that native code had installed before us is gone for good
+                    handlers[place] = int(signal.SIG_DFL)
                 if number == signal.SIGUSR1:
                     self._arm_stacks()
-        # One that native code had installed before us cannot be: what stands there now is to stay.
-        self._handlers = tuple(map(_handler_of, _SIGNALS))
+        self._handlers = tuple(handlers)
 
     def _restore_mask(self) -> None:
         for number in signal.sigpending() - _OURS:  # what a step held back must not hit the next one
