@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -44,17 +43,31 @@ class HandleSource(Protocol):
         ...
 
 
+class _Forks:
+    """How often the process was forked on its way here: a number that a copy of the program does not share."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_child=_Forks.add)
+
+
 class ProcedureHandle:
     """Waits for one procedure and gives its output. Cheap, thread-safe, and good for finished procedures too.
 
     A handle holds no work: dropping it, or cancelling an ``await`` of it, changes nothing for the procedure.
     """
 
+    __slots__ = ("__weakref__", "_end", "_forks", "_id", "_source")
+
     def __init__(self, id: str, source: HandleSource) -> None:  # noqa: A002
         self._id = id
         self._source = source
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._forks = _Forks.count
         self._end: Ending | Future[Ending] | None = None
 
     @property
@@ -141,17 +154,15 @@ class ProcedureHandle:
         return self._unpack(future.result())
 
     def _watch(self) -> Ending | Future[Ending]:
-        if os.getpid() != self._pid:
-            # A forked copy of the program: nobody settles an open future here, and a thread that is not here may hold
-            # the lock. Whoever the handle is of says so.
-            end = self._end
+        end = self._end
+        if self._forks != _Forks.count:
+            # A forked copy of the program: nobody settles an open future here. Whoever the handle is of says so.
             return end if end is not None and _has_come(end) else self._source.end_of(self._id)
-        with self._lock:
-            end = self._end
-            # A manager that was started again, or one whose store was repaired, can still tell.
-            if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
-                end = self._end = self._source.end_of(self._id)
-            return end
+        # A manager that was started again, or one whose store was repaired, can still tell.
+        if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
+            # Without a lock: of two threads that ask at once each gets an end that comes, and one of them is kept.
+            end = self._end = self._source.end_of(self._id)
+        return end
 
     def _wait(self, timeout: float | None) -> Ending:
         seconds = waiting_seconds(timeout)

@@ -7,7 +7,6 @@ lock away twice for a row, and busy threads give it back late.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from actorproc.actors.clock import Clock
 from actorproc.model.records import StepRecord
@@ -19,11 +18,6 @@ _MOST = 16_384
 _MOST_BYTES = 4 * 1024 * 1024
 _LONG = 10.0
 """Seconds after which a procedure that has not begun gives its place to a new one: it waits for something else."""
-
-
-class _Kept(NamedTuple):
-    record: StepRecord
-    at: float
 
 
 class FirstStates:
@@ -38,45 +32,53 @@ class FirstStates:
         self._most = most
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._kept: dict[str, _Kept] = {}
+        # Two, as pairs would be looked through by the cycle collector, and make it look through all that is young.
+        self._kept: dict[str, StepRecord] = {}
+        self._since: dict[str, float] = {}
 
     def note(self, writes: Iterable[Write]) -> None:
         """These writes are durable."""
         now: float | None = None
+        has_room = True
         for write in writes:
             if type(write) is PutStep:
-                if write.record.number == 1:
+                if has_room and write.record.number == 1:
                     now = self._clock.monotonic() if now is None else now
-                    self._keep(write.record, now)
+                    has_room = self._keep(write.record, now)
             elif type(write) is DeleteProcedure:
                 self._drop(write.record.id)  # another one may get its id
 
     def forget(self) -> None:
         """The store was opened again, and says what there is."""
         self._kept.clear()
+        self._since.clear()
         self._bytes = 0
 
     def take(self, procedure: str, number: int) -> StepRecord | None:
         """The record, if it is here; it is given away once."""
         return self._drop(procedure) if number == 1 else None
 
-    def _keep(self, record: StepRecord, now: float) -> None:
+    def _keep(self, record: StepRecord, now: float) -> bool:
+        """Keep it, if there is room; False when there is none for any other either."""
         size = len(record.state)
         kept = self._kept
         if record.procedure in kept:
             self._drop(record.procedure)
         while kept and (len(kept) >= self._most or self._bytes + size > self._most_bytes):
             oldest = next(iter(kept))
-            if now - kept[oldest].at < _LONG:
-                return  # those before it will be needed before it
+            if now - self._since[oldest] < _LONG:
+                return len(kept) < self._most  # those before it will be needed before it
             self._drop(oldest)
         if size <= self._most_bytes:
-            kept[record.procedure] = _Kept(record, now)
+            kept[record.procedure] = record
+            self._since[record.procedure] = now
             self._bytes += size
+        return True
 
     def _drop(self, procedure: str) -> StepRecord | None:
         found = self._kept.pop(procedure, None)
         if found is None:
             return None
-        self._bytes -= len(found.record.state)
-        return found.record
+        del self._since[procedure]
+        self._bytes -= len(found.state)
+        return found

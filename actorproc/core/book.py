@@ -6,8 +6,6 @@ into writes. `restore(store + pending writes)` must give the same memory again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from actorproc.core.aftermath import Aftermath
 from actorproc.core.agenda import Agenda
 from actorproc.core.obstacles import Obstacles
@@ -17,7 +15,7 @@ from actorproc.core.tree import Tree
 from actorproc.core.workplace import Workplace
 from actorproc.model.commands import Decision
 from actorproc.model.policies import Scheduling, TypeMeta
-from actorproc.model.records import AuditRecord, ProcedureRecord
+from actorproc.model.records import AuditRecord, ProcedureRecord, copied
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteAcknowledgement, PutAudit, PutProcedure, PutSwitch, Was
 
@@ -27,8 +25,6 @@ DEFAULT_SCHEDULING = Scheduling()
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE = ProcedureState.RUNNABLE
 _WAS_RUNNABLE = Was(_RUNNABLE, None, None)
-# `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.
-_copy: Callable[[ProcedureRecord], ProcedureRecord] = getattr(ProcedureRecord, "__copy__")  # noqa: B009
 
 
 class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
@@ -51,6 +47,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
     def know(self, meta: TypeMeta) -> None:
         """This type is registered: its procedures need not be parked."""
         self.types[meta.type_name] = meta
+        self.blanks.pop(meta.type_name, None)
         self.knows_dedicated = self.knows_dedicated or meta.dedicated
 
     def admit(self, record: ProcedureRecord, *, stored: bool) -> Tree:
@@ -123,7 +120,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
             was = self._stored.get(procedure)
             if record.finished_at is not None or (was is not None and was.due_at is not None):
                 self._forget_times(record, was)
-            writes.append(PutProcedure(_copy(record), was))
+            writes.append(PutProcedure(copied(record), was))
             if (
                 was is None
                 or was.state is not record.state
@@ -142,7 +139,10 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
 
     def _store_times(self, record: ProcedureRecord, was: Was | None) -> None:
         """What the store's index rows will say of a head."""
-        self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
+        if record.state is _RUNNABLE and record.due_at is None:
+            self._stored[record.id] = _WAS_RUNNABLE
+        else:
+            self._stored[record.id] = Was(record.state, record.due_at, record.finished_at)
         if record.parent is None:
             was_open = was is not None and was.state not in TERMINAL
             self.open_roots += (record.state not in TERMINAL) - was_open

@@ -18,6 +18,8 @@ class Residents:
         self.procs: dict[str, ProcedureRecord] = {}
         self.trees: dict[str, Tree] = {}
         self.types: dict[str, TypeMeta] = {}
+        self.blanks: dict[str, ProcedureRecord] = {}
+        """Heads of no procedure by type. New ones are copies of them: half of what it takes to make them by name."""
         self.limits: dict[str, KnownLimits] = {}
         """What each registered class says of the resources of a step."""
         self.parked: dict[str, dict[str, None]] = {}

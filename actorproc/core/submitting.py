@@ -11,7 +11,7 @@ from actorproc.core.staff import BULKY
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, UnknownType
 from actorproc.model.commands import Reply
 from actorproc.model.events import Submitted
-from actorproc.model.records import NewProcedure, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.records import NewProcedure, ProcedureRecord, StepKind, StepRecord, copied
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
 
@@ -26,13 +26,14 @@ def submit(book: Book, event: Submitted) -> None:
     accepted: list[NewProcedure] = []
     named: dict[str, NewProcedure] = {}
     for new in event.procedures:
-        twin = named.get(new.id)
+        twin = None if new.fresh else named.get(new.id)
         error = _clash(new, twin.type_name, twin.version, twin.digest) if twin is not None else refusal(book, new)
         if error is not None:
             book.command(Reply(event.reply, error=error))
             return
         if twin is None:
-            named[new.id] = new
+            if not new.fresh:
+                named[new.id] = new
             if new.id not in book.procs:
                 accepted.append(new)
     if accepted and (busy := _too_many(book, len(accepted))) is not None:
@@ -89,35 +90,31 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
 
 def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
     """Make the head and the first step record of a procedure; the caller wakes it."""
-    meta = book.types[new.type_name]
-    record = ProcedureRecord(
-        id=new.id,
-        type_name=new.type_name,
-        version=new.version,
-        root=parent.root if parent is not None else new.id,
-        parent=parent.id if parent is not None else None,
-        seq=book.next_seq,
-        state=_INITIALIZING,
-        depth=parent.depth + 1 if parent is not None else 0,
-        unit=new.unit,
-        unit_no_return=new.no_return,
-        rollback_supported=meta.rollback_supported,
-        on_child_failure=meta.on_child_failure,
-        undo_children=meta.undo_children,
-        lock_scope=meta.lock_scope,
-        due_at=new.due_at,
-        deadline=_earlier(new.deadline, parent.deadline if parent is not None else None),
-        locks=new.locks,
-        poisons=new.poisons,
-        owner=new.owner if new.owner is not None or parent is None else parent.owner,
-        tags=new.tags,
-        priority=max(new.priority, parent.priority) if parent is not None else new.priority,
-        limit_keys=new.limit_keys,
-        created_at=book.now,
-        digest=new.digest,
-        limits=new.limits,
-        epoch=book.epoch,
-    )
+    record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
+    record.id = new.id
+    record.version = new.version
+    record.seq = book.next_seq
+    record.unit = new.unit
+    record.unit_no_return = new.no_return
+    record.due_at = new.due_at
+    record.locks = new.locks
+    record.poisons = new.poisons
+    record.tags = new.tags
+    record.limit_keys = new.limit_keys
+    record.created_at = book.now
+    record.digest = new.digest
+    record.limits = new.limits
+    record.epoch = book.epoch
+    if parent is None:
+        record.root = new.id
+        record.deadline = new.deadline
+        record.owner = new.owner
+        record.priority = new.priority
+    else:
+        record.root, record.parent, record.depth = parent.root, parent.id, parent.depth + 1
+        record.deadline = _earlier(new.deadline, parent.deadline)
+        record.owner = new.owner if new.owner is not None else parent.owner
+        record.priority = max(new.priority, parent.priority)
     book.next_seq += 1
     if len(new.state) >= BULKY:
         book.staff.note_size(new.id, len(new.state))
@@ -127,16 +124,8 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
     move(record, _SUBMITTED)
     book.write(
         PutStep(
-            StepRecord(
-                procedure=new.id,
-                number=1,
-                kind=_STEP,
-                at=book.now,
-                state=new.state,
-                codec=new.codec,
-                version=new.version,
-                outcome="submitted",
-                label=new.unit,
+            StepRecord(  # by position: half the time
+                new.id, 1, _STEP, book.now, new.state, new.codec, new.version, "submitted", new.unit
             )
         )
     )
@@ -144,6 +133,25 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         book.timers.add(record.deadline, record.id)
     book.touch(record)
     return record
+
+
+def _blank(book: Book, type_name: str) -> ProcedureRecord:
+    """What the heads of new procedures of a class have in common, with the traits that are fixed at submit."""
+    meta = book.types[type_name]
+    blank = book.blanks[type_name] = ProcedureRecord(
+        id="",
+        type_name=type_name,
+        version=meta.version,
+        root="",
+        parent=None,
+        seq=0,
+        state=_INITIALIZING,
+        rollback_supported=meta.rollback_supported,
+        on_child_failure=meta.on_child_failure,
+        undo_children=meta.undo_children,
+        lock_scope=meta.lock_scope,
+    )
+    return blank
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

@@ -61,32 +61,35 @@ def check_id(id: object) -> str:  # noqa: A002 - the public name of the argument
 
 def new_id() -> str:
     """A new UUIDv7 (RFC 9562): ids made later sort after ids made earlier, to the millisecond."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(_random_bytes())
-    value = value & ~(0xF << 76) | 0x7 << 76
-    value = value & ~(0x3 << 62) | 0x2 << 62
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    global _head  # noqa: PLW0603 - replaced as one
+    milliseconds = time.time_ns() // 1_000_000
+    known, head = _head
+    if known != milliseconds:
+        digits = f"{milliseconds:012x}"
+        head = f"{digits[:8]}-{digits[8:]}"
+        _head = (milliseconds, head)
+    while True:
+        try:
+            return head + _drawn.pop()
+        except IndexError:
+            _drawn.extend(_tails())
 
 
-def _random_bytes() -> bytes:
-    """Ten of them, from the system."""
-    global _drawn  # noqa: PLW0603 - replaced as one, never changed from two processes
-    process, left = _drawn
-    try:
-        # What was drawn before a fork is in both processes.
-        if process == os.getpid():
-            return left.pop()
-    except IndexError:
-        pass
-    # Many at once: to ask the system gives the interpreter lock away, and among busy threads it is long in coming back.
-    many = os.urandom(10 * 256)
-    left = [many[at : at + 10] for at in range(0, len(many), 10)]
-    drawn = left.pop()
-    _drawn = (os.getpid(), left)
-    return drawn
+def _tails() -> list[str]:
+    """What follows the time in 256 ids: version, variant, and random bits of the system.
+
+    Many at once: to ask the system gives the interpreter lock away, and among busy threads it is long in coming back.
+    """
+    many = os.urandom(_TAIL * 256).hex()
+    tails = (many[at : at + 2 * _TAIL] for at in range(0, len(many), 2 * _TAIL))
+    return [f"-7{one[:3]}-{_VARIANT[one[3]]}{one[4:7]}-{one[7:19]}" for one in tails]
 
 
-_drawn: tuple[int, list[bytes]] = (0, [])
+_TAIL = 10
+_VARIANT = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
+_drawn: list[str] = []
+_head = (0, "")
+os.register_at_fork(after_in_child=_drawn.clear)  # or both processes would give the same ones
 
 
 def child_id(parent: str, step: int, index: int) -> str:
