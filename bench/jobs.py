@@ -1,4 +1,4 @@
-"""Procedures of the benches about scale, in a module of their own so that a fresh process finds them again."""
+"""Procedures of the benches about scale and recovery, in a module of their own that a fresh process finds again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from actorproc import Procedure, Status
+from actorproc import Limits, Procedure, Status
 
 MARK = "ACTORPROC_BENCH_MARK"
 """Environment variable: the file in which the first step of all leaves the time at which it began."""
@@ -49,3 +49,18 @@ class Listener(Procedure):
 
     def execute(self, ctx):
         return Status.wait(f"approved-{self.number}") if ctx.step == 1 else Status.done()
+
+
+@dataclass
+class Hang(Procedure):
+    """Says when it starts, then waits to be killed; ends when told to."""
+
+    journal: str
+    limits = Limits(crashes=1_000_000)
+
+    def execute(self, ctx):
+        with Path(self.journal).open("a", buffering=1) as file:
+            file.write(f"{os.getpid()} {time.monotonic_ns()}\n")
+        while not Path(self.journal + ".stop").exists():
+            time.sleep(0.001)
+        return Status.done()

@@ -4,7 +4,8 @@
 
 The step writes the monotonic time at its start to a file; the bench kills its worker with SIGKILL and takes the time
 from the kill to the start of the replay. Before each kill it waits until the next spare has prepared itself: what is
-measured is a death, not a storm of them. Compared with the start of a bare interpreter.
+measured is a death, not a storm of them. The step is in a module that loads nothing but the engine: to take the dead
+process apart costs the kernel time for each page that it had. Compared with the start of a bare interpreter.
 """
 
 from __future__ import annotations
@@ -14,28 +15,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from common import fresh_directory, options, report, spread
+from jobs import Hang
 from rest import wait_for_spares
 
-from actorproc import Limits, Procedure, ProcedureManager, Status
-
-
-@dataclass
-class Hang(Procedure):
-    """Says when it starts, then waits to be killed; ends when told to."""
-
-    journal: str
-    limits = Limits(crashes=1_000_000)
-
-    def execute(self, ctx):
-        with Path(self.journal).open("a", buffering=1) as file:
-            file.write(f"{os.getpid()} {time.monotonic_ns()}\n")
-        while not Path(self.journal + ".stop").exists():
-            time.sleep(0.001)
-        return Status.done()
+from actorproc import ProcedureManager
 
 
 def starts(journal: Path) -> list[tuple[int, int]]:

@@ -38,12 +38,15 @@ Reopened = Callable[[Snapshot | None, Exception | None], None]
 Retrying = Callable[[Exception, float], None]
 
 
-def coalesce(writes: Sequence[Write]) -> list[Write]:
+def coalesce(writes: Sequence[Write]) -> Sequence[Write]:
     """The same writes with at most one `PutProcedure` per id: the first `was`, the last record.
 
     A head changes several times while a batch is gathered, and only its last form is worth encoding. Heads on
     either side of a `DeleteProcedure` of the same id stay apart.
     """
+    heads = [write.record.id for write in writes if type(write) is PutProcedure]
+    if len(heads) == len(set(heads)):  # as in most batches
+        return writes
     merged: list[Write] = []
     places: dict[str, int] = {}
     for write in writes:

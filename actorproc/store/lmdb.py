@@ -59,7 +59,7 @@ Durability = Literal["power", "process"]
 _LOOK_EVERY = 10.0
 """Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
 
-_PART = 512
+_PART = 256
 """Writes whose rows are made at once."""
 
 _T = TypeVar("_T")

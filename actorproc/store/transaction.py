@@ -21,6 +21,9 @@ __all__ = ["Txn", "apply_rows", "check_format", "check_made", "read_meta"]
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
+_MANY = 512
+"""Rows from which on those of a table are put in one call, which takes two thirds of the time when many are new."""
+
 
 def check_made(txn: Txn, path: Path) -> None:
     """Raise `EngineError` while the first owner of a store is making it, or when it was killed at that."""
@@ -59,6 +62,11 @@ def read_meta(txn: Txn, databases: Databases, key: bytes) -> int | str:
 
 def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
     """Change rows in the order given: bytes are put, None deletes, a number raises, the others clear many."""
+    if len(rows) >= _MANY and (tables := _only_put(rows)) is not None:
+        for table, items in tables.items():
+            with txn.cursor(databases[table]) as cursor:
+                cursor.putmulti(items)
+        return
     for table, key, value in rows:
         db = databases[table]
         if type(value) is bytes:
@@ -74,6 +82,20 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
                 txn.delete(step, db=db)
         else:
             _sweep(txn, db, key)
+
+
+def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | None:
+    """The rows of each table, in order; None when something else than puts is among them."""
+    tables: dict[Table, list[tuple[bytes, bytes]]] = {}
+    for table, key, value in rows:
+        if type(value) is not bytes:
+            return None
+        items = tables.get(table)
+        if items is None:
+            tables[table] = [(key, value)]
+        else:
+            items.append((key, value))
+    return tables
 
 
 def _sweep(txn: Txn, db: lmdb._Database, prefix: bytes) -> None:

@@ -169,6 +169,7 @@ class PoolThread:
             self._report(link, CrashReport(kind="stopped", message="stopped before it was started"))
         elif (spare := self._spares.take()) is not None:
             self._take_over(spare, link)
+            self._name(link)
             assert link.process is not None
             if link.prepared and not link.process.is_over():
                 self._booted(link)
@@ -183,7 +184,6 @@ class PoolThread:
             with contextlib.suppress(KeyError):
                 key = self._selector.get_key(fd)
                 self._selector.modify(fd, key.events, (key.data[0], link))
-        self._name(link)
 
     def _start(self, link: Link) -> None:
         recipe = self._recipe
@@ -329,18 +329,23 @@ class PoolThread:
                     self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
             self._timers.after(_REAP_AGAIN, partial(self._on_death, link))
             return
-        for fd in process.watched():
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(fd)
-        group_killed = self._rooms.was_killed(process.pid)
         self._spares.blame(process)
-        report = link.bury(group_killed=group_killed)
-        self._rooms.forget(process.pid)
+        report = link.report(group_killed=self._rooms.was_killed(process.pid))
         if link.should_start_again():
+            self._clear_away(process)
             link.forget_process()
             self._start(link)
         else:
-            self._report(link, report)
+            self._report(link, report)  # first: a step waits for it
+            self._clear_away(process)
+
+    def _clear_away(self, process: WorkerProcess) -> None:
+        """Give up what is left of a process that was reaped."""
+        for fd in process.watched():
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(fd)
+        process.close()
+        self._rooms.forget(process.pid)
 
     def _drain(self, link: Link, process: WorkerProcess) -> None:
         for _ in range(_DRAIN_READS):
@@ -361,8 +366,10 @@ class PoolThread:
         if successor is None:
             self._tell(WorkerDied(link.worker, report, link.booted))
             return
-        # Both in one breath: the listener decides on the death and on the next attempt in one commit.
+        # Both in one breath: the listener decides on the death and on the next attempt in one commit. The spare hears
+        # its name while that is under way.
         self._tell(WorkerDied(link.worker, report, link.booted, successor.worker))
+        self._name(successor)
         self._booted(successor)
 
     def _successor(self, link: Link) -> Link | None:
@@ -378,7 +385,7 @@ class PoolThread:
         assert successor.worker is not None
         self._links[successor.worker] = successor
         self._take_over(spare, successor)
-        return successor
+        return successor  # to be named: until it is, what is sent to it is held
 
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""

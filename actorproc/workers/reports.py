@@ -7,6 +7,7 @@ itself (a stop, a kill) and what the worker said last come before what the kerne
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from actorproc.workers.exit_codes import EXIT_CHANNEL, EXIT_PROTOCOL, EXIT_TERMI
 from actorproc.workers.frames import BootFailed
 
 __all__ = ["Remains", "crash_report", "oom_kills", "signal_in_words"]
+
+_OOM_KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
+_VMSTAT = 64 * 1024
+"""Bytes that hold all of /proc/vmstat."""
 
 
 class Remains(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,13 +113,11 @@ def signal_in_words(number: int) -> str:
 def oom_kills() -> int | None:
     """How many processes the kernel killed for lack of memory since boot; None where it does not say (not Linux)."""
     try:
-        with Path("/proc/vmstat").open("rb") as file:
-            for line in file:
-                if line.startswith(b"oom_kill "):
-                    return int(line.split()[1])
+        with Path("/proc/vmstat").open("rb", buffering=0) as file:
+            found = _OOM_KILLS.search(file.read(_VMSTAT))
     except OSError:
         return None
-    return None
+    return None if found is None else int(found[1])
 
 
 def _last_line(text: str) -> str:
