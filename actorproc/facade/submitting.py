@@ -120,9 +120,11 @@ class Submitting(Looking):
             news = tuple(self._describe(procedure, id, options) for id, procedure in map(pair, items))  # noqa: A001
         if not news:
             return []
-        ids = tree.request(lambda reply: Submitted(news, reply))
-        with collector_paused_for(len(ids)):
-            return [ProcedureHandle(id, self) for id in ids]  # noqa: A001
+        asked = tree.ask(lambda reply: Submitted(news, reply))
+        with collector_paused_for(len(news)):  # while they are decided about and stored
+            handles = [ProcedureHandle(new.id, self) for new in news]
+        asked.result()
+        return handles
 
     def run(
         self,
