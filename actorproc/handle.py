@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.messages import Ending
@@ -43,17 +43,17 @@ class HandleSource(Protocol):
         ...
 
 
-class _Forks:
-    """How often the process was forked on its way here: a number that a copy of the program does not share."""
+class _Process:
+    """This one, as far as Python knows: to ask the system for each handle would take longer than to make it."""
 
-    count = 0
+    pid = os.getpid()
 
     @classmethod
-    def add(cls) -> None:
-        cls.count += 1
+    def ask(cls) -> None:
+        cls.pid = os.getpid()
 
 
-os.register_at_fork(after_in_child=_Forks.add)
+os.register_at_fork(after_in_child=_Process.ask)
 
 
 class ProcedureHandle:
@@ -62,12 +62,12 @@ class ProcedureHandle:
     A handle holds no work: dropping it, or cancelling an ``await`` of it, changes nothing for the procedure.
     """
 
-    __slots__ = ("__weakref__", "_end", "_forks", "_id", "_source")
+    __slots__ = ("__dict__", "__weakref__", "_end", "_id", "_pid", "_source")
 
     def __init__(self, id: str, source: HandleSource) -> None:  # noqa: A002
         self._id = id
         self._source = source
-        self._forks = _Forks.count
+        self._pid = _Process.pid
         self._end: Ending | Future[Ending] | None = None
 
     @property
@@ -129,6 +129,10 @@ class ProcedureHandle:
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()
 
+    def __reduce__(self) -> NoReturn:
+        msg = f"a handle is of its process alone: pass on its id, {self._id!r}, and ask the manager there for it"
+        raise TypeError(msg)
+
     def __repr__(self) -> str:
         return f"<ProcedureHandle {self._id}>"
 
@@ -155,7 +159,7 @@ class ProcedureHandle:
 
     def _watch(self) -> Ending | Future[Ending]:
         end = self._end
-        if self._forks != _Forks.count:
+        if os.getpid() != self._pid:
             # A forked copy of the program: nobody settles an open future here. Whoever the handle is of says so.
             return end if end is not None and _has_come(end) else self._source.end_of(self._id)
         # A manager that was started again, or one whose store was repaired, can still tell.

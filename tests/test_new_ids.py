@@ -2,8 +2,10 @@
 
 import os
 import threading
+import time
 import uuid
 
+from actorproc.model import ids
 from actorproc.model.ids import new_id
 
 
@@ -44,3 +46,15 @@ def test_a_forked_copy_draws_others_than_its_parent():
 
     assert len(theirs) == 50
     assert ours.isdisjoint(theirs)
+
+
+def test_a_copy_forked_by_native_code_draws_others_too(monkeypatch):
+    new_id()
+    ahead = {*ids._drawn}
+    time.sleep(0.002)  # a fork takes as long, and the time is part of an id
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+
+    made = {new_id()[13:] for _ in range(50)}
+
+    assert ahead
+    assert made.isdisjoint(ahead)

@@ -47,6 +47,7 @@ class FirstStates:
                     has_room = self._keep(write.record, now)
             elif type(write) is DeleteProcedure:
                 self._drop(write.record.id)  # another one may get its id
+                has_room = True
 
     def forget(self) -> None:
         """The store was opened again, and says what there is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -115,9 +115,10 @@ class Submitting(Looking):
         """
         tree = self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
-        items = procedures if isinstance(procedures, Sized) else list(procedures)
-        with collector_paused_for(len(items)):
-            news = tuple(self._describe(procedure, id, options) for id, procedure in map(pair, items))  # noqa: A001
+        with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
+            pairs = [pair(item) for item in procedures]
+        with collector_paused_for(len(pairs)):
+            news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)  # noqa: A001
         if not news:
             return []
         asked = tree.ask(lambda reply: Submitted(news, reply))

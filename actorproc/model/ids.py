@@ -63,11 +63,13 @@ def new_id() -> str:
     """A new UUIDv7 (RFC 9562): ids made later sort after ids made earlier, to the millisecond."""
     global _head  # noqa: PLW0603 - replaced as one
     milliseconds = time.time_ns() // 1_000_000
-    known, head = _head
+    known, head, process = _head
     if known != milliseconds:
         digits = f"{milliseconds:012x}"
         head = f"{digits[:8]}-{digits[8:]}"
-        _head = (milliseconds, head)
+        if process != (process := os.getpid()):
+            _drawn.clear()  # a fork that Python's hooks were not told of, by native code
+        _head = (milliseconds, head, process)
     while True:
         try:
             return head + _drawn.pop()
@@ -88,7 +90,7 @@ def _tails() -> list[str]:
 _TAIL = 10
 _VARIANT = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
 _drawn: list[str] = []
-_head = (0, "")
+_head = (0, "", 0)
 os.register_at_fork(after_in_child=_drawn.clear)  # or both processes would give the same ones
 
 

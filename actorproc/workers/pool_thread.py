@@ -331,21 +331,23 @@ class PoolThread:
             return
         self._spares.blame(process)
         report = link.report(group_killed=self._rooms.was_killed(process.pid))
+        self._rooms.forget(process.pid)  # and kill what left the worker's session: nothing of it outlives the report
         if link.should_start_again():
-            self._clear_away(process)
+            self._let_go(process)
             link.forget_process()
             self._start(link)
-        else:
+            return
+        try:
             self._report(link, report)  # first: a step waits for it
-            self._clear_away(process)
+        finally:
+            self._let_go(process)
 
-    def _clear_away(self, process: WorkerProcess) -> None:
-        """Give up what is left of a process that was reaped."""
+    def _let_go(self, process: WorkerProcess) -> None:
+        """Give up the descriptors of a process that was reaped."""
         for fd in process.watched():
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
         process.close()
-        self._rooms.forget(process.pid)
 
     def _drain(self, link: Link, process: WorkerProcess) -> None:
         for _ in range(_DRAIN_READS):

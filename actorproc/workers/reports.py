@@ -20,8 +20,7 @@ from actorproc.workers.frames import BootFailed
 __all__ = ["Remains", "crash_report", "oom_kills", "signal_in_words"]
 
 _OOM_KILLS = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
-_VMSTAT = 64 * 1024
-"""Bytes that hold all of /proc/vmstat."""
+_VMSTAT = Path("/proc/vmstat")
 
 
 class Remains(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +112,7 @@ def signal_in_words(number: int) -> str:
 def oom_kills() -> int | None:
     """How many processes the kernel killed for lack of memory since boot; None where it does not say (not Linux)."""
     try:
-        with Path("/proc/vmstat").open("rb", buffering=0) as file:
-            found = _OOM_KILLS.search(file.read(_VMSTAT))
+        found = _OOM_KILLS.search(_VMSTAT.read_bytes())
     except OSError:
         return None
     return None if found is None else int(found[1])

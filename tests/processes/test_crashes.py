@@ -22,7 +22,8 @@ from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Failed, Finished
 from actorproc.workers import pool_thread, process
-from actorproc.workers.base import WorkerBooted
+from actorproc.workers.base import WorkerBooted, WorkerDied
+from actorproc.workers.cgroups import Rooms
 from actorproc.workers.frames import Ask, Ended, encode_frame
 from actorproc.workers.link import Link
 from tests.kit.waiting import wait_until
@@ -389,6 +390,29 @@ def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen:
     wait_until(lambda: spare_is_idle(host))
     os.kill(host.pid(WorkerId(0, 2)), signal.SIGKILL)
     assert host.died(WorkerId(0, 2)).successor is None  # it was idle: whether it is replaced is not the pool's to say
+
+
+def test_what_left_a_dead_workers_session_is_killed_before_its_death_is_told(listen, monkeypatch) -> None:
+    order: list[str] = []
+    forget = Rooms.forget
+    monkeypatch.setattr(Rooms, "forget", lambda rooms, pid: (order.append("killed"), forget(rooms, pid)))
+    host = listen(spares=1)
+    sink = host.pool._thread._sink
+    monkeypatch.setattr(
+        host.pool._thread,
+        "_sink",
+        lambda event: (order.append("told") if type(event) is WorkerDied else None, sink(event)),
+    )
+    worker = WorkerId(0, 1)
+    host.pool.launch(worker, replace=True)
+    host.next_event(WorkerBooted, worker)
+    host.finish(worker, Do("nothing"))
+    wait_until(lambda: spares_know_the_classes(host))
+
+    host.start(worker, Do("kill", "9"))
+    host.died(worker)
+
+    assert order == ["killed", "told"]
 
 
 def test_a_spare_that_is_dead_is_not_noticed_by_the_worker_that_needs_one(listen: Callable[..., Listener]) -> None:

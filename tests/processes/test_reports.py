@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from actorproc.workers import reports
 from actorproc.workers.exit_codes import EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
 from actorproc.workers.frames import BootFailed
 from actorproc.workers.reports import Remains, crash_report, name_of_signal, oom_kills
@@ -70,3 +71,16 @@ def test_the_kernels_counter_of_memory_kills_is_a_number_or_not_there() -> None:
     count = oom_kills()
 
     assert count is None or count >= 0
+
+
+def test_the_kernels_counter_is_found_wherever_it_stands(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "vmstat"
+    lines = [f"nr_something_{number} {number}\n" for number in range(20_000)]
+    file.write_text("".join((*lines, "oom_kill_other 3\n", "oom_kill 17\n", *lines)))
+    monkeypatch.setattr(reports, "_VMSTAT", file)
+
+    assert oom_kills() == 17
+    file.write_text("".join(lines))
+    assert oom_kills() is None
+    file.unlink()
+    assert oom_kills() is None
