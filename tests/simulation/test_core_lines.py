@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from actorproc.core.book import Book, _copy
+from actorproc.core.book import Book
+from actorproc.model.records import copied
 from actorproc.model.writes import PutProcedure
 from actorproc.testing import core_lines
 from actorproc.testing.core_lines import try_every_line
@@ -47,7 +48,7 @@ def test_a_core_that_does_not_keep_to_itself_is_found(monkeypatch: pytest.Monkey
     def touch(self, record):
         honest(self, record)
         for driver in drivers:
-            write = PutProcedure(_copy(record), self._stored.get(record.id))
+            write = PutProcedure(copied(record), self._stored.get(record.id))
             driver.world.store.commit([write], driver.shell.epoch)
 
     monkeypatch.setattr(core_lines._LineDriver, "_turn", remembering)
