@@ -30,8 +30,6 @@ def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> b
     """
     import hashlib  # noqa: PLC0415 - as in `child_id`
 
-    if not positioned and codec != "pickle" and len(state) <= LARGE:  # as most
-        return hashlib.blake2b(codec.encode() + _sorted(state, ordered=ordered), digest_size=_SIZE).digest()
     # Processors have instructions for SHA-256: a long state takes a third of the time, a short one more.
     found = hashlib.sha256() if len(state) > LARGE else hashlib.blake2b(digest_size=_SIZE)
     found.update(codec.encode())
@@ -50,8 +48,8 @@ def _sorted(content: bytes | msgspec.Raw, *, ordered: bool) -> bytes:
     """The same bytes when no mapping is in them."""
     value = _decode(content)
     if ordered and isinstance(value, dict):
-        if SCALARS.issuperset(map(type, value.values())):  # as most states: nothing in them could be in another order
-            return content if type(content) is bytes else bytes(content)
+        if SCALARS.issuperset(map(type, value.values())):
+            return bytes(content)  # as most states: nothing in them could be in another order
         return _encode_in_order({name: msgspec.Raw(_encode(field)) for name, field in value.items()})
     return _encode(value)
 

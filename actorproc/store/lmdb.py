@@ -60,7 +60,8 @@ _LOOK_EVERY = 10.0
 """Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
 
 _PART = 256
-"""Writes whose rows are made at once."""
+"""Writes whose rows are made at once. With more, Python's own stock of free tuples runs out, and each new tuple brings
+its next search for cycles nearer."""
 
 _T = TypeVar("_T")
 

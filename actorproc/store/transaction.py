@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -86,15 +87,11 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
 
 def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | None:
     """The rows of each table, in order; None when something else than puts is among them."""
-    tables: dict[Table, list[tuple[bytes, bytes]]] = {}
+    tables: defaultdict[Table, list[tuple[bytes, bytes]]] = defaultdict(list)
     for table, key, value in rows:
         if type(value) is not bytes:
             return None
-        items = tables.get(table)
-        if items is None:
-            tables[table] = [(key, value)]
-        else:
-            items.append((key, value))
+        tables[table].append((key, value))
     return tables
 
 

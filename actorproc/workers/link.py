@@ -123,8 +123,8 @@ class Link:
             assert self.process is not None
             return self.process.write(b"".join(held)) if held else False
 
-    def report(self, *, group_killed: bool = False) -> CrashReport:
-        """Why a worker that was reaped ended."""
+    def bury(self, *, group_killed: bool = False) -> CrashReport:
+        """The report of a reaped worker; its descriptors are closed."""
         process = self.process
         assert process is not None
         status, peak_rss, cpu_time = process.reap() or (None, None, None)
@@ -144,6 +144,7 @@ class Link:
                 cpu_time=cpu_time,
             ),
         )
+        process.close()
         if self.booted and not (self.is_ready or self.killed_as or self.stop_asked):
             # A spare that was dead, or died, when it got its name: no step of it began, and the next one will do.
             return msgspec.structs.replace(report, kind="stopped")

@@ -169,7 +169,6 @@ class PoolThread:
             self._report(link, CrashReport(kind="stopped", message="stopped before it was started"))
         elif (spare := self._spares.take()) is not None:
             self._take_over(spare, link)
-            self._name(link)
             assert link.process is not None
             if link.prepared and not link.process.is_over():
                 self._booted(link)
@@ -184,6 +183,7 @@ class PoolThread:
             with contextlib.suppress(KeyError):
                 key = self._selector.get_key(fd)
                 self._selector.modify(fd, key.events, (key.data[0], link))
+        self._name(link)
 
     def _start(self, link: Link) -> None:
         recipe = self._recipe
@@ -329,25 +329,18 @@ class PoolThread:
                     self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
             self._timers.after(_REAP_AGAIN, partial(self._on_death, link))
             return
-        self._spares.blame(process)
-        report = link.report(group_killed=self._rooms.was_killed(process.pid))
-        self._rooms.forget(process.pid)  # and kill what left the worker's session: nothing of it outlives the report
-        if link.should_start_again():
-            self._let_go(process)
-            link.forget_process()
-            self._start(link)
-            return
-        try:
-            self._report(link, report)  # first: a step waits for it
-        finally:
-            self._let_go(process)
-
-    def _let_go(self, process: WorkerProcess) -> None:
-        """Give up the descriptors of a process that was reaped."""
         for fd in process.watched():
             with contextlib.suppress(KeyError):
                 self._selector.unregister(fd)
-        process.close()
+        group_killed = self._rooms.was_killed(process.pid)
+        self._spares.blame(process)
+        report = link.bury(group_killed=group_killed)
+        self._rooms.forget(process.pid)
+        if link.should_start_again():
+            link.forget_process()
+            self._start(link)
+        else:
+            self._report(link, report)
 
     def _drain(self, link: Link, process: WorkerProcess) -> None:
         for _ in range(_DRAIN_READS):
@@ -368,10 +361,8 @@ class PoolThread:
         if successor is None:
             self._tell(WorkerDied(link.worker, report, link.booted))
             return
-        # Both in one breath: the listener decides on the death and on the next attempt in one commit. The spare hears
-        # its name while that is under way.
+        # Both in one breath: the listener decides on the death and on the next attempt in one commit.
         self._tell(WorkerDied(link.worker, report, link.booted, successor.worker))
-        self._name(successor)
         self._booted(successor)
 
     def _successor(self, link: Link) -> Link | None:
@@ -387,7 +378,7 @@ class PoolThread:
         assert successor.worker is not None
         self._links[successor.worker] = successor
         self._take_over(spare, successor)
-        return successor  # to be named: until it is, what is sent to it is held
+        return successor
 
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""

@@ -374,12 +374,7 @@ def test_a_spare_that_dies_when_it_gets_its_name_is_nobodys_fault(listen: Callab
 
 
 def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen: Callable[..., Listener]) -> None:
-    host = listen(spares=1)
-    worker = WorkerId(0, 1)
-    host.pool.launch(worker, replace=True)
-    host.next_event(WorkerBooted, worker)
-    host.finish(worker, Do("nothing"))
-    wait_until(lambda: spares_know_the_classes(host))
+    host, worker = beside_a_prepared_spare(listen)
 
     host.start(worker, Do("kill", "9"))
     died = host.died(worker)
@@ -395,19 +390,14 @@ def test_a_spare_takes_the_place_of_a_worker_that_died_in_a_step_at_once(listen:
 def test_what_left_a_dead_workers_session_is_killed_before_its_death_is_told(listen, monkeypatch) -> None:
     order: list[str] = []
     forget = Rooms.forget
+    host, worker = beside_a_prepared_spare(listen)
     monkeypatch.setattr(Rooms, "forget", lambda rooms, pid: (order.append("killed"), forget(rooms, pid)))
-    host = listen(spares=1)
     sink = host.pool._thread._sink
     monkeypatch.setattr(
         host.pool._thread,
         "_sink",
         lambda event: (order.append("told") if type(event) is WorkerDied else None, sink(event)),
     )
-    worker = WorkerId(0, 1)
-    host.pool.launch(worker, replace=True)
-    host.next_event(WorkerBooted, worker)
-    host.finish(worker, Do("nothing"))
-    wait_until(lambda: spares_know_the_classes(host))
 
     host.start(worker, Do("kill", "9"))
     host.died(worker)
@@ -465,6 +455,17 @@ def spare_is_idle(host: Listener) -> bool:
     named = {fact.pid for fact in host.pool.facts().values()}
     spares = [pid for pid in children_of_this_program() if pid not in named and not is_gone(pid)]
     return bool(spares) and all(threads_asleep(pid) for pid in spares)
+
+
+def beside_a_prepared_spare(listen: Callable[..., Listener]) -> tuple[Listener, WorkerId]:
+    """A worker whose place a spare may take, which is ready for it."""
+    host = listen(spares=1)
+    worker = WorkerId(0, 1)
+    host.pool.launch(worker, replace=True)
+    host.next_event(WorkerBooted, worker)
+    host.finish(worker, Do("nothing"))
+    wait_until(lambda: spares_know_the_classes(host))
+    return host, worker
 
 
 def spares_know_the_classes(host: Listener) -> bool:

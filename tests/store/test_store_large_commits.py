@@ -67,9 +67,10 @@ def test_a_large_commit_that_also_deletes_keeps_the_order_of_its_rows(make, tmp_
 
 
 def test_the_last_of_two_rows_under_one_key_wins_in_a_large_commit(make, tmp_path):
-    first = [make.step(f"p{number}", 1, output=b"old") for number in range(600)]
-    second = [make.step(f"p{number}", 1, output=b"new") for number in range(600)]
+    first = [make.new(f"p{seq}", seq, owner="old") for seq in range(1, 601)]
+    second = [make.new(f"p{seq}", seq, owner="new") for seq in range(1, 601)]
     both = [write for pair in zip(first, second, strict=True) for write in pair]
+    assert len(rows_of(both[:256])) >= transaction._MANY
 
     at_once = stored(tmp_path / "at_once", [both])
 
