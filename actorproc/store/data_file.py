@@ -12,6 +12,7 @@ from pathlib import Path
 
 from actorproc.errors import StorageUnavailable
 from actorproc.store.directory import DATA_FILE
+from actorproc.store.redo import RedoRecord
 
 __all__ = ["DataFile"]
 
@@ -22,15 +23,24 @@ class DataFile:
     def __init__(self, directory: Path) -> None:
         self._path = directory / DATA_FILE
         self._fd = -1
+        self.redo: RedoRecord | None = None
+        """In the file that is open."""
 
-    def follow(self) -> None:
+    def follow(self, page_size: int) -> None:
         """The file that has the name now was just opened. Raises `OSError`, and nothing has changed then."""
-        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            redo = RedoRecord(fd, page_size)
+            redo.write_again()  # in case whoever had it open before gave up because they could not be written
+        except BaseException:
+            os.close(fd)
+            raise
         self.close()
-        self._fd = fd
+        self._fd, self.redo = fd, redo
 
     def close(self) -> None:
         """It is open no more. Idempotent."""
+        self.redo = None
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -48,11 +48,19 @@ _LONGEST_KEY = 511
 
 
 def open_environment(
-    path: Path, *, map_size: int, readonly: bool = False, create: bool = False, sync: bool = True, lock: bool = True
+    path: Path,
+    *,
+    map_size: int,
+    readonly: bool = False,
+    create: bool = False,
+    sync: bool = True,
+    metasync: bool = True,
+    lock: bool = True,
 ) -> lmdb.Environment:
     """Open a checked directory. `map_size` is halved down to 64 MiB while the address space is too small for it.
 
-    0 takes the size the file names. `lock`: take part in the table of readers, which is made if it is missing. Raises
+    0 takes the size the file names. `sync`: a commit waits for the disk to have its pages, with `metasync` also for the
+    meta page that points to them. `lock`: take part in the table of readers, which is made if it is missing. Raises
     `EngineError`s.
     """
     occupy_standard_files()
@@ -68,7 +76,7 @@ def open_environment(
                 readonly=readonly,
                 create=create,
                 lock=lock,
-                metasync=sync,
+                metasync=metasync and sync,
                 sync=sync,
                 mode=0o700,  # of the directory; the files get 0600
                 readahead=False,

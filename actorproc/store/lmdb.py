@@ -1,4 +1,4 @@
-"""The store on disk: one LMDB environment, one transaction and one fsync per commit.
+"""The store on disk: one LMDB environment, one transaction per commit, one wait for the disk if it is small (`redo`).
 
 `LmdbStore` is the owner's: it writes. `LmdbReader` (`lmdb_reader`) looks at a store that another process may be writing
 to.
@@ -48,6 +48,7 @@ from actorproc.store.lmdb_reader import LmdbReader, here
 from actorproc.store.meta_pages import check_data_file
 from actorproc.store.open_store import OpenStore
 from actorproc.store.owner import OwnerLock, OwnerRole
+from actorproc.store.redo import RedoRecord
 from actorproc.store.tables import Table
 from actorproc.store.transaction import Txn, apply_rows, check_format, read_meta
 from actorproc.store.trust import examined, seal_of
@@ -59,6 +60,8 @@ Durability = Literal["power", "process"]
 _LOOK_EVERY = 10.0
 """Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
 
+_FEW = 16
+"""Writes whose rows may have room in a redo record."""
 _PART = 256
 """Writes whose rows are made at once. With more, Python's own stock of free tuples runs out, and each new tuple brings
 its next search for cycles nearer."""
@@ -123,8 +126,8 @@ class LmdbStore(OpenStore):
             drop_leftovers(self.path)
             check_data_file(self.path)
             self._examined = examined(self.path, self._lock.last)
-            self._env = open_environment(self.path, map_size=self._map_size, create=True, sync=self._sync)
-            self._file.follow()
+            self._env = self._open_environment(create=True)
+            self._file.follow(self._env.stat()["psize"])
             self._epoch, self._id = self._transact(self._claim)
             self._env.sync(True)
             sync_names(self.path)
@@ -151,16 +154,23 @@ class LmdbStore(OpenStore):
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
         databases = self._databases
         expected = codec.encode(Table.META, EPOCH, epoch)
+        redo = self._file.redo if self._sync and batch and len(writes) <= _FEW else None
+        rows = rows_of(writes, batch) if redo is not None else []
+        body = redo.body_of(rows) if redo is not None else None
 
         def work(txn: Txn) -> None:
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
                 raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
-            # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
-            for start in range(0, len(writes), _PART):
-                apply_rows(txn, databases, rows_of(writes[start : start + _PART]))
-            apply_rows(txn, databases, rows_of((), batch))
+            apply_rows(txn, databases, rows)
+            if redo is None:
+                # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
+                for start in range(0, len(writes), _PART):
+                    apply_rows(txn, databases, rows_of(writes[start : start + _PART]))
+                apply_rows(txn, databases, rows_of((), batch))
+            elif body is not None:
+                redo.write(txn.id(), body)
 
-        self._transact(work)
+        self._transact(work, redo if body is not None else None)
         self._refuse_removed()
 
     def _refuse_removed(self) -> None:
@@ -192,9 +202,9 @@ class LmdbStore(OpenStore):
             msg = f"opening the store {self.path} again: {error.strerror}; check the disk"
             raise StorageUnavailable(msg) from error
         check_data_file(self.path)
-        env = self._env = open_environment(self.path, map_size=self._map_size, sync=self._sync)
+        env = self._env = self._open_environment()
         try:
-            self._file.follow()
+            self._file.follow(env.stat()["psize"])
             self._transact(self._reclaim)
             env.sync(True)
             self._sound = True
@@ -240,10 +250,10 @@ class LmdbStore(OpenStore):
                 env.close()
                 self._env = None
                 put_in_place(self.path)
-                fresh = open_environment(self.path, map_size=self._map_size, sync=self._sync)
+                fresh = self._open_environment()
                 self._databases = open_databases(fresh, None, create=False)
                 self._env = fresh
-            self._file.follow()
+            self._file.follow(fresh.stat()["psize"])
             self._transact(self._reclaim)
             unmark(self.path)
             if self._lock is not None:
@@ -269,12 +279,24 @@ class LmdbStore(OpenStore):
     def close(self) -> None:
         """Give the store up. Idempotent; in a forked child it leaves the environment alone."""
         if os.getpid() == self._pid:
+            self._settle()
             self._close_environment()
             here.move_out(self.path, self)
         lock, self._lock = self._lock, None
         if lock is not None:
             sound, self._sound = self._sound and os.getpid() == self._pid, False
             lock.release(seal_of(self.path, lock.vouch, durable=self._sync) if sound else "")
+
+    def _settle(self) -> None:
+        """The disk has the last commit in its own place, and needs no redo record for it."""
+        if self._env is not None and self._sync and self._sound:
+            try:
+                self._env.sync(True)
+            except lmdb.Error:
+                self._sound = False
+
+    def _open_environment(self, *, create: bool = False) -> lmdb.Environment:
+        return open_environment(self.path, map_size=self._map_size, create=create, sync=self._sync, metasync=False)
 
     def _not_open(self) -> EngineError:
         if self._lock is None:
@@ -289,6 +311,8 @@ class LmdbStore(OpenStore):
             check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
+        if names and self._file.redo is not None:
+            self._file.redo.redo(txn, databases, self.path)
         if names and self._examined:
             self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
             self._findings.raise_lost(self.path)
@@ -310,6 +334,8 @@ class LmdbStore(OpenStore):
         env = self._opened()
         check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=False)
+        if self._file.redo is not None:
+            self._file.redo.redo(txn, databases, self.path)
         found = str(read_meta(txn, databases, STORE_ID))
         if found != self._id:
             raise StoreFormat(f"the store {self.path} was replaced by another one while it was open (id {found})")
@@ -318,22 +344,30 @@ class LmdbStore(OpenStore):
             raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
-    def _transact(self, work: Callable[[Txn], _T]) -> _T:
-        """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full."""
+    def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None) -> _T:
+        """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full.
+
+        It is durable then; of one that leaves a record in `redo` the disk need not have the meta page for that.
+        """
         refuse_fork(self.path, self._pid)
         while True:
             env = self._opened()
             self._forget_the_dead(env)
             try:
                 txn = env.begin(write=True)
+                number = txn.id()
                 try:
                     result = work(txn)
                     txn.commit()
                 except BaseException:
+                    if redo is not None:
+                        redo.forget(number)
                     # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
                     with self._gate.alone():
                         txn.abort()
                     raise
+                if self._sync and redo is None:
+                    env.sync(True)
                 return result
             except lmdb.MapFullError:
                 self._grow(env)

@@ -50,7 +50,7 @@ _NO_FLUSH = struct.pack("I", 2)
 """Nothing is written any more, not even the journal."""
 
 _PROGRAM = """
-import sys
+import sys, time
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.store.lmdb import LmdbStore
@@ -58,12 +58,16 @@ from actorproc.store.lmdb import LmdbStore
 store = LmdbStore(sys.argv[1], map_size=int(sys.argv[2]), durability=sys.argv[3])
 epoch = store.own()
 seq = store.load().next_seq
+batch = 0
 while True:
     head = ProcedureRecord(id=f"p{seq}", type_name="T", version=1, root=f"p{seq}", parent=None, seq=seq)
     step = StepRecord(procedure=head.id, number=1, kind=StepKind.STEP, at=1.0, state=b"%d " % seq * 200)
-    store.commit([PutProcedure(head, None), PutStep(step)], epoch)
+    batch += 1  # without a number it would be no commit of a manager's, and take another way to the disk
+    store.commit([PutProcedure(head, None), PutStep(step)], epoch, batch)
     print(seq, flush=True)  # this is the acknowledgement, and it goes to another file system
     seq += 1
+    if seq % 3 == 0:
+        time.sleep(0.02)  # so that some cuts come when nothing is under way
 """
 
 

@@ -62,6 +62,15 @@ def test_a_campaign_ends_at_its_first_loss(disk, monkeypatch, capsys):
     assert f"cut {report.cuts - 1} of seed 2: " in report.problems[0]
 
 
+def test_a_campaign_notices_small_commits_that_leave_no_redo_record(disk, monkeypatch):
+    without = "from actorproc.store.redo import RedoRecord\nRedoRecord.write = lambda *_: None\n"
+    monkeypatch.setattr(power_cuts, "_PROGRAM", without + power_cuts._PROGRAM)
+
+    report = cut_power(disk, 40, seed=5)
+
+    assert len(report.problems) == 1
+
+
 def test_where_power_cannot_be_cut_it_is_said(monkeypatch, capsys):
     monkeypatch.setattr(power_cuts.shutil, "which", lambda name: None)
 

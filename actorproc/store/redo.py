@@ -1,0 +1,117 @@
+"""The redo record: what lets a small commit wait for the disk once, and not twice.
+
+LMDB makes a commit durable in two steps: the changed pages, and then one of two meta pages, by turns, that points to
+them; it waits for the disk after each. Without the second wait (``MDB_NOMETASYNC``) the file is sound after a power
+cut all the same, but it may be as it was one commit earlier. So the rows of a small commit are written once more,
+before it: into the unused rest of the meta page of the commit before, which the wait for the pages takes to the disk
+along with them. Whoever owns the store after a power cut finds the rows there and commits them again.
+
+The record of transaction N stands in the page of N - 1, so it is overwritten by that of N + 2 only, and then the
+wait of N + 1 has taken the meta page of N to the disk. The first sector of a page, which LMDB writes, is left alone.
+
+A redo log as in any database (Gray and Reuter, 1992, chapter 9), of which a single commit is ever needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from actorproc.engine_log import engine_logger
+from actorproc.errors import StorageUnavailable
+from actorproc.store.environment import Databases
+from actorproc.store.layout import Row
+from actorproc.store.tables import Table
+from actorproc.store.transaction import Txn, apply_rows
+
+__all__ = ["RedoRecord"]
+
+_log = engine_logger("actorproc.store")
+
+_SECTOR = 512
+"""Bytes of a meta page that belong to LMDB, which uses fewer. A sector is on the disk as a whole, or is not."""
+_HEAD = struct.Struct(">8sQII")  # magic, the number of the transaction, length and checksum of the rows
+_MAGIC = b"ap-redo1"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[int, bytes, bytes | None]]).decode
+_numbers = struct.Struct(">Q")
+
+
+class RedoRecord:
+    """Where the rows of the last commit stand a second time, in the data file that is open as `fd`.
+
+    Used by the one thread that writes the store.
+    """
+
+    def __init__(self, fd: int, page_size: int) -> None:
+        self._fd = fd
+        self._page_size = page_size
+        self._room = page_size - _SECTOR - _HEAD.size
+
+    def body_of(self, rows: Sequence[Row]) -> bytes | None:
+        """The rows as `write` takes them; None when they have no room, or are not put and deleted one by one."""
+        size = 0
+        for _, key, value in rows:
+            if type(value) is bytes:
+                size += len(value)
+            elif value is not None:
+                return None
+            size += len(key)
+        if size > self._room:
+            return None
+        body = _encode(rows)
+        return body if len(body) <= self._room else None
+
+    def write(self, transaction: int, body: bytes) -> None:
+        """Before the transaction with this number is committed. Raises `StorageUnavailable`."""
+        head = _HEAD.pack(_MAGIC, transaction, len(body), _checksum(transaction, body))
+        try:
+            os.pwrite(self._fd, head + body, self._place(transaction))
+        except OSError as error:
+            raise StorageUnavailable(f"writing a redo record: {error.strerror}; check the disk") from error
+
+    def forget(self, transaction: int) -> None:
+        """The transaction with this number has failed, and its rows are not to come back. Best effort: its outcome is
+        unknown in any case until the store was read again."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, bytes(_HEAD.size), self._place(transaction))
+
+    def redo(self, txn: Txn, databases: Databases, path: Path) -> None:
+        """Do in this transaction, of a store just opened, what a power cut has left of it in the record alone."""
+        rows = self.read(txn.id())
+        if rows is not None:
+            apply_rows(txn, databases, rows)
+            _log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
+
+    def read(self, transaction: int) -> list[Row] | None:
+        """The rows of the transaction with this number; None when they are not there as a whole. Raises `OSError`."""
+        page = os.pread(self._fd, self._page_size - _SECTOR, self._place(transaction))
+        if len(page) < _HEAD.size:
+            return None
+        magic, number, length, checksum = _HEAD.unpack_from(page)
+        body = page[_HEAD.size : _HEAD.size + length]
+        if (magic, number, len(body)) != (_MAGIC, transaction, length) or checksum != _checksum(transaction, body):
+            return None
+        return [(Table(table), key, value) for table, key, value in _decode(body)]
+
+    def write_again(self) -> None:
+        """Have the kernel write both meta pages with the next wait for the disk. Raises `OSError`.
+
+        Of a write that failed it tells once, and takes the page for written from then on.
+        """
+        for number in range(2):
+            page = os.pread(self._fd, self._page_size, number * self._page_size)
+            os.pwrite(self._fd, page, number * self._page_size)
+
+    def _place(self, transaction: int) -> int:
+        return (transaction - 1) % 2 * self._page_size + _SECTOR
+
+
+def _checksum(transaction: int, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(_numbers.pack(transaction)))

@@ -1,0 +1,253 @@
+"""The redo record of a small commit: what it holds, and when it is used."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from actorproc.errors import StorageUnavailable
+from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.writes import PutProcedure, PutStep
+from actorproc.store.layout import SWEEP
+from actorproc.store.lmdb import LmdbReader, LmdbStore
+from actorproc.store.meta_pages import read_meta_pages
+from actorproc.store.redo import RedoRecord
+from actorproc.store.tables import Table
+
+PAGE = 4096
+ROWS = [(Table.STEPS, b"key", b"value"), (Table.LOCKS, b"gone", None)]
+
+
+@pytest.fixture
+def record(tmp_path):
+    with (tmp_path / "file").open("w+b") as file:
+        file.write(bytes(2 * PAGE))
+        file.flush()
+        yield RedoRecord(file.fileno(), PAGE)
+
+
+def writes(number, size=20):
+    head = ProcedureRecord(id=f"p{number}", type_name="T", version=1, root=f"p{number}", parent=None, seq=number)
+    return [
+        PutProcedure(head, None),
+        PutStep(StepRecord(procedure=head.id, number=1, kind=StepKind.STEP, at=1.0, state=b"%d" % number * size)),
+    ]
+
+
+def last_transaction(path):
+    return max(read_meta_pages(path).transactions)
+
+
+class Cut:
+    """What a power cut takes back: the meta page of the last commit, which nobody has waited for."""
+
+    def __init__(self, path):
+        self.path = path
+        self.data = path / "data.mdb"
+
+    def remember(self):
+        self.before = self.data.read_bytes()[: 2 * PAGE]
+
+    def happen(self):
+        place = last_transaction(self.path) % 2 * PAGE
+        with self.data.open("r+b") as file:
+            file.seek(place)
+            file.write(self.before[place : place + 512])
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """A store with three commits, of which the disk has no meta page for the last; its owner is gone."""
+    path = tmp_path / "store"
+    cut = Cut(path)
+    store = LmdbStore(path)
+    epoch = store.own()
+    for number in (1, 2, 3):
+        cut.remember()
+        store.commit(writes(number), epoch, number)
+    store._settle = lambda: None  # it is killed, and does not close in good order
+    store._sound = False
+    store.close()
+    cut.happen()
+    return cut
+
+
+# ------------------------------------------------------------------ the record
+def test_rows_come_back_for_the_transaction_whose_they_are(record):
+    record.write(7, record.body_of(ROWS))
+    record.write(8, record.body_of(ROWS[:1]))
+
+    assert record.read(7) == ROWS
+    assert record.read(8) == ROWS[:1]
+    assert record.read(9) is None
+    assert record.read(5) is None
+
+
+def test_a_record_is_overwritten_by_that_of_the_next_transaction_but_one(record):
+    for number in (7, 8, 9):
+        record.write(number, record.body_of(ROWS))
+
+    assert [record.read(number) is None for number in (7, 8, 9)] == [True, False, False]
+
+
+@pytest.mark.parametrize("at", range(512, 512 + 60))
+def test_a_record_of_which_a_byte_is_another_one_is_none(record, at):
+    record.write(9, record.body_of(ROWS))
+    with open(record._fd, "r+b", closefd=False, buffering=0) as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+    is_in_the_record = at < 512 + 24 + len(record.body_of(ROWS))
+    assert (record.read(9) is None) == is_in_the_record
+
+
+def test_what_is_forgotten_does_not_come_back(record):
+    record.write(7, record.body_of(ROWS))
+    record.forget(7)
+
+    assert record.read(7) is None
+
+
+def test_the_first_sector_of_a_page_is_left_alone(record):
+    with open(record._fd, "r+b", closefd=False, buffering=0) as file:
+        file.seek(0)
+        file.write(b"m" * 512)
+        room = PAGE - 512 - 24 - 20
+        for number in (7, 8):
+            record.write(number, record.body_of([(Table.STEPS, b"", b"x" * room)]))
+        record.write_again()
+        file.seek(0)
+        content = file.read()
+
+    assert content[:512] == b"m" * 512
+    assert content[PAGE : PAGE + 512] == bytes(512)
+    assert len(content) == 2 * PAGE
+    assert len(record.read(7)[0][2]) == room
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(Table.STEPS, b"key", b"x" * PAGE)],
+        [(Table.STEPS, b"key", b"x" * 300)] * 12,
+        [(Table.META, b"next_seq", 7)],
+        [(Table.NOTES, b"p\0", SWEEP)],
+    ],
+    ids=["one that is large", "many", "a number to raise", "a sweep"],
+)
+def test_rows_without_room_and_rows_that_depend_on_what_is_stored_get_no_record(record, rows):
+    assert record.body_of(rows) is None
+
+
+def test_a_file_that_takes_nothing_is_storage_that_is_unavailable(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 * PAGE))
+    with path.open("rb") as file, pytest.raises(StorageUnavailable, match="redo record"):
+        RedoRecord(file.fileno(), PAGE).write(7, b"rows")
+
+
+# ------------------------------------------------------------------ the store
+def test_the_next_owner_makes_a_commit_again_of_which_the_disk_has_the_record_only(cut, caplog):
+    with LmdbReader(cut.path) as reader:
+        assert reader.procedure("p3") is None  # who only looks sees the commit before
+
+    caplog.set_level(logging.INFO, "actorproc.store")
+    store = LmdbStore(cut.path)
+    store.own()
+    try:
+        assert [head.seq for head in store.load().procedures] == [1, 2, 3]
+        assert store.step("p3", 1).state == b"3" * 20
+        assert "made again" in caplog.text
+    finally:
+        store.close()
+
+
+def test_it_is_made_again_once(cut, caplog):
+    caplog.set_level(logging.INFO, "actorproc.store")
+    for _ in range(3):
+        store = LmdbStore(cut.path)
+        epoch = store.own()
+        store.commit([], epoch, 1)
+        store.close()
+
+    assert caplog.text.count("made again") == 1
+    with LmdbReader(cut.path) as reader:
+        assert [head.seq for head in reader.scan()] == [1, 2, 3]
+
+
+def test_a_large_commit_waits_for_its_meta_page_and_has_no_record(tmp_path):
+    store = LmdbStore(tmp_path / "store")
+    epoch = store.own()
+    try:
+        store.commit(writes(1, 5000), epoch, 1)
+        assert store._file.redo.read(last_transaction(store.path)) is None
+        store.commit(writes(2), epoch, 2)
+        assert store._file.redo.read(last_transaction(store.path)) is not None
+    finally:
+        store.close()
+
+
+def test_with_durability_process_there_is_no_record(tmp_path):
+    store = LmdbStore(tmp_path / "store", durability="process")
+    epoch = store.own()
+    try:
+        store.commit(writes(1), epoch, 1)
+        assert store._file.redo.read(last_transaction(store.path)) is None
+    finally:
+        store.close()
+
+
+def test_after_a_compaction_the_records_are_in_the_new_file(tmp_path):
+    store = LmdbStore(tmp_path / "store")
+    epoch = store.own()
+    try:
+        for batch in range(1, 5):
+            store.commit(writes(1, 200_000), epoch, batch)  # each leaves the pages of the one before unused
+        before = store._file.redo
+        store.compact()
+        assert store._file.redo is not before
+        store.commit(writes(2), epoch, 5)
+        assert store._file.redo.read(last_transaction(store.path)) is not None
+    finally:
+        store.close()
+
+
+FULL = """
+import resource, sys
+from actorproc.errors import StorageUnavailable
+from actorproc.store.lmdb import LmdbStore
+from tests.store.test_redo import last_transaction, writes
+
+store = LmdbStore(sys.argv[1])
+epoch = store.own()
+for number in range(1, 21):
+    store.commit(writes(number), epoch, number)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+number = last_transaction(store.path) + 1
+try:
+    store.commit(writes(21), epoch, 21)
+except StorageUnavailable:
+    print("refused", store._file.redo.read(number))
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+store.reopen()
+print(store.load().batch, store.procedure("p21"))
+store.commit(writes(21), epoch, 22)
+print(store.procedure("p21").id)
+store.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no limit of file sizes here")
+def test_a_commit_that_the_disk_refused_leaves_no_record(tmp_path):
+    said = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / "store"], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert said.stdout.splitlines() == ["refused None", "20 None", "p21"], said.stderr
