@@ -23,7 +23,6 @@ from pathlib import Path
 
 import msgspec
 
-from actorproc.engine_log import engine_logger
 from actorproc.errors import StorageUnavailable
 from actorproc.store.environment import Databases
 from actorproc.store.layout import Row
@@ -31,8 +30,6 @@ from actorproc.store.tables import Table
 from actorproc.store.transaction import Txn, apply_rows
 
 __all__ = ["RedoRecord"]
-
-_log = engine_logger("actorproc.store")
 
 _SECTOR = 512
 """Bytes of a meta page that belong to LMDB, which uses fewer. A sector is on the disk as a whole, or is not."""
@@ -87,7 +84,10 @@ class RedoRecord:
         rows = self.read(txn.id())
         if rows is not None:
             apply_rows(txn, databases, rows)
-            _log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
+            from actorproc.engine_log import engine_logger  # noqa: PLC0415 - who only looks at a store needs no logging
+
+            log = engine_logger("actorproc.store")
+            log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
 
     def read(self, transaction: int) -> list[Row] | None:
         """The rows of the transaction with this number; None when they are not there as a whole. Raises `OSError`."""
