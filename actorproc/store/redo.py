@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from actorproc.errors import StorageUnavailable
+from actorproc.errors import StorageUnavailable, StoreFormat
 from actorproc.store.environment import Databases
 from actorproc.store.layout import Row
 from actorproc.store.tables import Table
@@ -90,7 +90,10 @@ class RedoRecord:
             log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
 
     def read(self, transaction: int) -> list[Row] | None:
-        """The rows of the transaction with this number; None when they are not there as a whole. Raises `OSError`."""
+        """The rows of the transaction with this number; None when they are not there as a whole.
+
+        Raises `OSError`, and `StoreFormat` for rows that only a later actorproc can have written.
+        """
         page = os.pread(self._fd, self._page_size - _SECTOR, self._place(transaction))
         if len(page) < _HEAD.size:
             return None
@@ -98,7 +101,13 @@ class RedoRecord:
         body = page[_HEAD.size : _HEAD.size + length]
         if (magic, number, len(body)) != (_MAGIC, transaction, length) or checksum != _checksum(transaction, body):
             return None
-        return [(Table(table), key, value) for table, key, value in _decode(body)]
+        try:
+            return [(Table(table), key, value) for table, key, value in _decode(body)]
+        except ValueError as error:  # what msgspec raises as well
+            raise StoreFormat(
+                f"the last commit before a power cut, or a kill, was made by a later actorproc ({error}); open the "
+                "store with that one. It was not changed"
+            ) from error
 
     def write_again(self) -> None:
         """Have the kernel write both meta pages with the next wait for the disk. Raises `OSError`.

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from actorproc.errors import StorageUnavailable
+from actorproc.errors import StorageUnavailable, StoreFormat
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.store.layout import SWEEP
@@ -105,6 +105,14 @@ def test_a_record_of_which_a_byte_is_another_one_is_none(record, at):
 
     is_in_the_record = at < 512 + 24 + len(record.body_of(ROWS))
     assert (record.read(9) is None) == is_in_the_record
+
+
+@pytest.mark.parametrize("body", [b"\x91\x93\xcc\x63\xc4\x01k\xc4\x01v", b"\xa5other"], ids=["table 99", "a text"])
+def test_rows_that_only_a_later_version_can_have_written_are_not_passed_over(record, body):
+    record.write(7, body)
+
+    with pytest.raises(StoreFormat, match="later actorproc"):
+        record.read(7)
 
 
 def test_what_is_forgotten_does_not_come_back(record):
@@ -220,7 +228,7 @@ def test_after_a_compaction_the_records_are_in_the_new_file(tmp_path):
 
 FULL = """
 import resource, sys
-from actorproc.errors import StorageUnavailable
+from actorproc.errors import StorageUnavailable, StoreFormat
 from actorproc.store.lmdb import LmdbStore
 from tests.store.test_redo import last_transaction, writes
 
