@@ -11,8 +11,11 @@ import os
 from pathlib import Path
 
 from actorproc.errors import StorageUnavailable
-from actorproc.store.directory import DATA_FILE
+from actorproc.store.directory import DATA_FILE, LOCK_FILE
+from actorproc.store.environment import Databases
+from actorproc.store.meta_pages import read_meta_pages
 from actorproc.store.redo import RedoRecord
+from actorproc.store.transaction import Txn
 
 __all__ = ["DataFile"]
 
@@ -29,14 +32,23 @@ class DataFile:
     def follow(self, page_size: int) -> None:
         """The file that has the name now was just opened. Raises `OSError`, and nothing has changed then."""
         fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            redo = RedoRecord(fd, page_size)
-            redo.write_again()  # in case whoever had it open before gave up because they could not be written
-        except BaseException:
-            os.close(fd)
-            raise
         self.close()
-        self._fd, self.redo = fd, redo
+        self._fd = fd
+        self.redo = RedoRecord(fd, page_size)
+
+    def redo_last(self, txn: Txn, databases: Databases) -> None:
+        """In the first transaction after `follow`: make the last commit again if only its redo record is left.
+
+        LMDB takes the number of the last transaction from the table of readers while another process has the store
+        open. When the file has an older one, since the system dropped what it could not write, that table is of no
+        use, and the next to open the store makes a new one: then this raises `StorageUnavailable`.
+        """
+        metas = read_meta_pages(self._path.parent)
+        if metas is None or max(metas.transactions) != txn.id() - 1:
+            (self._path.parent / LOCK_FILE).unlink(missing_ok=True)
+            raise StorageUnavailable(f"{self._path} is behind what other processes saw of it; try again")
+        if self.redo is not None:
+            self.redo.redo(txn, databases, self._path.parent)
 
     def close(self) -> None:
         """It is open no more. Idempotent."""

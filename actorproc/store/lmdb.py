@@ -265,12 +265,16 @@ class LmdbStore(OpenStore):
             self._open_as_it_is()
             msg = f"compacting the store {self.path}: {error.strerror}; it is opened again"
             raise StorageUnavailable(msg) from error
+        except ActorprocError:  # what the disk has of the first commit is not known
+            self._open_as_it_is()
+            raise
 
     def _open_as_it_is(self) -> None:
         """Nobody who reads is to suffer from a compaction that failed."""
-        if self._env is None:
-            with contextlib.suppress(ActorprocError):
-                self.reopen()
+        if self._env is not None:
+            self._close_environment()
+        with contextlib.suppress(ActorprocError):
+            self.reopen()
 
     def _close_environment(self) -> None:
         super()._close_environment()
@@ -311,8 +315,7 @@ class LmdbStore(OpenStore):
             check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
-        if names and self._file.redo is not None:
-            self._file.redo.redo(txn, databases, self.path)
+        self._file.redo_last(txn, databases)
         if names and self._examined:
             self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
             self._findings.raise_lost(self.path)
@@ -334,14 +337,13 @@ class LmdbStore(OpenStore):
         env = self._opened()
         check_format(env, txn, self.path)
         databases = self._databases = open_databases(env, txn, create=False)
-        if self._file.redo is not None:
-            self._file.redo.redo(txn, databases, self.path)
         found = str(read_meta(txn, databases, STORE_ID))
         if found != self._id:
             raise StoreFormat(f"the store {self.path} was replaced by another one while it was open (id {found})")
         epoch = int(read_meta(txn, databases, EPOCH))
         if epoch != self._epoch:
             raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
+        self._file.redo_last(txn, databases)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
     def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None) -> _T:

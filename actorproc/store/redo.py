@@ -69,9 +69,11 @@ class RedoRecord:
         """Before the transaction with this number is committed. Raises `StorageUnavailable`."""
         head = _HEAD.pack(_MAGIC, transaction, len(body), _checksum(transaction, body))
         try:
-            os.pwrite(self._fd, head + body, self._place(transaction))
+            written = os.pwrite(self._fd, head + body, self._place(transaction))
         except OSError as error:
             raise StorageUnavailable(f"writing a redo record: {error.strerror}; check the disk") from error
+        if written != len(head) + len(body):
+            raise StorageUnavailable(f"writing a redo record: the disk took {written} bytes of it; check the disk")
 
     def forget(self, transaction: int) -> None:
         """The transaction with this number has failed, and its rows are not to come back. Best effort: its outcome is
@@ -80,7 +82,11 @@ class RedoRecord:
             os.pwrite(self._fd, bytes(_HEAD.size), self._place(transaction))
 
     def redo(self, txn: Txn, databases: Databases, path: Path) -> None:
-        """Do in this transaction, of a store just opened, what a power cut has left of it in the record alone."""
+        """Do in this transaction, the first of a store just opened, what a power cut has left in the record alone.
+
+        In the transaction, as its lock keeps other writers away. Raises `OSError`, `StoreFormat`.
+        """
+        self._write_again()
         rows = self.read(txn.id())
         if rows is not None:
             apply_rows(txn, databases, rows)
@@ -88,6 +94,10 @@ class RedoRecord:
 
             log = engine_logger("actorproc.store")
             log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
+        # Part of a commit that was under way when the power failed. Nobody was told of it, and it must not be found
+        # when the next number is this one.
+        if self._number_at(txn.id() + 1) == txn.id() + 1:
+            os.pwrite(self._fd, bytes(_HEAD.size), self._place(txn.id() + 1))
 
     def read(self, transaction: int) -> list[Row] | None:
         """The rows of the transaction with this number; None when they are not there as a whole.
@@ -103,20 +113,27 @@ class RedoRecord:
             return None
         try:
             return [(Table(table), key, value) for table, key, value in _decode(body)]
-        except ValueError as error:  # what msgspec raises as well
+        except (ValueError, msgspec.MsgspecError) as error:
             raise StoreFormat(
                 f"the last commit before a power cut, or a kill, was made by a later actorproc ({error}); open the "
                 "store with that one. It was not changed"
             ) from error
 
-    def write_again(self) -> None:
-        """Have the kernel write both meta pages with the next wait for the disk. Raises `OSError`.
+    def _write_again(self) -> None:
+        """Have the kernel write both meta pages with the next wait for the disk.
 
         Of a write that failed it tells once, and takes the page for written from then on.
         """
         for number in range(2):
             page = os.pread(self._fd, self._page_size, number * self._page_size)
             os.pwrite(self._fd, page, number * self._page_size)
+
+    def _number_at(self, transaction: int) -> int | None:
+        head = os.pread(self._fd, _HEAD.size, self._place(transaction))
+        if len(head) < _HEAD.size:
+            return None
+        magic, number, _, _ = _HEAD.unpack(head)
+        return int(number) if magic == _MAGIC else None
 
     def _place(self, transaction: int) -> int:
         return (transaction - 1) % 2 * self._page_size + _SECTOR

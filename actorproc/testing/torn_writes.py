@@ -180,18 +180,25 @@ def _judge(
 
 
 def _read(commit: TornCommit, folder: Path, wanted: Sequence[View]) -> str:
-    """Read a state as the next owner would; what it is, or what is wrong."""
-    store = LmdbStore(folder, allow_any_filesystem=True)
+    """Read a state as the next owner would, and the one after that; what it is, or what is wrong."""
     try:
-        store.own()
-        found = _rows(store)
+        found, again = _as_owned(folder), _as_owned(folder)
     except ActorprocError:
         return "refused"
-    finally:
-        store.close()
+    if again != found:
+        return "other rows"
     if found not in wanted:
         return "lost" if found == commit.view_before else "other rows"
     return "as after" if found == commit.view_after else "as before"
+
+
+def _as_owned(folder: Path) -> View:
+    store = LmdbStore(folder, allow_any_filesystem=True)
+    try:
+        store.own()
+        return _rows(store)
+    finally:
+        store.close()
 
 
 def _in_child(ask: Callable[[], str]) -> str:

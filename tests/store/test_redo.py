@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 
+import lmdb
 import pytest
 
 from actorproc.errors import StorageUnavailable, StoreFormat
@@ -129,7 +130,7 @@ def test_the_first_sector_of_a_page_is_left_alone(record):
         room = PAGE - 512 - 24 - 20
         for number in (7, 8):
             record.write(number, record.body_of([(Table.STEPS, b"", b"x" * room)]))
-        record.write_again()
+        record._write_again()
         file.seek(0)
         content = file.read()
 
@@ -224,6 +225,131 @@ def test_after_a_compaction_the_records_are_in_the_new_file(tmp_path):
         assert store._file.redo.read(last_transaction(store.path)) is not None
     finally:
         store.close()
+
+
+def test_what_was_under_way_when_the_power_failed_does_not_come_back_with_a_later_owner(tmp_path):
+    """Its record may be on the disk although the meta page beside which it stands is not: then the numbers fit later."""
+    path, after = tmp_path / "store", {}
+    store = LmdbStore(path)
+    epoch = store.own()
+    for number in (1, 2, 3, 4):
+        store.commit(writes(number), epoch, number)
+        after[last_transaction(path)] = (path / "data.mdb").read_bytes()
+    store.close()
+    last = max(after)
+    image = bytearray(after[last])
+    own, other = (last - 1) % 2 * PAGE, last % 2 * PAGE  # the pages with its record, and with that of the one before
+    image[own : own + 512] = after[last - 2][own : own + 512]
+    image[other : other + PAGE] = after[last - 1][other : other + PAGE]
+    cut = tmp_path / "cut"
+    cut.mkdir(mode=0o700)
+    (cut / "data.mdb").touch(0o600)
+    (cut / "data.mdb").write_bytes(image)
+
+    for _ in range(3):
+        store = LmdbStore(cut)
+        store.own()
+        assert [head.seq for head in store.load().procedures] == [1, 2, 3]
+        store.close()
+
+
+READER = """
+import sys
+from actorproc.store.lmdb import LmdbReader
+with LmdbReader(sys.argv[1]) as reader:
+    print(len(reader.load().procedures), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["alone", "another process has it open"])
+def test_a_meta_page_that_the_system_has_dropped_costs_nothing(tmp_path, is_read):
+    store = LmdbStore(tmp_path / "store")
+    cut = Cut(store.path)
+    epoch = store.own()
+    for number in range(1, 8):
+        cut.remember()
+        store.commit(writes(number), epoch, number)
+    other = [sys.executable, "-c", READER if is_read else "print(7); input()", store.path]
+    with subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "7\n"
+        cut.happen()
+        if is_read:
+            with pytest.raises(StorageUnavailable, match="behind what other processes saw"):
+                store.reopen()
+        store.reopen()
+        assert store.load().batch == 7
+        store.commit(writes(8), epoch, 8)
+        assert [head.seq for head in store.load().procedures] == list(range(1, 9))
+        store.close()
+        process.communicate("\n")
+
+    store.own()
+    assert [head.seq for head in store.load().procedures] == list(range(1, 9))
+    store.close()
+
+
+class Failing:
+    """An environment of which the next waits for the disk fail."""
+
+    def __init__(self, env, failures):
+        self._env = env
+        self.failures = failures
+
+    def __getattr__(self, name):
+        return getattr(self._env, name)
+
+    def sync(self, force=False):
+        if self.failures:
+            self.failures -= 1
+            raise lmdb.Error("Input/output error")
+        self._env.sync(force)
+
+
+def test_a_compaction_whose_last_wait_fails_leaves_a_store_that_was_opened_anew(tmp_path, monkeypatch):
+    store = LmdbStore(tmp_path / "store")
+    epoch = store.own()
+    for batch in range(1, 5):
+        store.commit(writes(1, 200_000), epoch, batch)
+    opened, plain = [], store._open_environment
+
+    def failing():
+        opened.append(Failing(plain(), failures=0 if opened else 1))
+        return opened[-1]
+
+    monkeypatch.setattr(store, "_open_environment", failing)
+    with pytest.raises(StorageUnavailable, match="Input/output error"):
+        store.compact()
+
+    assert len(opened) == 2
+    assert store._env is opened[1]
+    assert not (store.path / "compacting").exists()
+    store.commit(writes(2), epoch, 5)
+    assert [head.seq for head in store.load().procedures] == [1, 2]
+    store.close()
+
+
+def test_a_file_that_is_no_store_is_not_written_to(tmp_path, monkeypatch):
+    path = tmp_path / "store"
+    path.mkdir(mode=0o700)
+    with lmdb.open(str(path), lib_version=0) as env, env.begin(write=True) as txn:
+        txn.put(b"a", b"stranger")
+    for name in ("data.mdb", "lock.mdb"):
+        (path / name).chmod(0o600)
+    written = []
+    monkeypatch.setattr(RedoRecord, "_write_again", written.append)
+
+    store = LmdbStore(path)
+    with pytest.raises(StoreFormat):
+        store.own()
+    assert written == []
+
+
+def test_a_record_of_which_the_disk_takes_a_part_is_storage_that_is_unavailable(record, monkeypatch):
+    monkeypatch.setattr("actorproc.store.redo.os.pwrite", lambda fd, data, place: 10)
+
+    with pytest.raises(StorageUnavailable, match="took 10 bytes"):
+        record.write(7, record.body_of(ROWS))
 
 
 FULL = """
