@@ -13,7 +13,7 @@ from pathlib import Path
 from actorproc.errors import StorageUnavailable
 from actorproc.store.directory import DATA_FILE, LOCK_FILE
 from actorproc.store.environment import Databases
-from actorproc.store.meta_pages import read_meta_pages
+from actorproc.store.meta_pages import last_transaction
 from actorproc.store.redo import RedoRecord
 from actorproc.store.transaction import Txn
 
@@ -41,14 +41,15 @@ class DataFile:
 
         LMDB takes the number of the last transaction from the table of readers while another process has the store
         open. When the file has an older one, since the system dropped what it could not write, that table is of no
-        use, and the next to open the store makes a new one: then this raises `StorageUnavailable`.
+        use, and the next to open the store makes a new one: then this raises `StorageUnavailable`. Also raises
+        `OSError`, and `StoreFormat` for a record of a later version.
         """
-        metas = read_meta_pages(self._path.parent)
-        if metas is None or max(metas.transactions) != txn.id() - 1:
+        redo = self.redo
+        assert redo is not None, "the file is followed"
+        if last_transaction(self._fd, redo.page_size) != txn.id() - 1:
             (self._path.parent / LOCK_FILE).unlink(missing_ok=True)
             raise StorageUnavailable(f"{self._path} is behind what other processes saw of it; try again")
-        if self.redo is not None:
-            self.redo.redo(txn, databases, self._path.parent)
+        redo.redo(txn, databases, self._path.parent)
 
     def close(self) -> None:
         """It is open no more. Idempotent."""

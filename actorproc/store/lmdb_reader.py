@@ -8,7 +8,7 @@ from typing import Self
 
 import lmdb
 
-from actorproc.errors import EngineError
+from actorproc.errors import EngineError, NotAllowed
 from actorproc.model.reports import BackupReport
 from actorproc.store.compaction import files_of, wait_for_a_swap
 from actorproc.store.cross_check import cross_check
@@ -18,6 +18,7 @@ from actorproc.store.meta_pages import check_data_file
 from actorproc.store.neighbours import Neighbours
 from actorproc.store.open_store import OpenStore
 from actorproc.store.owner import Owner, examine_for_reader, owner_of
+from actorproc.store.redo import is_one_behind
 from actorproc.store.transaction import check_format, check_made
 
 __all__ = ["LmdbReader", "here"]
@@ -61,7 +62,15 @@ class LmdbReader(OpenStore):
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
         other = self._other()
-        return super().backup(path) if other is None else other.backup(path)
+        if other is not None:
+            return other.backup(path)
+        if owner_of(self.path / OWNER_FILE) is None and is_one_behind(self.path):
+            raise NotAllowed(
+                f"a backup of {self.path} would lack its last commit, which the next owner makes again after the power "
+                f"cut, or the kill, that it came from: run actorproc --path {self.path} compact, or start its manager, "
+                "and back it up then"
+            )
+        return super().backup(path)
 
     def _other(self) -> OpenStore | None:
         """Through whom this one reads: the owner in this process, or a reader that was here first."""

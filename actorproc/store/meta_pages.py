@@ -13,7 +13,7 @@ from typing import NamedTuple
 from actorproc.errors import EngineError, StoreDamaged, StoreFormat
 from actorproc.store.directory import DATA_FILE
 
-__all__ = ["MetaPages", "check_data_file", "read_meta_pages"]
+__all__ = ["MetaPages", "check_data_file", "last_transaction", "read_meta_pages"]
 
 _MAGIC_AND_VERSION = struct.Struct("=II")
 _AT = 16  # behind the header of the page
@@ -60,6 +60,12 @@ def read_meta_pages(path: Path) -> MetaPages | None:
         raise EngineError(f"cannot read {path / DATA_FILE}: {error.strerror or error}") from error
     found = [_LAST.unpack_from(meta, _LAST_AT) for meta in (first, second) if len(meta) == _END]
     return MetaPages(size, page_size, tuple(last for last, _ in found), tuple(number for _, number in found))
+
+
+def last_transaction(fd: int, page_size: int) -> int:
+    """The newer number in the meta pages of an open data file. Raises `OSError`."""
+    pages = (os.pread(fd, _LAST.size, number * page_size + _LAST_AT) for number in range(2))
+    return max((_LAST.unpack(page)[1] for page in pages if len(page) == _LAST.size), default=0)
 
 
 def _page_size(path: Path, head: bytes) -> int:

@@ -23,13 +23,15 @@ from pathlib import Path
 
 import msgspec
 
-from actorproc.errors import StorageUnavailable, StoreFormat
+from actorproc.errors import EngineError, StorageUnavailable, StoreFormat
+from actorproc.store.directory import DATA_FILE
 from actorproc.store.environment import Databases
 from actorproc.store.layout import Row
+from actorproc.store.meta_pages import read_meta_pages
 from actorproc.store.tables import Table
 from actorproc.store.transaction import Txn, apply_rows
 
-__all__ = ["RedoRecord"]
+__all__ = ["RedoRecord", "is_one_behind"]
 
 _SECTOR = 512
 """Bytes of a meta page that belong to LMDB, which uses fewer. A sector is on the disk as a whole, or is not."""
@@ -48,7 +50,7 @@ class RedoRecord:
 
     def __init__(self, fd: int, page_size: int) -> None:
         self._fd = fd
-        self._page_size = page_size
+        self.page_size = page_size
         self._room = page_size - _SECTOR - _HEAD.size
 
     def body_of(self, rows: Sequence[Row]) -> bytes | None:
@@ -104,7 +106,7 @@ class RedoRecord:
 
         Raises `OSError`, and `StoreFormat` for rows that only a later actorproc can have written.
         """
-        page = os.pread(self._fd, self._page_size - _SECTOR, self._place(transaction))
+        page = os.pread(self._fd, self.page_size - _SECTOR, self._place(transaction))
         if len(page) < _HEAD.size:
             return None
         magic, number, length, checksum = _HEAD.unpack_from(page)
@@ -125,8 +127,8 @@ class RedoRecord:
         Of a write that failed it tells once, and takes the page for written from then on.
         """
         for number in range(2):
-            page = os.pread(self._fd, self._page_size, number * self._page_size)
-            os.pwrite(self._fd, page, number * self._page_size)
+            page = os.pread(self._fd, self.page_size, number * self.page_size)
+            os.pwrite(self._fd, page, number * self.page_size)
 
     def _number_at(self, transaction: int) -> int | None:
         head = os.pread(self._fd, _HEAD.size, self._place(transaction))
@@ -136,7 +138,19 @@ class RedoRecord:
         return int(number) if magic == _MAGIC else None
 
     def _place(self, transaction: int) -> int:
-        return (transaction - 1) % 2 * self._page_size + _SECTOR
+        return (transaction - 1) % 2 * self.page_size + _SECTOR
+
+
+def is_one_behind(path: Path) -> bool:
+    """Whether the store at `path`, which nobody owns, lacks a commit of which it has the redo record."""
+    try:
+        metas = read_meta_pages(path)
+        if metas is None or not metas.transactions:
+            return False
+        with (path / DATA_FILE).open("rb") as file:
+            return RedoRecord(file.fileno(), metas.page_size).read(max(metas.transactions) + 1) is not None
+    except (OSError, EngineError):
+        return False  # whoever reads on meets it
 
 
 def _checksum(transaction: int, body: bytes) -> int:

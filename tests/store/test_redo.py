@@ -10,7 +10,7 @@ import sys
 import lmdb
 import pytest
 
-from actorproc.errors import StorageUnavailable, StoreFormat
+from actorproc.errors import NotAllowed, StorageUnavailable, StoreFormat
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.store.layout import SWEEP
@@ -175,6 +175,19 @@ def test_the_next_owner_makes_a_commit_again_of_which_the_disk_has_the_record_on
         assert "made again" in caplog.text
     finally:
         store.close()
+
+
+def test_a_backup_does_not_pass_it_over(cut, tmp_path):
+    with LmdbReader(cut.path) as reader, pytest.raises(NotAllowed, match="would lack its last commit"):
+        reader.backup(tmp_path / "copy")
+
+    store = LmdbStore(cut.path)
+    store.own()
+    store.close()
+    with LmdbReader(cut.path) as reader:
+        reader.backup(tmp_path / "copy")
+    with LmdbReader(tmp_path / "copy") as copy:
+        assert [head.seq for head in copy.scan()] == [1, 2, 3]
 
 
 def test_it_is_made_again_once(cut, caplog):
@@ -354,7 +367,7 @@ def test_a_record_of_which_the_disk_takes_a_part_is_storage_that_is_unavailable(
 
 FULL = """
 import resource, sys
-from actorproc.errors import StorageUnavailable, StoreFormat
+from actorproc.errors import NotAllowed, StorageUnavailable, StoreFormat
 from actorproc.store.lmdb import LmdbStore
 from tests.store.test_redo import last_transaction, writes
 
