@@ -10,14 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
-
-
-@dataclass
-class Part(Procedure):
-    number: int = 0
-
-    def execute(self, ctx):
-        return Status.done(self.number)
+from tests.kit.procedures import Part
 
 
 @dataclass

@@ -33,18 +33,10 @@ from actorproc.store.memory import MemoryStore
 from actorproc.watch import Watch
 from tests.catalogue.kit import on_threads
 from tests.kit.clocks import HandClock
-from tests.kit.procedures import Nap
+from tests.kit.procedures import Nap, Part
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
-
-
-@dataclass
-class Part(Procedure):
-    number: int = 0
-
-    def execute(self, ctx):
-        return Status.done(self.number)
 
 
 @dataclass

@@ -26,6 +26,16 @@ class Nap(Procedure):
 
 
 @dataclass
+class Part(Procedure):
+    """One step, whose number comes out again."""
+
+    number: int = 0
+
+    def execute(self, ctx):
+        return Status.done(self.number)
+
+
+@dataclass
 class Waits(Procedure):
     """Waits for the event "word", and gives its payload."""
 
