@@ -19,7 +19,7 @@ from typing import Any
 import lmdb
 
 SEMANTICS = {
-    "durability": "power (LMDB default: data and meta synced at every commit)",
+    "durability": "power (the default: no power cut takes back what is acknowledged)",
     "checksums": "every record",
     "counters": "attempts, errors, crashes durable",
     "locks and children": "machinery on (these procedures declare none)",

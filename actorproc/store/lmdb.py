@@ -128,8 +128,7 @@ class LmdbStore(OpenStore):
             self._examined = examined(self.path, self._lock.last)
             self._env = self._open_environment(create=True)
             self._file.follow(self._env.stat()["psize"])
-            self._epoch, self._id = self._transact(self._claim)
-            self._env.sync(True)
+            self._epoch, self._id = self._transact(self._claim, waits=True)
             sync_names(self.path)
             self._env.reader_check()
             self._lock.vouch()
@@ -205,8 +204,7 @@ class LmdbStore(OpenStore):
         env = self._env = self._open_environment()
         try:
             self._file.follow(env.stat()["psize"])
-            self._transact(self._reclaim)
-            env.sync(True)
+            self._transact(self._reclaim, waits=True)
             self._sound = True
         except lmdb.Error as error:
             self._close_environment()
@@ -346,10 +344,11 @@ class LmdbStore(OpenStore):
         self._file.redo_last(txn, databases)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
-    def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None) -> _T:
+    def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None, *, waits: bool = False) -> _T:
         """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full.
 
-        It is durable then; of one that leaves a record in `redo` the disk need not have the meta page for that.
+        It is durable then, with durability "process" only if it `waits`; of one that leaves a record in `redo` the disk
+        need not have the meta page for that.
         """
         refuse_fork(self.path, self._pid)
         while True:
@@ -368,7 +367,7 @@ class LmdbStore(OpenStore):
                     with self._gate.alone():
                         txn.abort()
                     raise
-                if self._sync and redo is None:
+                if (self._sync or waits) and redo is None:
                     env.sync(True)
                 return result
             except lmdb.MapFullError:

@@ -39,6 +39,11 @@ class MetaPages(NamedTuple):
     transactions: tuple[int, ...]
     """The number of the transaction, of the same."""
 
+    @property
+    def newest(self) -> int:
+        """The number of the last transaction."""
+        return max(self.transactions)
+
 
 def read_meta_pages(path: Path) -> MetaPages | None:
     """Those of the store at `path`; None when there is no data file, or an empty one.

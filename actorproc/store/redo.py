@@ -78,10 +78,12 @@ class RedoRecord:
             raise StorageUnavailable(f"writing a redo record: the disk took {written} bytes of it; check the disk")
 
     def forget(self, transaction: int) -> None:
-        """The transaction with this number has failed, and its rows are not to come back. Best effort: its outcome is
-        unknown in any case until the store was read again."""
+        """The transaction with this number has failed, and its rows are not to come back.
+
+        Best effort: its outcome is unknown in any case until the store was read again.
+        """
         with contextlib.suppress(OSError):
-            os.pwrite(self._fd, bytes(_HEAD.size), self._place(transaction))
+            self._erase(transaction)
 
     def redo(self, txn: Txn, databases: Databases, path: Path) -> None:
         """Do in this transaction, the first of a store just opened, what a power cut has left in the record alone.
@@ -98,8 +100,9 @@ class RedoRecord:
             log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
         # Part of a commit that was under way when the power failed. Nobody was told of it, and it must not be found
         # when the next number is this one.
-        if self._number_at(txn.id() + 1) == txn.id() + 1:
-            os.pwrite(self._fd, bytes(_HEAD.size), self._place(txn.id() + 1))
+        following = txn.id() + 1
+        if _in_head(os.pread(self._fd, _HEAD.size, self._place(following)), following) is not None:
+            self._erase(following)
 
     def read(self, transaction: int) -> list[Row] | None:
         """The rows of the transaction with this number; None when they are not there as a whole.
@@ -107,11 +110,12 @@ class RedoRecord:
         Raises `OSError`, and `StoreFormat` for rows that only a later actorproc can have written.
         """
         page = os.pread(self._fd, self.page_size - _SECTOR, self._place(transaction))
-        if len(page) < _HEAD.size:
+        found = _in_head(page, transaction)
+        if found is None:
             return None
-        magic, number, length, checksum = _HEAD.unpack_from(page)
+        length, checksum = found
         body = page[_HEAD.size : _HEAD.size + length]
-        if (magic, number, len(body)) != (_MAGIC, transaction, length) or checksum != _checksum(transaction, body):
+        if len(body) != length or checksum != _checksum(transaction, body):
             return None
         try:
             return [(Table(table), key, value) for table, key, value in _decode(body)]
@@ -130,12 +134,8 @@ class RedoRecord:
             page = os.pread(self._fd, self.page_size, number * self.page_size)
             os.pwrite(self._fd, page, number * self.page_size)
 
-    def _number_at(self, transaction: int) -> int | None:
-        head = os.pread(self._fd, _HEAD.size, self._place(transaction))
-        if len(head) < _HEAD.size:
-            return None
-        magic, number, _, _ = _HEAD.unpack(head)
-        return int(number) if magic == _MAGIC else None
+    def _erase(self, transaction: int) -> None:
+        os.pwrite(self._fd, bytes(_HEAD.size), self._place(transaction))
 
     def _place(self, transaction: int) -> int:
         return (transaction - 1) % 2 * self.page_size + _SECTOR
@@ -145,12 +145,20 @@ def is_one_behind(path: Path) -> bool:
     """Whether the store at `path`, which nobody owns, lacks a commit of which it has the redo record."""
     try:
         metas = read_meta_pages(path)
-        if metas is None or not metas.transactions:
+        if metas is None:
             return False
         with (path / DATA_FILE).open("rb") as file:
-            return RedoRecord(file.fileno(), metas.page_size).read(max(metas.transactions) + 1) is not None
+            return RedoRecord(file.fileno(), metas.page_size).read(metas.newest + 1) is not None
     except (OSError, EngineError):
         return False  # whoever reads on meets it
+
+
+def _in_head(record: bytes, transaction: int) -> tuple[int, int] | None:
+    """Length and checksum of the rows of this transaction; None when it is no record, or that of another one."""
+    if len(record) < _HEAD.size:
+        return None
+    magic, number, length, checksum = _HEAD.unpack_from(record)
+    return (length, checksum) if (magic, number) == (_MAGIC, transaction) else None
 
 
 def _checksum(transaction: int, body: bytes) -> int:

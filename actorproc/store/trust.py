@@ -70,7 +70,7 @@ def seal_of(path: Path, now: Callable[[], int], *, durable: bool) -> str:
         time.sleep(_PAUSE)
     if not is_later:
         facts = {"size": facts["size"]}
-    facts["transaction"] = str(max(metas.transactions) if metas is not None else 0)
+    facts["transaction"] = str(metas.newest if metas is not None else 0)
     if not durable:
         facts["boot"] = boot_id()
     return "".join(f"sealed-{name} {value}\n" for name, value in facts.items())

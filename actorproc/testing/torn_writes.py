@@ -109,7 +109,7 @@ def record_commits(path: Path, seed: int, commits: int) -> list[TornCommit]:
 def _last_transaction(path: Path) -> int:
     metas = read_meta_pages(path)
     assert metas is not None
-    return max(metas.transactions)
+    return metas.newest
 
 
 def _sector(image: bytes | bytearray, number: int) -> bytes:

@@ -40,7 +40,7 @@ def writes(number, size=20):
 
 
 def last_transaction(path):
-    return max(read_meta_pages(path).transactions)
+    return read_meta_pages(path).newest
 
 
 class Cut:

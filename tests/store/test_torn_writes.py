@@ -71,8 +71,8 @@ def test_a_commit_waits_for_its_pages_and_then_for_its_meta_page_or_has_written_
         else:
             place = int(last) if name == "pwrite64" else position
             kinds += "d" if place >= 8192 else "r" if place % 4096 == 512 else "m"
-    # Nothing but whole commits, after the first pages of the new file, which are written again when it is opened; two
-    # more waits when it is opened and closed.
-    assert re.fullmatch("mmm(?:d+sms+|rd+sm)+s", kinds), kinds
+    # Nothing but whole commits, after the first pages of the new file, which are written again when it is opened; one
+    # more wait when it is closed.
+    assert re.fullmatch("mmm(?:d+sms|rd+sm)+s", kinds), kinds
     assert re.search("rd+sm", kinds)
     assert re.search("md+sms", kinds)
