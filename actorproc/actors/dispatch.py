@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from actorproc.actors.batch import Batch
@@ -33,9 +34,13 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import StepRecord
 from actorproc.model.states import TERMINAL
+from actorproc.model.writes import PutStep
+from actorproc.procedure.own_states import OWN_STATES
+from actorproc.procedure.pickles import LARGE
 from actorproc.store.base import ProcedureStore
+from actorproc.workers.attachments import LONG
 from actorproc.workers.base import WorkerPool
-from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run, TakeBackSteps, ToWorker
+from actorproc.workers.frames import AbortAsked, Answer, Define, FrameError, Run, StateAhead, TakeBackSteps, ToWorker
 
 __all__ = ["Dispatcher"]
 
@@ -75,6 +80,8 @@ class Dispatcher:
         """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
         self._first_states = FirstStates(clock)
         self._recent_ends = recent_ends
+        self._ahead: set[StepToken] = set()
+        """Steps of the batch under way whose states are with their workers."""
         self._outbox: dict[WorkerId, list[ToWorker]] = {}
         self._bytes = 0
         self._events: list[Event] = []
@@ -102,11 +109,31 @@ class Dispatcher:
         for command in batch.commands:
             verbs[type(command)](command, batch)
         self._flush()
+        self._ahead.clear()
         return self._events
+
+    def send_ahead(self, batch: Batch) -> None:
+        """Its commit is under way: bring long states of new procedures to their workers. Nothing runs by that."""
+        if batch.is_routine or not self.hands_out:
+            return
+        long = {
+            write.record.procedure: write.record.state
+            for write in batch.writes
+            if type(write) is PutStep and write.record.number == 1 and len(write.record.state) >= LONG
+        }
+        if not long:
+            return
+        for command in batch.commands:
+            if type(command) is RunStep and command.record == 1 and command.token.procedure in long:
+                with contextlib.suppress(FrameError):  # too long for the channel: told when it is to run
+                    state = long[command.token.procedure]
+                    self._pool.send(command.token.worker, (StateAhead(command.token, state),))
+                    self._ahead.add(command.token)
 
     def forget(self) -> None:
         """The store was opened again: states and ends are read from it."""
         self._first_states.forget()
+        self._ahead.clear()
         self._recent_ends.forget()
 
     def resend(self, command: RunStep) -> list[Event]:
@@ -241,12 +268,15 @@ class Dispatcher:
         if definition is None:
             self._refuse(token, f"no class or loader is registered for {type_name!r}")
             return
-        payload, codec, version = None, "", 0
+        payload, codec, version, is_own = None, "", 0, False
+        is_ahead = bool(self._ahead) and token in self._ahead
         if state is not None:
             payload, codec, version = state.state, state.codec, state.version
-            if self._bytes + len(payload) > _BURST:
+            is_own = len(payload) >= LARGE and OWN_STATES.take(token.procedure, payload)
+            size = 0 if is_ahead else len(payload)
+            if self._bytes + size > _BURST:
                 self._flush()
-            self._bytes += len(payload)
+            self._bytes += size
         if line.types.get(type_name) != definition.revision:
             line.types[type_name] = definition.revision
             self._put(token.worker, Define(definition))
@@ -258,7 +288,7 @@ class Dispatcher:
                 type_name,
                 command.root,
                 command.parent,
-                payload,
+                None if is_ahead else payload,
                 codec,
                 version,
                 command.replayed,
@@ -270,6 +300,9 @@ class Dispatcher:
                 command.recovered,
                 limits if limits is not None and limits.concerns_worker else None,
                 command.wall_time is not None or (limits is not None and limits.cpu_time is not None),
+                is_own,
+                False,  # whether it is attached is the pool's to say
+                is_ahead,
             ),
         )
 

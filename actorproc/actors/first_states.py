@@ -23,8 +23,8 @@ _LONG = 10.0
 class FirstStates:
     """The first record of each new procedure, until its step is handed out; a bounded number, of bounded size.
 
-    What is not here is read from the store. Only what is durable comes here, and a first record never changes while
-    its procedure exists.
+    What is not here is read from the store. Only what is durable comes here, and a first record never changes before
+    the end of its procedure: then its state may go.
     """
 
     def __init__(self, clock: Clock, *, most: int = _MOST, most_bytes: int = _MOST_BYTES) -> None:
@@ -42,7 +42,7 @@ class FirstStates:
         has_room = True
         for write in writes:
             if type(write) is PutStep:
-                if has_room and write.record.number == 1:
+                if has_room and write.record.number == 1 and write.record.state:
                     now = self._clock.monotonic() if now is None else now
                     has_room = self._keep(write.record, now)
             elif type(write) is DeleteProcedure:

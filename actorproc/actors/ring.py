@@ -60,6 +60,7 @@ class Ring:
         retention: Retention,
         scheduling: Scheduling,
         act: Callable[[Batch], list[Event]],
+        send_ahead: Callable[[Batch], None],
         mark: Callable[[], None],
         stored: Callable[[Batch, float | None], None],
         gated: bool = False,
@@ -74,6 +75,8 @@ class Ring:
         self._retention = retention
         self._scheduling = scheduling
         self._act = act
+        self._send_ahead = send_ahead
+        """Told of each batch whose commit has begun: what it brings to workers already changes nothing there."""
         self._mark = mark
         self._stored = stored
         """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
@@ -197,6 +200,8 @@ class Ring:
                 self._in_flight = batch
                 self._asked = self._clock.monotonic()
                 self._persister.commit(batch.number, batch.writes)
+                if self._in_flight is batch:
+                    self._send_ahead(batch)
             else:
                 self._settle(batch)
 

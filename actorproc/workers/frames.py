@@ -1,8 +1,8 @@
 """Messages on a worker's channel, both directions, and their bytes.
 
 A frame is a 4-byte big-endian length and a msgpack array of messages; a frame longer than the agreed
-maximum is a protocol error. Nothing is ever unpickled by the host; the worker unpickles only what
-`Define` and `Prepare` bring, which come from its own host.
+maximum is a protocol error. To a worker long states go beside frames (`workers.attachments`). Nothing is ever
+unpickled by the host; the worker unpickles only what `Define` and `Prepare` bring, which come from its own host.
 
 Rules: each `Ended` leaves before the next step begins. A worker runs its queue in the order of arrival.
 Requests (`Ask`) carry a number of the worker's own; `Answer` repeats it.
@@ -11,7 +11,7 @@ Requests (`Ask`) carry a number of the worker's own; `Answer` repeats it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "Answer",
     "Ask",
     "Began",
+    "BeginAttachment",
     "BootFailed",
     "Define",
     "Definition",
@@ -49,6 +50,7 @@ __all__ = [
     "Run",
     "Stack",
     "StackWanted",
+    "StateAhead",
     "Stop",
     "TakeBackSteps",
     "ToWorker",
@@ -133,6 +135,21 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     """What the worker has to set around the step; None: nothing."""
     is_timed: bool = False
     """Its time is limited, which is for one step: none follows it at once."""
+    is_own: bool = False
+    """The host signed the state itself and has had it in memory since: there is nothing to check."""
+    is_attached: bool = False
+    """Its state is long and came before this frame (`workers.attachments`), as a `memoryview`."""
+    is_ahead: bool = False
+    """Its state came with a `StateAhead`; when the worker has it no more, it answers `NeedState`."""
+
+
+class StateAhead(_Message, frozen=True, array_like=True, tag="ahead", gc=False):
+    """The long state of a step whose `Run` follows once it is stored, if it is; nothing runs by this."""
+
+    token: StepToken
+    state: bytes | None
+    is_attached: bool = False
+    """As of a `Run`."""
 
 
 class TakeBackSteps(_Message, frozen=True, array_like=True, tag="takeback", gc=False):
@@ -247,7 +264,9 @@ class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     text: str
 
 
-ToWorker = Prepare | Hello | WarmUp | Define | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
+ToWorker = (
+    Prepare | Hello | WarmUp | Define | StateAhead | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
+)
 FromWorker = (
     Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
 )
@@ -295,19 +314,25 @@ def decode_to_worker(body: bytes | bytearray | memoryview) -> list[ToWorker]:
         raise FrameError(msg) from None
 
 
+BeginAttachment = Callable[[int, bytes | memoryview, int], int]
+"""Takes what is no frame, of this length: what there is of it so far, and the maximum. Says how many bytes it took."""
+
+
 class FrameBuffer:
     """Cuts a byte stream into frame bodies; a partial frame at the end of the stream is dropped by its owner."""
 
-    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME) -> None:
+    def __init__(self, max_frame: int = DEFAULT_MAX_FRAME, begin_attachment: BeginAttachment | None = None) -> None:
         self.max_frame = max_frame
         """The longest frame that is taken, in bytes."""
+        self._begin_attachment = begin_attachment
         self._buffer = bytearray()
         self._wanted = HEADER.size
 
     def feed(self, chunk: bytes | memoryview) -> Iterator[bytes | memoryview]:
         """Add received bytes; yield the frame bodies that are complete, good until the next. Consume it to the end.
 
-        Raises `FrameError` at a bad length, after the good frames before it.
+        Of an attachment that begins in them it takes what there is; the rest is not to come here. Raises `FrameError`
+        at a bad length, after the good frames before it.
         """
         data = chunk  # the usual case: whole frames in one read
         if self._buffer:
@@ -325,6 +350,10 @@ class FrameBuffer:
         while len(data) - start >= HEADER.size:
             (length,) = HEADER.unpack_from(data, start)
             if length > self.max_frame:
+                if self._begin_attachment is not None:
+                    start += HEADER.size
+                    start += self._begin_attachment(length, data[start:], self.max_frame)
+                    continue
                 msg = f"a frame announces {length} bytes; the maximum is {self.max_frame}"
                 raise FrameError(msg)
             end = start + HEADER.size + length

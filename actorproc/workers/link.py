@@ -11,6 +11,7 @@ import psutil
 
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.attachments import LONG
 from actorproc.workers.frames import BootFailed, Definition, FrameBuffer
 from actorproc.workers.process import WorkerProcess
 from actorproc.workers.reports import Remains, crash_report, oom_kills
@@ -107,21 +108,21 @@ class Link:
         self.seen_rss = max(filter(None, (rss, self.seen_rss)), default=None)
         self.oom_before = oom_count
 
-    def send(self, data: bytes) -> bool:
-        """Send a frame, or hold it until the worker is ready. True when the socket is full."""
+    def send(self, *pieces: bytes) -> bool:
+        """Send a frame, in pieces, or hold it until the worker is ready. True when the socket is full."""
         with self._lock:
             if self._held is not None:
-                self._held.append(data)
+                self._held += pieces
                 return False
             assert self.process is not None
-            return self.process.write(data)
+            return self.process.write(*pieces)
 
     def release_held(self) -> bool:
         """The worker is ready: send what was held. True when the socket is full."""
         with self._lock:
-            held, self._held = self._held, None
+            held, self._held = self._held or [], None
             assert self.process is not None
-            return self.process.write(b"".join(held)) if held else False
+            return self.process.write(*(held if any(len(piece) >= LONG for piece in held) else (b"".join(held),)))
 
     def bury(self, *, group_killed: bool = False) -> CrashReport:
         """The report of a reaped worker; its descriptors are closed."""

@@ -125,16 +125,17 @@ class WorkerProcess:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     # ------------------------------------------------------------------ the channel
-    def write(self, data: bytes) -> bool:
+    def write(self, *pieces: bytes) -> bool:
         """Send without blocking; True when bytes are left for `flush`. A dead worker's bytes vanish."""
         with self._lock:
             if self.closed:
                 return False
-            view = memoryview(data)
-            if not self._outbox:
-                view = view[self._send(view) :]
-            if view:
-                self._outbox.append(view)
+            for piece in pieces:
+                view = memoryview(piece)
+                if not self._outbox:
+                    view = view[self._send(view) :]
+                if view:
+                    self._outbox.append(view)
             return bool(self._outbox)
 
     def flush(self) -> bool:

@@ -30,6 +30,14 @@ def test_a_first_state_is_given_away_once():
     assert states.take("b", 2) is None
 
 
+def test_a_first_record_that_was_emptied_at_its_end_is_not_kept():
+    states = FirstStates(HandClock())
+
+    states.note([put("a", state=b"")])
+
+    assert states.take("a", 1) is None
+
+
 def test_whoever_gets_the_id_of_a_deleted_procedure_gets_its_own_state():
     states = FirstStates(HandClock())
 

@@ -59,6 +59,7 @@ def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
         retention=Retention(),
         scheduling=Scheduling(),
         act=unused,
+        send_ahead=unused,
         mark=lambda: None,
         stored=lambda batch, _seconds: stored.append(batch),
     )

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 
+from actorproc.workers.attachments import Attachments
 from actorproc.workers.child.guard import Guard
 from actorproc.workers.child.limits import Limiter
 from actorproc.workers.exit_codes import EXIT_CHANNEL
@@ -31,7 +32,8 @@ class Channel:
 
     def __init__(self, fd: int, guard: Guard) -> None:
         self._socket = socket.socket(fileno=fd)
-        self._frames = FrameBuffer()
+        self._attachments = Attachments()
+        self._frames = FrameBuffer(begin_attachment=self._attachments.begin)
         self._received = memoryview(bytearray(_RECEIVE))
         """Made once: when a step has used up what its limit allows, there would be no room for it."""
         self._guard = guard
@@ -52,8 +54,9 @@ class Channel:
         """The next messages, waiting for them; None when the host is gone. Raises `FrameError`."""
         messages: list[ToWorker] = []
         while not messages:
+            room = self._attachments.room
             try:
-                size = self._socket.recv_into(self._received)
+                size = self._socket.recv_into(self._received if room is None else room)
             except ConnectionError:
                 return None
             except OSError as error:
@@ -61,9 +64,14 @@ class Channel:
                 raise
             if not size:
                 return None
+            if room is not None:
+                self._attachments.came(size)
+                continue
             with self.limiter.lifted():
                 for body in self._frames.feed(self._received[:size]):
                     messages += decode_to_worker(body)
+            if self._attachments.are_here:
+                self._attachments.give_to(messages)
         return messages
 
     def send(self, messages: Sequence[FromWorker]) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol, assert_never
 
+import msgspec
+
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
 from actorproc.procedure.failures import in_words
@@ -38,6 +40,7 @@ from actorproc.workers.frames import (
     Run,
     Stack,
     StackWanted,
+    StateAhead,
     Stop,
     TakeBackSteps,
     ToWorker,
@@ -48,6 +51,10 @@ __all__ = ["Desk"]
 
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
+
+
+_AHEAD = 64
+"""States kept for steps that are to come."""
 
 
 class Listening(Protocol):
@@ -126,6 +133,8 @@ class Desk:
         self.queue: SimpleQueue[Run | None] = SimpleQueue()
         """Steps to run, and None for the end."""
         self._waiting: dict[StepToken, Run] = {}
+        self._ahead: dict[StepToken, bytes | None] = {}
+        """States of steps that are to come."""
         self._abort_asked: set[StepToken] = set()
         self._requests = itertools.count(1)
         self.asked: dict[int, _Pending] = {}
@@ -151,6 +160,8 @@ class Desk:
         match message:
             case Run():
                 self.put(message)
+            case StateAhead():
+                self._keep_ahead(message)
             case Answer():
                 self.answer(message)
             case TakeBackSteps(tokens):
@@ -171,6 +182,8 @@ class Desk:
 
     def put(self, run: Run) -> None:
         """A step to run after those before it."""
+        if run.is_ahead:
+            msgspec.structs.force_setattr(run, "state", self._ahead.pop(run.token, None))
         self._waiting[run.token] = run
         if run.aborting:
             self.ask_to_abort(run.token)  # in a step before, which refused it, or in an attempt that died
@@ -178,6 +191,12 @@ class Desk:
             self.give_back((run.token,))
         else:
             self.queue.put(run)
+
+    def _keep_ahead(self, message: StateAhead) -> None:
+        """Keep a state until its step comes. A step whose commit failed never does, so only so many are kept."""
+        while len(self._ahead) >= _AHEAD:
+            del self._ahead[next(iter(self._ahead))]
+        self._ahead[message.token] = message.state
 
     def give_back(self, tokens: Iterable[StepToken]) -> None:
         """Return those of these steps that have not begun."""

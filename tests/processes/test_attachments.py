@@ -1,0 +1,157 @@
+"""Long states that come beside the frames which speak of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.attachments import LONG, Attachments, in_pieces
+from actorproc.workers.child.channel import Channel
+from actorproc.workers.child.desk import Desk
+from actorproc.workers.frames import (
+    DEFAULT_MAX_FRAME,
+    FrameBuffer,
+    FrameError,
+    Run,
+    StateAhead,
+    Stop,
+    ToWorker,
+    decode_to_worker,
+    encode_frame,
+)
+
+HERE = WorkerId(0, 1)
+
+
+def token(name: str) -> StepToken:
+    return StepToken(1, HERE, name, 1, 1)
+
+
+def run(name: str, state: bytes | None, **more: Any) -> Run:
+    return Run(token(name), "T", name, None, state, "pickle", 1, **more)
+
+
+def long_state(mark: bytes, more: int = 0) -> bytes:
+    return mark * LONG + b"." * more
+
+
+def received(stream: bytes, cut: int) -> list[ToWorker]:
+    """The messages of a stream that arrives in pieces of so many bytes, as a worker receives it."""
+    attachments = Attachments()
+    frames = FrameBuffer(begin_attachment=attachments.begin)
+    messages: list[ToWorker] = []
+    at = 0
+    while at < len(stream):
+        room = attachments.room
+        size = min(cut, len(stream) - at) if room is None else min(cut, len(room), len(stream) - at)
+        if room is not None:
+            room[:size] = stream[at : at + size]
+            attachments.came(size)
+        else:
+            for body in frames.feed(stream[at : at + size]):
+                came = decode_to_worker(body)
+                attachments.give_to(came)
+                messages += came
+        at += size
+    assert attachments.room is None
+    assert not attachments.are_here
+    return messages
+
+
+@pytest.mark.parametrize("cut", [1 << 20, 70_001, 4096, 5])
+def test_long_states_arrive_with_their_messages_however_the_stream_is_cut(cut):
+    short, one, two = b"s" * 10, long_state(b"1"), long_state(b"2", more=3)
+    messages = [run("a", short), run("b", one), Stop(), StateAhead(token("c"), two), run("d", None)]
+    stream = b"".join([*in_pieces(messages, DEFAULT_MAX_FRAME), *in_pieces([run("e", one)], DEFAULT_MAX_FRAME)])
+
+    found = received(stream, cut)
+
+    told: list[Any] = [message.state for message in found if not isinstance(message, Stop)]
+    states = [None if state is None else bytes(state) for state in told]
+    assert [type(message) for message in found] == [Run, Run, Stop, StateAhead, Run, Run]
+    assert states == [short, one, two, None, one]
+
+
+def test_a_long_state_is_sent_from_where_it_is():
+    state = long_state(b"x")
+
+    pieces = in_pieces([run("a", state)], DEFAULT_MAX_FRAME)
+
+    assert any(piece is state for piece in pieces)
+    assert sum(map(len, pieces)) < len(state) + 500
+
+
+def test_a_state_longer_than_a_frame_may_be_is_refused_and_so_is_its_announcement():
+    state = long_state(b"x", more=1)
+
+    with pytest.raises(FrameError, match=f"state of {len(state)} bytes"):
+        in_pieces([run("a", state)], LONG)
+    stream = b"".join(in_pieces([run("a", state)], DEFAULT_MAX_FRAME))
+    buffer = FrameBuffer(LONG, Attachments().begin)
+    with pytest.raises(FrameError, match="announces"):
+        list(buffer.feed(stream))
+    with pytest.raises(FrameError, match="announces"):  # the host takes no attachments
+        list(FrameBuffer().feed(stream))
+
+
+def test_a_step_whose_state_did_not_come_is_a_frame_error():
+    (message,) = decode_to_worker(encode_frame([run("a", None, is_attached=True)])[4:])
+
+    with pytest.raises(FrameError, match="did not come"):
+        Attachments().give_to([message])
+
+
+def test_a_worker_receives_a_long_state_through_its_channel():
+    host, end = socket.socketpair()
+    guard: Any = None
+    channel = Channel(end.detach(), guard)
+    state = os.urandom(3 * LONG)
+    pieces = in_pieces([run("a", state), Stop()], DEFAULT_MAX_FRAME)
+    sender = threading.Thread(target=host.sendall, args=(b"".join(pieces),))
+    sender.start()
+
+    messages = channel.receive()
+
+    sender.join()
+    host.close()
+    assert messages is not None
+    assert [type(message) for message in messages] == [Run, Stop]
+    assert messages[0].state == state  # type: ignore[union-attr]
+    assert channel.receive() is None
+    channel._socket.close()
+
+
+class Silent:
+    def send(self, messages: Any) -> None:
+        """Nobody listens."""
+
+
+def test_a_state_that_came_ahead_is_there_when_its_step_comes_and_never_for_another_one():
+    nobody: Any = None
+    desk = Desk(Silent(), nobody)
+    desk.take_in(StateAhead(token("a"), b"of a"))
+    desk.take_in(StateAhead(token("b"), b"of b"))
+
+    for name in ("b", "a", "c"):
+        desk.take_in(run(name, None, is_ahead=True))
+    desk.take_in(run("a", None, is_ahead=True))
+
+    states = [desk.queue.get().state for _ in range(4)]  # type: ignore[union-attr]
+    assert states == [b"of b", b"of a", None, None]
+
+
+def test_states_of_steps_that_never_come_do_not_gather():
+    nobody: Any = None
+    desk = Desk(Silent(), nobody)
+
+    for number in range(1000):
+        desk.take_in(StateAhead(token(str(number)), b"x"))
+
+    assert len(desk._ahead) < 100
+    desk.take_in(run("999", None, is_ahead=True))
+    assert desk.queue.get().state == b"x"  # type: ignore[union-attr]
