@@ -4,42 +4,59 @@ A signature is HMAC-SHA256 with a key of this store, over what the bytes are for
 a procedure, ``result`` or ``exception`` of a call. Before it stands the id of the key, so that a new key can sign while
 what an old one signed is still accepted. It does not say when something was signed: an older state of the same
 procedure, put in the place of a newer one, has a signature that is right.
+
+A long state is signed by its digest, which stands behind the signature: that is the one by which two submits of an id
+are compared, so that a submit hashes its state once and not twice.
 """
 
 from __future__ import annotations
 
 import functools
 import pickle
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from actorproc.digests import (
+    BIN_32,
+    BIN_32_CODE,
+    BY_DIGEST,
+    DIGEST_SIZE,
+    HEAD_SIZE,
+    SIGNATURE_SIZE,
+    content_at,
+    digest_of_parts,
+)
 from actorproc.errors import StateNotEncodable
 from actorproc.procedure.codec import check_size
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.state import StateRefused
 
-__all__ = ["SigningKey", "content_of", "opened", "seal", "signed_state", "verified"]
+__all__ = ["SigningKey", "content_of", "digest_in", "opened", "seal", "signed_state", "verified"]
 
 SigningKey = bytes | tuple[bytes, ...]
 """One key, or several, of which the first signs and all verify."""
 
 _ID_SIZE = 8
-_SIZE = _ID_SIZE + 32
-"""An id and an HMAC-SHA256."""
-_BIN_32 = struct.Struct(">BI")
-_BIN_32_CODE = 0xC6
+_SIZE = SIGNATURE_SIZE
+_DIGEST_AT = HEAD_SIZE - DIGEST_SIZE
+_OF_DIGEST = "sha256 of "
+"""Begins the purpose of such a signature, and no other one: it holds for no pickle, whatever that looks like."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def signed_state(values: dict[str, Any], type_name: str, procedure: str, key: SigningKey | None) -> bytes:
-    """The msgpack of the pickled fields behind their signature. Raises `StateNotEncodable` or `StateTooLarge`."""
+def signed_state(
+    values: dict[str, Any], type_name: str, procedure: str, key: SigningKey | None, tail: str = ""
+) -> bytes:
+    """The msgpack of the pickled fields behind their signature. Raises `StateNotEncodable` or `StateTooLarge`.
+
+    `tail` names a field of bytes that stands behind the pickle, as it is, when it is long, or a tuple of them.
+    """
     try:
-        parts = pickled(values, values.values())
+        parts = _with_tail(values, tail) if tail else pickled(values, values.values())
     except Exception as error:
         # __reduce__ and __getstate__ are user code and raise what they like.
         field = unpicklable(values)
@@ -47,24 +64,51 @@ def signed_state(values: dict[str, Any], type_name: str, procedure: str, key: Si
         raise StateNotEncodable(msg) from error
     size = sum(map(len, parts))
     check_size(size, type_name)
-    signature = _sign(parts, _state_of(type_name, procedure), key)
+    purpose = _state_of(type_name, procedure)
     if size < LARGE:
-        return _encode(signature + b"".join(parts))
-    return b"".join((_BIN_32.pack(_BIN_32_CODE, _SIZE + size), signature, *parts))
+        return _encode(_sign(parts, purpose, key) + b"".join(parts))
+    digest = digest_of_parts(parts)
+    head = BY_DIGEST + _sign((digest,), _OF_DIGEST + purpose, key) + digest
+    return b"".join((BIN_32.pack(BIN_32_CODE, len(head) + size), head, *parts))
 
 
-def verified(state: bytes, type_name: str, procedure: str, key: SigningKey | None) -> Any:
-    """The fields of a signed state. Raises `StateRefused`, without decoding, when the signature does not match."""
+def verified(
+    state: bytes | memoryview,
+    type_name: str,
+    procedure: str,
+    key: SigningKey | None,
+    tail: str = "",
+    *,
+    is_own: bool = False,
+) -> Any:
+    """The fields of a signed state. Raises `StateRefused`, without decoding, when the signature does not match.
+
+    The field `tail` may be a `memoryview`. `is_own`: the manager signed the state itself and has had it in its memory
+    since, so that there is nothing to check.
+    """
     if not key:
         msg = f"the state of {type_name} is pickled, and this manager has no signing key"
         raise StateRefused(msg)
-    body = _checked(_signed_in(state), _state_of(type_name, procedure), key, f"pickled state of {type_name}")
-    return pickle.loads(body)  # noqa: S301 - signed by us, checked above
+    sealed = _signed_in(state)
+    if is_own:
+        body = _behind_signature(sealed)
+    else:
+        body = _checked(sealed, _state_of(type_name, procedure), key, f"pickled state of {type_name}")
+    values = pickle.loads(body)  # noqa: S301 - signed by us, checked above
+    if tail and type(values[tail]) is int:
+        values[tail] = body[len(body) - values[tail] :]
+    return values
 
 
-def content_of(state: bytes) -> memoryview:
+def content_of(state: bytes | memoryview) -> memoryview:
     """What is signed, without the signature, which is another one with every key. It is not checked, nor decoded."""
-    return _signed_in(state)[_SIZE:]
+    return _behind_signature(_signed_in(state))
+
+
+def digest_in(state: bytes | memoryview) -> bytes | None:
+    """What a state was signed by, when that is the digest of its content. It is not checked."""
+    at = content_at(state)
+    return None if at is None else bytes(state[at - DIGEST_SIZE : at])
 
 
 def seal(body: bytes, purpose: str, key: SigningKey | None) -> bytes:
@@ -80,12 +124,30 @@ def opened(sealed: object, purpose: str, key: SigningKey | None) -> memoryview:
     return _checked(memoryview(sealed), purpose, key, purpose)
 
 
-def _signed_in(state: bytes) -> memoryview:
+def _with_tail(values: dict[str, Any], tail: str) -> list[bytes]:
+    """The pickle of the fields; that of a long tail, which may be in parts, has its length in its place."""
+    last = values[tail]
+    if type(last) is not tuple:
+        if len(last) < LARGE:
+            return pickled(values, values.values())
+        last = (last,)
+    return [*pickled(values | {tail: sum(map(len, last))}, values.values()), *last]
+
+
+def _signed_in(state: bytes | memoryview) -> memoryview:
     """The signed bytes in a state, uncopied when there are many; nothing when it holds none."""
-    if len(state) > LARGE and _BIN_32.unpack_from(state) == (_BIN_32_CODE, len(state) - _BIN_32.size):
-        return memoryview(state)[_BIN_32.size :]
+    if len(state) > LARGE and BIN_32.unpack_from(state) == (BIN_32_CODE, len(state) - BIN_32.size):
+        return memoryview(state)[BIN_32.size :]
     decoded = _decode(state)
     return memoryview(decoded if isinstance(decoded, bytes) else b"")
+
+
+def _is_by_digest(sealed: memoryview) -> bool:
+    return len(sealed) >= HEAD_SIZE and sealed[: len(BY_DIGEST)] == BY_DIGEST
+
+
+def _behind_signature(sealed: memoryview) -> memoryview:
+    return sealed[HEAD_SIZE if _is_by_digest(sealed) else _SIZE :]
 
 
 def _state_of(type_name: str, procedure: str) -> str:
@@ -100,19 +162,28 @@ def _sign(parts: Sequence[bytes], purpose: str, key: SigningKey | None) -> bytes
 
 
 def _checked(sealed: memoryview, purpose: str, key: SigningKey, words: str) -> memoryview:
-    import hmac  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
-
-    if len(sealed) >= _SIZE:
-        body = sealed[_SIZE:]
-        keys = (key,) if isinstance(key, bytes) else key
-        signer = next((each for each in keys if _id_of(each) == sealed[:_ID_SIZE]), None)
-        if signer and hmac.compare_digest(sealed[_ID_SIZE:_SIZE], _signature((body,), purpose, signer)):
-            return body
+    body = _behind_signature(sealed)
+    if _is_by_digest(sealed):
+        digest = sealed[_DIGEST_AT:HEAD_SIZE]
+        is_signed = _is_signed(digest, sealed[len(BY_DIGEST) : _DIGEST_AT], _OF_DIGEST + purpose, key)
+        is_right = is_signed and digest == digest_of_parts((body,))
+    else:
+        is_right = len(sealed) >= _SIZE and _is_signed(body, sealed[:_SIZE], purpose, key)
+    if is_right:
+        return body
     msg = (
         f"the {words} has a wrong signature: it was changed, belongs to another procedure, or was signed with a key "
         "that this store does not have"
     )
     raise StateRefused(msg)
+
+
+def _is_signed(body: memoryview, signature: memoryview, purpose: str, key: SigningKey) -> bool:
+    import hmac  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
+
+    keys = (key,) if isinstance(key, bytes) else key
+    signer = next((each for each in keys if _id_of(each) == signature[:_ID_SIZE]), None)
+    return signer is not None and hmac.compare_digest(signature[_ID_SIZE:], _signature((body,), purpose, signer))
 
 
 @functools.lru_cache(maxsize=64)

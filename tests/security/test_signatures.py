@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import pickle
 import time
 from typing import ClassVar
 
@@ -12,14 +14,17 @@ import pytest
 import actorproc
 from actorproc import Procedure, Status
 from actorproc.cli.main import main
+from actorproc.digests import DIGEST_SIZE, content_at, digest_of_parts
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
+from actorproc.procedure.own_states import OwnStates
 from actorproc.procedure.registry import TypeRegistry
 from actorproc.procedure.signing import opened, seal, verified
 from actorproc.procedure.state import StateRefused
 from actorproc.signing_key import FILE_NAME, keep_keys, read_keys, rotate
 from actorproc.store.lmdb import LmdbStore
 from tests.kit.managers import LIGHT
+from tests.kit.waiting import wait_until
 
 OLD, NEW = b"o" * 32, b"n" * 32
 
@@ -189,3 +194,142 @@ def test_s3_a_procedure_goes_on_over_a_rotation_of_the_key_and_not_over_one_that
         assert manager.info("three").state is ProcedureState.SUCCESS
         assert manager.run(Bag(4)) == 4
     assert "a new key signs" in capsys.readouterr().out
+
+
+LENGTHS = (65_536, 2 * 1024 * 1024 - 1, 2 * 1024 * 1024, 5 * 1024 * 1024 + 17)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_s3_a_long_state_is_covered_by_its_signature_through_its_digest(length):
+    """Every part of it: what the signature is by, the key's id, the signature, the digest, and the content."""
+    state = runtime(NEW).describe(Bag(os.urandom(length)), id="one").state
+    assert runtime((OLD, NEW)).load(state, "pickle", 1, "one").what is not None
+
+    places = [
+        0,
+        5,
+        12,
+        13,
+        20,
+        21,
+        52,
+        53,
+        84,
+        85,
+        90,
+        len(state) // 3,
+        len(state) // 2,
+        len(state) - 20,
+        len(state) - 1,
+    ]
+    for place in places:
+        changed = bytearray(state)
+        changed[place] ^= 1
+        with pytest.raises(StateRefused):
+            runtime(NEW).load(bytes(changed), "pickle", 1, "one")
+    for cut in (1, 1024 * 1024):
+        with pytest.raises(StateRefused):
+            runtime(NEW).load(state[:-cut], "pickle", 1, "one")
+    with pytest.raises(StateRefused):
+        runtime(NEW).load(state, "pickle", 1, "two")
+    with pytest.raises(StateRefused):
+        runtime(OLD).load(state, "pickle", 1, "one")
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_s3_the_digest_of_a_long_state_tells_states_apart_under_any_key(length):
+    content = os.urandom(length)
+    other = bytearray(content)
+    other[length // 2] ^= 1
+    first, same, different = (
+        runtime(key).describe(Bag(what), id="one")
+        for key, what in ((OLD, content), ((NEW, OLD), content), (NEW, bytes(other)))
+    )
+
+    assert first.state != same.state
+    assert first.digest == same.digest != different.digest
+
+
+def test_s3_the_digest_of_bytes_does_not_depend_on_how_they_are_divided():
+    content = os.urandom(3 * 1024 * 1024 + 5)
+    for cuts in ((1,), (1024 * 1024,), (1024 * 1024 - 1, 1024 * 1024 + 1), (7, 7, 2 * 1024 * 1024)):
+        edges = [0, *cuts, len(content)]
+        parts = [content[low:high] for low, high in itertools.pairwise(edges)]
+        assert digest_of_parts(parts) == digest_of_parts([content])
+
+
+def test_s3_what_was_signed_as_bytes_is_not_taken_for_what_was_signed_by_its_digest():
+    """And the other way round: the same key signs both, for the same procedure."""
+    purpose = f"state\0{Bag.type_name}\0one"
+    state = runtime(NEW).describe(Bag(os.urandom(100_000)), id="one").state
+    head, digest = state[5:53], state[53:85]
+
+    assert head[:8] == b"ap-dgst1"
+    with pytest.raises(StateRefused):  # the digest, as if it were the pickle that was signed
+        opened(head[8:] + digest, purpose, NEW)
+    forged = seal(digest, purpose, NEW)
+    with pytest.raises(StateRefused):
+        opened(b"ap-dgst1" + forged[:40] + digest + state[85:], purpose, NEW)
+    assert bytes(opened(seal(b"what is signed", purpose, NEW), purpose, NEW)) == b"what is signed"
+    assert bytes(opened(state[5:], purpose, NEW)) == state[85:]
+
+
+def test_s3_a_state_signed_in_full_as_before_is_still_accepted():
+    fields = pickle.dumps({"what": b"x" * 100_000}, protocol=5)
+    sealed = seal(fields, f"state\0{Bag.type_name}\0one", NEW)
+
+    loaded = runtime(NEW).load(b"\xc6" + len(sealed).to_bytes(4) + sealed, "pickle", 1, "one")
+
+    assert loaded.what == b"x" * 100_000
+
+
+def test_s3_only_the_very_object_that_was_signed_here_goes_unchecked():
+    own = OwnStates(most_bytes=300_000)
+    state = b"x" * 100_000
+    own.note("one", state, "pickle")
+
+    assert not own.take("two", state)
+    assert not own.take("one", bytes(bytearray(state)))  # equal, and read from somewhere
+    assert not own.take("one", state), "it was forgotten with the question"
+    own.note("one", state, "data")
+    assert not own.take("one", state), "there is no signature in it"
+    states = [bytes([number]) * 100_000 for number in range(4)]
+    for number, each in enumerate(states):
+        own.note(str(number), each, "pickle")
+    assert [own.take(str(number), each) for number, each in enumerate(states)] == [False, True, True, True]
+
+
+def with_other_content(state):
+    return state[:-50] + b"!" + state[-49:]
+
+
+def with_other_content_and_digest(state):
+    at = content_at(state)
+    content = with_other_content(state)[at:]
+    return state[: at - DIGEST_SIZE] + digest_of_parts([content]) + content
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (with_other_content, "the state does not match the digest it carries"),
+        (with_other_content_and_digest, "wrong signature"),
+    ],
+)
+def test_s3_a_long_state_that_was_changed_in_the_store_parks_its_procedure(change, reason, tmp_path):
+    path = tmp_path / "store"
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
+        manager.pause()
+        for name in ("one", "two"):
+            manager.submit(Bag(name.encode() * 1_000_000), id=name)
+
+    store = LmdbStore(path)
+    epoch = store.own()
+    record = store.step("two", 1)
+    store.commit([PutStep(msgspec.structs.replace(record, state=change(record.state)))], epoch)
+    store.close()
+    with actorproc.ProcedureManager(path, workers=1, **LIGHT, procedures=[Bag]) as manager:
+        manager.resume()
+        assert manager.get("one").result(30) == b"one" * 1_000_000
+        wait_until(lambda: manager.info("two").phase == "parked")
+        assert reason in manager.info("two").reason

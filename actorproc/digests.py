@@ -1,0 +1,95 @@
+"""The digest that a long pickled state carries: a hash of all its bytes costs more than to write them, so there is one.
+
+It is what the signature of the state is over, what two submits of one id are compared by, and the checksum of these
+bytes in the store. From 2 MiB on it is that of the digests of parts of 1 MiB each, so that two processors can make it.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "BIN_32",
+    "BIN_32_CODE",
+    "BY_DIGEST",
+    "DIGEST_SIZE",
+    "HEAD_SIZE",
+    "SIGNATURE_SIZE",
+    "content_at",
+    "digest_of_parts",
+]
+
+BY_DIGEST = b"ap-dgst1"
+"""Where the id of a key stands in other signed bytes, and no key has such an id: a signature and the digest follow."""
+SIGNATURE_SIZE = 8 + 32
+"""Bytes: the id of a key, and an HMAC-SHA256."""
+DIGEST_SIZE = 32
+HEAD_SIZE = len(BY_DIGEST) + SIGNATURE_SIZE + DIGEST_SIZE
+BIN_32 = struct.Struct(">BI")
+BIN_32_CODE = 0xC6
+"""How msgpack begins bytes of more than 64 KiB: this, and their number."""
+_LEAF = 1024 * 1024
+
+
+def content_at(state: bytes | memoryview) -> int | None:
+    """Where in a stored state the content begins that the 32 bytes before it are the digest of; None: it has none."""
+    at = BIN_32.size + HEAD_SIZE
+    if len(state) < at or BIN_32.unpack_from(state) != (BIN_32_CODE, len(state) - BIN_32.size):
+        return None
+    return at if state[BIN_32.size : BIN_32.size + len(BY_DIGEST)] == BY_DIGEST else None
+
+
+def digest_of_parts(parts: Sequence[bytes | memoryview]) -> bytes:
+    """A SHA-256 of these bytes in a row, however they are divided: 32 bytes."""
+    import hashlib  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
+
+    if sum(map(len, parts)) < 2 * _LEAF:
+        # Begun as `procedure.digest` does for a state that has no position.
+        found = hashlib.sha256(b"pickle\xc0")
+        for part in parts:
+            found.update(part)
+        return found.digest()
+    leaves = list(_leaves(parts))
+    digests = [b""] * len(leaves)
+
+    def work(which: range) -> None:
+        for number in which:
+            digests[number] = _digest_of(leaves[number])
+
+    half = len(leaves) // 2
+    other = threading.Thread(target=work, args=(range(half),), name="actorproc-hash", daemon=True)
+    try:
+        other.start()
+    except RuntimeError:  # the system has no more threads
+        work(range(half))
+    work(range(half, len(leaves)))
+    if other.ident is not None:
+        other.join()
+    return hashlib.sha256(b"pickle in parts\0" + b"".join(digests)).digest()
+
+
+def _digest_of(pieces: Sequence[memoryview]) -> bytes:
+    import hashlib  # noqa: PLC0415 - as above
+
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+    return found.digest()
+
+
+def _leaves(parts: Sequence[bytes | memoryview]) -> Iterator[list[memoryview]]:
+    """The bytes in a row, cut into leaves, each in as many pieces as it has of the parts."""
+    leaf: list[memoryview] = []
+    room = _LEAF
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            leaf.append(view[:room])
+            view, room = view[room:], room - len(leaf[-1])
+            if not room:
+                yield leaf
+                leaf, room = [], _LEAF
+    if leaf:
+        yield leaf

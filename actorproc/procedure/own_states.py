@@ -1,0 +1,51 @@
+"""Long pickled states that this process has signed itself and has had in its memory since.
+
+The signature of a state is for the time in the store, where others may have written. It costs a hash of all bytes, so
+who gives a worker the very object that was signed here a moment ago says so, and the worker need not check it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from actorproc.procedure.pickles import LARGE
+
+__all__ = ["OWN_STATES", "OwnStates"]
+
+
+class OwnStates:
+    """The newest states by procedure, at most so many bytes of them. May be used from any thread."""
+
+    def __init__(self, most_bytes: int = 32 * 1024 * 1024) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._states: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def note(self, procedure: str, state: bytes, codec: str) -> None:
+        """This state was signed for this procedure, just now."""
+        if codec != "pickle" or not LARGE <= len(state) <= self._most_bytes:
+            return
+        with self._lock:
+            self._drop(procedure)
+            self._states[procedure] = state
+            self._bytes += len(state)
+            while self._bytes > self._most_bytes:
+                self._drop(next(iter(self._states)))
+
+    def take(self, procedure: str, state: bytes) -> bool:
+        """Whether it is this very object, and not an equal one that was read. It is forgotten with that."""
+        if len(state) < LARGE:
+            return False
+        with self._lock:
+            return self._drop(procedure) is state
+
+    def _drop(self, procedure: str) -> bytes | None:
+        state = self._states.pop(procedure, None)
+        if state is not None:
+            self._bytes -= len(state)
+        return state
+
+
+OWN_STATES = OwnStates()
+"""Those of this process."""
