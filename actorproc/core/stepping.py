@@ -295,12 +295,20 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
             )
         )
     )
+    if outcome.is_spent and record.records == 2 and record.parent is None:
+        _empty_first_record(book, record, outcome)
     locking.end_of_step(book, record)
     if record.pending and record.on_parent_end == "abort":
         end_when_children_have(book, record)
         _after_step(book, record)
     else:
         end(book, record, _FINISHED)
+
+
+def _empty_first_record(book: Book, record: ProcedureRecord, outcome: Finished) -> None:
+    """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
+    kind, codec, version = StepKind.STEP, outcome.codec, outcome.version or record.version
+    book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
 
 
 def _after_step(book: Book, record: ProcedureRecord) -> None:

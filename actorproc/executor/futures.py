@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from actorproc.procedure.call import PickledCall
+
 __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
 
 logger = logging.getLogger("actorproc")
@@ -28,7 +30,7 @@ class Batch:
     __slots__ = ("calls", "durable", "size")
 
     def __init__(self) -> None:
-        self.calls: list[tuple[DurableFuture[object], bytes, str, bool]] = []
+        self.calls: list[tuple[DurableFuture[object], PickledCall, str, bool]] = []
         """Future, pickled call, the name of its function, and whether its id is a new one of ours."""
         self.size = 0
         """Bytes of all calls."""

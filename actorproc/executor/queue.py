@@ -34,8 +34,9 @@ from actorproc.manager import ProcedureManager
 from actorproc.model.events import AbortRequested, Submitted
 from actorproc.model.records import NewProcedure
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.procedure.call import Call
+from actorproc.procedure.call import Call, PickledCall
 from actorproc.procedure.failures import in_words
+from actorproc.procedure.own_states import OWN_STATES
 from actorproc.queries import Queries
 
 __all__ = ["CallQueue"]
@@ -79,7 +80,7 @@ class CallQueue:
         """The initializer failed in a worker: no call can be made any more."""
 
     # ------------------------------------------------------------ callers
-    def put(self, id: str, call: bytes, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
+    def put(self, id: str, call: PickledCall, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
         """Queue a call; `alone` in a commit of its own, because its id may be refused."""
         with self._lock:
             self._start()
@@ -88,7 +89,7 @@ class CallQueue:
             batch = self._open
             future: AnyFuture = DurableFuture(id, self, batch)
             batch.calls.append((future, call, name, not alone))
-            batch.size += len(call)
+            batch.size += len(call) if isinstance(call, bytes) else sum(map(len, call))
             self._unfinished[future] = None
             if alone or len(batch.calls) >= _MOST_CALLS or batch.size >= _MOST_BYTES:
                 self._turn_over()
@@ -269,6 +270,7 @@ class CallQueue:
                     Call(call, self._setup), id=future.id, fresh=is_fresh, owner=name, priority=priority, tags=tags
                 )
                 self._manager._check_size(new)
+                OWN_STATES.note(new.id, new.state, new.codec)
             except ActorprocError as error:
                 self._refuse_one(future, error)
             else:

@@ -73,6 +73,8 @@ class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin", gc=
     """`Status.done`; in rollback mode: this undo unit is undone (`state` is the state after it)."""
 
     output: bytes = b""
+    is_spent: bool = False
+    """Nobody needs the state it began with any more: it need not be kept."""
 
 
 class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err", gc=False):

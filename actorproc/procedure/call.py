@@ -13,14 +13,14 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import cloudpickle
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.kinds import SCALARS
-from actorproc.procedure.pickles import pickled, unpicklable
+from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import dumped, is_on_path, unimportable_by_value
@@ -31,6 +31,7 @@ __all__ = [
     "BROKEN_INITIALIZER",
     "NOT_STARTED",
     "Call",
+    "PickledCall",
     "call_chunk",
     "call_with_parts",
     "pickled_call",
@@ -39,6 +40,8 @@ __all__ = [
     "unpickled_result",
 ]
 
+PickledCall: TypeAlias = bytes | tuple[bytes, ...]
+"""A long one is in parts, which are joined when it is stored."""
 _LONGEST_ERROR = 256 * 1024
 """Bytes of a pickled exception that are kept: it stands in the head of its procedure. A longer one is text only."""
 _prepared: dict[bytes, dict[str, Any]] = {}
@@ -65,21 +68,25 @@ BROKEN_INITIALIZER = f"{_BrokenInitializer.__module__}.{_BrokenInitializer.__qua
 class Call(Procedure):
     """``function(*args, **kwargs)`` in a worker. An exception ends it at once: a pool of functions retries nothing.
 
-    ``call`` is the pickled triple, ``setup`` the pickled initializer with its arguments (none: empty).
+    ``call`` is the pickled triple, in the worker a view of its state when it is long; ``setup`` the pickled initializer
+    with its arguments (none: empty).
     """
 
     type_name = "actorproc.Call"
     codec = "pickle"
     retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=1, retry_on=())
 
-    call: bytes
+    call: PickledCall | memoryview
     setup: bytes = b""
+    _engine_tail: ClassVar[str] = "call"
 
     def execute(self, ctx: Context) -> Status:
         """Call it; the output is the signed result."""
+        assert not isinstance(self.call, tuple)  # it was, in the host
         result = _called(self.call, _prepare(self.setup) if self.setup else {})
         output = seal(_pickled_value(result), f"result of {ctx.id}", self._key)
-        # The work is done: its arguments, which may be large, need not be stored a second time.
+        # The work is done: its arguments, which may be large, need not be stored a second time, nor the first time.
+        self._engine_is_spent = len(self.call) + len(self.setup) >= LARGE
         self.call = self.setup = b""
         return Status.done(output)
 
@@ -105,7 +112,7 @@ class Call(Procedure):
         return seal(body, f"exception of {procedure}", self._key)
 
 
-def _called(call: bytes, prepared: dict[str, Any]) -> Any:
+def _called(call: bytes | memoryview, prepared: dict[str, Any]) -> Any:
     try:
         function, args, kwargs = cloudpickle.loads(call)
     except StopStep:
@@ -182,8 +189,8 @@ def call_with_parts(function: Callable[[], Any], parts: object) -> Any:
 
 
 # ---------------------------------------------------------------- to bytes, in the caller's thread
-def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The call as bytes. Raises what the pickling of its parts raises, with a note that names the part."""
+def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PickledCall:
+    """The call as bytes, a long one in parts. Raises what pickling raises, with a note that names the part."""
     try:
         return _call_as_bytes(function, args, kwargs)
     except Exception as error:
@@ -195,9 +202,10 @@ def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         raise
 
 
-def _call_as_bytes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def _call_as_bytes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PickledCall:
     if _is_reachable(function) and all(type(value) in SCALARS for value in (*args, *kwargs.values())):
-        return b"".join(pickled((function, args, kwargs), (*args, *kwargs.values())))
+        parts = pickled((function, args, kwargs), (*args, *kwargs.values()))
+        return parts[0] if len(parts) == 1 else tuple(parts)
     return _by_value((function, args, kwargs), (function, *args, *kwargs.values()))
 
 

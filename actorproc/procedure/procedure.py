@@ -211,6 +211,10 @@ class Procedure:
         """Called in a worker with the keys of the store, for classes that sign bytes of their own."""
 
     _engine_has_position: ClassVar[bool] = False
+    _engine_tail: ClassVar[str] = ""
+    """A field of bytes that a pickled state holds uncopied when it is long, and that may then be a `memoryview`."""
+    _engine_is_spent: bool = False
+    """It has ended well, and nobody needs the long state it began with any more."""
     _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()
     """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
     _engine_reserved: ClassVar[frozenset[str]] = frozenset()

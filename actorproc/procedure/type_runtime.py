@@ -153,13 +153,22 @@ class TypeRuntime:
             return _encode((procedure._engine_position(), msgspec.Raw(payload)))
         return payload
 
-    def load(self, state: bytes, codec: str, version: int, id: str = "") -> Procedure:  # noqa: A002 - as above
+    def load(
+        self,
+        state: bytes | memoryview,
+        codec: str,
+        version: int,
+        id: str = "",  # noqa: A002 - as above
+        *,
+        is_own: bool = False,
+    ) -> Procedure:
         """The procedure of a stored state, through `migrate` and `load` (or the loader).
 
-        Raises `StateRefused`, or `MemoryError`.
+        `is_own`: the host made it and has had it in memory since, so its signature is not checked. Raises
+        `StateRefused`, or `MemoryError`.
         """
         try:
-            return self._load(state, codec, version, id)
+            return self._load(state, codec, version, id, is_own=is_own)
         except (StateRefused, MemoryError):
             raise
         except Exception as error:
@@ -282,7 +291,7 @@ class TypeRuntime:
         state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live)
         if self._cleans_up:  # last: what was cleaned up must not be undone for a value that cannot be kept
             state = self._cleaned_up(live, ctx) or state
-        return Finished(state=state, poisons=poisons, output=output)
+        return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
 
     def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
         described: list[NewProcedure] = []
@@ -329,7 +338,9 @@ class TypeRuntime:
             found = self._relatives[cls] = TypeRuntime.of_class(cls, signing_key=self.signing_key)
         return found
 
-    def _load(self, state: bytes, codec: str, version: int, procedure: str) -> Procedure:
+    def _load(self, state: bytes | memoryview, codec: str, version: int, procedure: str, *, is_own: bool) -> Procedure:
+        if codec != "pickle":
+            state = bytes(state)  # a class's own `load` takes nothing else
         payload = state
         position = None
         if state[:1] == _PAIR:
@@ -337,7 +348,8 @@ class TypeRuntime:
             payload = bytes(raw)
         data: Any = None
         if codec == "pickle":
-            data = verified(payload, self.type_name, procedure, self.signing_key)
+            tail = "" if self.procedure_class is None else self.procedure_class._engine_tail
+            data = verified(payload, self.type_name, procedure, self.signing_key, tail, is_own=is_own)
         elif codec == "data":
             data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
         else:
@@ -372,7 +384,9 @@ class TypeRuntime:
 
     def _dump_custom(self, procedure: Procedure, id: str) -> bytes:  # noqa: A002 - as above
         if self._state_codec == "pickle":
-            return signed_state(self._format.values(procedure), self.type_name, id, self.signing_key)
+            return signed_state(
+                self._format.values(procedure), self.type_name, id, self.signing_key, procedure._engine_tail
+            )
         dumped: object = procedure.dump()
         if not isinstance(dumped, bytes | str):
             msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from actorproc.core.retries import delay, is_exhausted
 from actorproc.errors import DuplicateProcedure, UnknownProcedure, UnknownType
 from actorproc.model.commands import AnswerWorker, Reply
-from actorproc.model.events import AbortRequested, NoteMade, Signalled, Tick, TypeRegistered
+from actorproc.model.events import AbortRequested, NoteMade, RetryRequested, Signalled, Tick, TypeRegistered
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, TypeMeta
@@ -468,3 +469,36 @@ def test_a_procedure_whose_deadline_has_passed_already_is_never_handed_out() -> 
     assert record is not None
     assert record.error is not None
     assert record.error.kind == "deadline"
+
+
+def first_records_of(decision) -> list[tuple[int, bytes, str]]:
+    steps = [write.record for write in decision.writes if isinstance(write, PutStep)]
+    return [(step.number, step.state, step.outcome) for step in steps if step.number == 1]
+
+
+def test_a_state_that_nobody_needs_after_the_end_is_emptied_with_it() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    began = next(write.record for write in stage.writes if isinstance(write, PutStep))
+
+    decision = stage.answer("p", Finished(state=b"", output=b"out", is_spent=True, codec="pickle", version=1))
+
+    (emptied,) = (w.record for w in decision.writes if isinstance(w, PutStep) and w.record.number == 1)
+    assert emptied == msgspec.structs.replace(began, state=b"", codec="pickle")
+    assert stage.state("p") is ProcedureState.SUCCESS
+
+
+def test_a_state_is_kept_when_there_are_steps_after_it_or_somebody_may_come_back_to_it() -> None:
+    stage = Stage()
+    stage.submit(stage.new("steps"))
+    stage.answer("steps", Advanced(state=b"1"))
+    assert first_records_of(stage.answer("steps", Finished(state=b"", is_spent=True))) == []
+
+    stage.submit(stage.new("parent"))
+    stage.answer("parent", Suspended(state=b"1", children=(stage.new("child"),)))
+    assert first_records_of(stage.answer("child", Finished(state=b"", is_spent=True))) == []
+
+    stage.submit(stage.new("retried"))
+    stage.answer("retried", boom())
+    stage.handle(RetryRequested("retried", 8))
+    assert first_records_of(stage.answer("retried", Finished(state=b"", is_spent=True))) == []
