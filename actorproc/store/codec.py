@@ -8,6 +8,12 @@ The checksum is the CRC-32 of version, database name, key and record together: L
 itself, and a whole and valid record that stands under the wrong key (a swapped or replayed page) is damage
 too. It finds accidents, not attackers.
 
+The checksum of a long record with a pickled state leaves out those bytes that the state carries a digest of
+(`actorproc.digests`), for a hash of all of them has been made already::
+
+    version (1 byte, 2)  ·  checksum (4 bytes)  ·  where in the record these bytes begin (4 bytes)
+    ·  their number (4 bytes)  ·  the record
+
 Records are msgpack arrays whose new fields go to the end with a default (`actorproc.model.records`), so an
 older record decodes by the defaults and a newer one by leaving out what is not known here.
 
@@ -23,6 +29,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.digests import DIGEST_SIZE, content_at, digest_of_parts
 from actorproc.errors import InternalError, StoreDamaged
 from actorproc.model.exact import as_plain
 from actorproc.model.records import (
@@ -41,7 +48,7 @@ from actorproc.model.records import (
 )
 from actorproc.store.tables import Table
 
-__all__ = ["VERSION", "damaged", "decode", "encode", "raised", "show_key", "unchecked"]
+__all__ = ["VERSION", "damaged", "decode", "encode", "encode_long", "raised", "show_key", "unchecked"]
 
 VERSION = 1
 _crc32 = zlib.crc32
@@ -49,7 +56,13 @@ _head = struct.Struct(">BI")
 _HEAD_SIZE = _head.size
 _unpack_head = _head.unpack_from
 _SEED = [zlib.crc32(bytes([VERSION]) + table.label.encode() + b"\0") for table in Table]
-_encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode
+_BY_DIGEST = 2
+_BY_DIGEST_MARK = bytes([_BY_DIGEST])
+_long_head = struct.Struct(">BIII")
+_place = struct.Struct(">II")
+_LONG_SEED = [zlib.crc32(bytes([_BY_DIGEST]) + table.label.encode() + b"\0") for table in Table]
+_encoder = msgspec.msgpack.Encoder(enc_hook=as_plain)
+_encode, _encode_into = _encoder.encode, _encoder.encode_into
 _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.META: msgspec.msgpack.Decoder(int | str),
     Table.PROCEDURES: msgspec.msgpack.Decoder(ProcedureRecord),
@@ -76,10 +89,39 @@ def encode(table: Table, key: bytes, record: object) -> bytes:
     try:
         body = _encode(record)
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
-        raise InternalError(
-            f"a {type(record).__name__} for {table.label} {show_key(table, key)} cannot be stored: {error}"
-        ) from error
+        raise _unstorable(table, key, record, error) from error
     return _head.pack(VERSION, _crc32(body, _crc32(key, _SEED[table]))) + body
+
+
+def encode_long(table: Table, key: bytes, record: StepRecord) -> bytearray:
+    """As `encode`, for a record of many bytes: they are copied once and not twice, and hashed once at most."""
+    content = content_at(record.state) if record.codec == "pickle" else None
+    head = _head if content is None else _long_head
+    value = bytearray(head.size)
+    try:
+        _encode_into(record, value, head.size)
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
+        raise _unstorable(table, key, record, error) from error
+    with memoryview(value)[head.size :] as body:
+        if content is None:
+            head.pack_into(value, 0, VERSION, _crc32(body, _crc32(key, _SEED[table])))
+            return value
+        # What stands in front of the content is no UTF-8, so it is in no text: where it is found, the state is.
+        at = value.index(record.state[:content]) + content - head.size
+        size = len(record.state) - content
+        head.pack_into(value, 0, _BY_DIGEST, _checksum_around(table, key, body, at, size), at, size)
+    return value
+
+
+def _checksum_around(table: Table, key: bytes, body: memoryview, at: int, size: int) -> int:
+    checksum = _crc32(_place.pack(at, size), _crc32(key, _LONG_SEED[table]))
+    return _crc32(body[at + size :], _crc32(body[:at], checksum))
+
+
+def _unstorable(table: Table, key: bytes, record: object, error: Exception) -> InternalError:
+    return InternalError(
+        f"a {type(record).__name__} for {table.label} {show_key(table, key)} cannot be stored: {error}"
+    )
 
 
 def decode(table: Table, key: bytes, value: bytes) -> Any:
@@ -87,21 +129,36 @@ def decode(table: Table, key: bytes, value: bytes) -> Any:
     if len(value) <= _HEAD_SIZE:
         raise damaged(table, key, f"a value of {len(value)} bytes is too short to be a record")
     version, checksum = _unpack_head(value)
-    body = value[_HEAD_SIZE:]
-    if version != VERSION:
-        raise damaged(table, key, f"record version {version} is not known here (this is version {VERSION})")
-    if checksum != _crc32(body, _crc32(key, _SEED[table])):
-        raise damaged(table, key, "the checksum does not match")
+    if version == VERSION:
+        body: bytes | memoryview = value[_HEAD_SIZE:]
+        if checksum != _crc32(body, _crc32(key, _SEED[table])):
+            raise damaged(table, key, "the checksum does not match")
+    elif version == _BY_DIGEST:
+        body = _checked_by_digest(table, key, value)
+    else:
+        raise damaged(table, key, f"record version {version} is not known here (1 and 2 are)")
     try:
         return _DECODERS[table].decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError included
         raise damaged(table, key, f"the checksum matches, but the record does not decode: {error}") from error
 
 
+def _checked_by_digest(table: Table, key: bytes, value: bytes) -> memoryview:
+    if len(value) <= _long_head.size:
+        raise damaged(table, key, f"a value of {len(value)} bytes is too short to be such a record")
+    _, checksum, at, size = _long_head.unpack_from(value)
+    body = memoryview(value)[_long_head.size :]
+    if checksum != _checksum_around(table, key, body, at, size):
+        raise damaged(table, key, "the checksum does not match")
+    if body[at - DIGEST_SIZE : at] != digest_of_parts((body[at : at + size],)):
+        raise damaged(table, key, "the state does not match the digest it carries")
+    return body
+
+
 def unchecked(table: Table, value: bytes) -> Any:
     """What a damaged value seems to say, to tell whose it was and for nothing else; None when it says nothing."""
     try:
-        return _DECODERS[table].decode(value[_HEAD_SIZE:])
+        return _DECODERS[table].decode(value[_long_head.size if value[:1] == _BY_DIGEST_MARK else _HEAD_SIZE :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
 

@@ -133,9 +133,12 @@ class WholeLog(NamedTuple):
     last: int
 
 
-Row = tuple[Table, bytes, bytes | int | Sweep | WholeLog | None]
-"""(database, key, value). bytes: put; None: delete; `SWEEP`: delete all keys with this prefix; `WholeLog`: delete it;
-an int: raise the number stored under this key to at least this."""
+_LONG = 256 * 1024
+"""Bytes of a state from which on one copy less is worth another kind of value."""
+
+Row = tuple[Table, bytes, bytes | bytearray | int | Sweep | WholeLog | None]
+"""(database, key, value). bytes, or a bytearray of many: put; None: delete; `SWEEP`: delete all keys with this prefix;
+`WholeLog`: delete it; an int: raise the number stored under this key to at least this."""
 
 
 STATE_PREFIX = {state: state.value.encode() + b"\0" for state in ProcedureState}
@@ -237,7 +240,8 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
 def _put_step(write: PutStep, rows: list[Row]) -> None:
     record = write.record
     key = step_key(record.procedure, record.number)
-    rows.append((_STEPS, key, codec.encode(_STEPS, key, record)))
+    encode = codec.encode if len(record.state) < _LONG else codec.encode_long
+    rows.append((_STEPS, key, encode(_STEPS, key, record)))
 
 
 def _put_child(write: PutChild, rows: list[Row]) -> None:

@@ -159,6 +159,8 @@ class _MemoryRows:
                 self.put(table, key, value)
             elif value is None:
                 self._delete(table, key)
+            elif isinstance(value, bytearray):
+                self.put(table, key, bytes(value))
             elif isinstance(value, int):
                 raised = codec.raised(table, key, self.get(table, key), value)
                 if raised is not None:

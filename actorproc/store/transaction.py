@@ -74,6 +74,8 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
             txn.put(key, value, db=db)
         elif value is None:
             txn.delete(key, db=db)
+        elif isinstance(value, bytearray):
+            txn.put(key, value, db=db)
         elif isinstance(value, int):
             raised = codec.raised(table, key, txn.get(key, db=db), value)
             if raised is not None:
