@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from actorproc.testing.torture.ballast import draw_ballast
 from actorproc.testing.torture.faults import HOST_POINTS, WORKER_POINTS, Fault, FaultKind
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
@@ -19,6 +20,8 @@ End = Literal["killed", "stopped", "quiet"]
 _QUIET: End = "quiet"
 _STORMS = 0.2
 """The share of episodes with a storm of restarts."""
+_CARRIERS = {"errand", "lenient", "hasty", "deadly"}
+"""Types of procedures whose states can be made long."""
 
 
 class Root(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +81,8 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
     is_crowd = chance.random() < 0.2
     many = chance.randint(30, 60) if is_crowd else chance.randint(4, 8)
     roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
+    # Drawn apart, so that all else in a plan is what its seed gave before there was ballast.
+    roots = _with_ballast(Random(f"ballast of {seed}"), roots)
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such storms.
     lives = _with_storm(Random(f"restart storm of {seed}"), lives)
@@ -95,6 +100,17 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
         module=module,
         plant=plant,
         patience=patience,
+    )
+
+
+def _with_ballast(chance: Random, roots: tuple[Root, ...]) -> tuple[Root, ...]:
+    """Some of the roots with states of hundreds of kilobytes."""
+    sizes = [draw_ballast(chance) for _ in roots]
+    return tuple(
+        msgspec.structs.replace(root, spec=root.spec | {"ballast": [size, root.id]})
+        if size and root.spec["type"] in _CARRIERS
+        else root
+        for root, size in zip(roots, sizes, strict=True)
     )
 
 

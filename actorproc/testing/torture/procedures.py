@@ -25,6 +25,7 @@ from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.saga import Saga, step
 from actorproc.procedure.status import Status
 from actorproc.testing.journal import Referee
+from actorproc.testing.torture.ballast import ballast_of, check_ballast
 from actorproc.testing.torture.faults import FaultKind, Phase
 from actorproc.testing.torture.plants import PLANTS, VARIABLE
 from actorproc.testing.torture.record import EpisodeJournal
@@ -42,8 +43,12 @@ _HANG_SECONDS = 30.0
 
 
 def made_of(spec: Order, folder: str) -> Procedure:
-    """The procedure of a spec: ``type``, ``orders``, ``keys``."""
-    return CLASSES[spec["type"]](folder, spec["orders"], spec["keys"])
+    """The procedure of a spec: ``type``, ``orders``, ``keys``, and of some ``ballast``, with its owner."""
+    procedure = CLASSES[spec["type"]](folder, spec["orders"], spec["keys"])
+    if spec.get("ballast"):
+        procedure.weight = spec["ballast"]  # type: ignore[attr-defined]
+        procedure.ballast = ballast_of(*spec["ballast"])  # type: ignore[attr-defined]
+    return procedure
 
 
 class _Scene:
@@ -238,8 +243,11 @@ class Errand(_Ordered, Procedure):
         self.done: list[int] = []
         self.grabbed: list[list[str]] = []
         self.undone = 0
+        self.weight: list[Any] = [0, ""]
+        self.ballast = b""
 
     def execute(self, ctx: Context) -> Status:
+        check_ballast(self.ballast, *self.weight)
         at = len(self.done)
         last = at + 1 == len(self.orders)
         scene = _Scene(self, ctx, self.orders[at])
