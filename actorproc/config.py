@@ -147,6 +147,9 @@ class Config:
         if type(control) is not bool:
             msg = f"Config.control is {self.control!r}; it must be True or False"
             raise ValueError(msg)
+        if self.max_frame >= 2**31:
+            msg = f"Config.max_frame is {self.max_frame}; it must be less than 2 GiB"
+            raise ValueError(msg)
         if self.max_state > self.max_frame - 4096:
             msg = f"Config.max_state ({self.max_state}) must be at least 4096 less than max_frame ({self.max_frame})"
             raise ValueError(msg)

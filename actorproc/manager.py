@@ -29,8 +29,10 @@ from actorproc.facade.scaling import Scaling
 from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
+from actorproc.model.records import NewProcedure
 from actorproc.procedure.codec import permit_size
 from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.own_states import OWN_STATES
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
@@ -234,6 +236,12 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         tree = self._tree
         if tree is not None and os.getpid() == self._pid:
             tree.stop(drain=drain, timeout=patience)
+            OWN_STATES.clear()
+
+    def _describe(self, *arguments: Any, **options: Any) -> NewProcedure:
+        new = super()._describe(*arguments, **options)
+        OWN_STATES.note(new.id, new.state, new.codec)
+        return new
 
     def __enter__(self) -> Self:
         return self.start()

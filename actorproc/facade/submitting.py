@@ -28,7 +28,6 @@ from actorproc.model.events import Submitted
 from actorproc.model.policies import StepLimits
 from actorproc.model.records import NewProcedure
 from actorproc.procedure.keys import checked_limit_keys
-from actorproc.procedure.own_states import OWN_STATES
 from actorproc.procedure.policies import Limits
 from actorproc.procedure.procedure import Procedure
 
@@ -189,7 +188,6 @@ class Submitting(Looking):
             tags=options.tags,
         )
         self._check_size(new)
-        OWN_STATES.note(new.id, new.state, new.codec)
         if options.limits is not None:
             new = msgspec.structs.replace(new, limits=options.limits)
         if options.limit_keys:

@@ -6,6 +6,7 @@ who gives a worker the very object that was signed here a moment ago says so, an
 
 from __future__ import annotations
 
+import os
 import threading
 
 from actorproc.procedure.pickles import LARGE
@@ -40,6 +41,17 @@ class OwnStates:
         with self._lock:
             return self._drop(procedure) is state
 
+    def clear(self) -> None:
+        """Keep none: whoever asks has them checked."""
+        with self._lock:
+            self._states.clear()
+            self._bytes = 0
+
+    def forget_in_fork(self) -> None:
+        """In a forked copy, where the thread that held the lock does not exist."""
+        self._lock = threading.Lock()
+        self.clear()
+
     def _drop(self, procedure: str) -> bytes | None:
         state = self._states.pop(procedure, None)
         if state is not None:
@@ -49,3 +61,4 @@ class OwnStates:
 
 OWN_STATES = OwnStates()
 """Those of this process."""
+os.register_at_fork(after_in_child=OWN_STATES.forget_in_fork)

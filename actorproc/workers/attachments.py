@@ -15,13 +15,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actorproc.workers.frames import DEFAULT_MAX_FRAME, HEADER, FrameError, Run, StateAhead, ToWorker, encode_frame
+from actorproc.workers.frames import (
+    ATTACHED,
+    DEFAULT_MAX_FRAME,
+    HEADER,
+    FrameError,
+    Run,
+    StateAhead,
+    ToWorker,
+    encode_frame,
+)
 
 __all__ = ["LONG", "Attachments", "in_pieces"]
 
 LONG = 256 * 1024
 """Bytes from which on a state goes beside its frame; below, another call of the system costs more than a copy."""
-_MARK = 1 << 31
 
 
 def in_pieces(messages: Sequence[ToWorker], max_frame: int) -> list[bytes]:
@@ -39,7 +47,7 @@ def in_pieces(messages: Sequence[ToWorker], max_frame: int) -> list[bytes]:
         if size > max_frame:
             msg = f"a state of {size} bytes exceeds the maximum of {max_frame} for a frame"
             raise FrameError(msg)
-        pieces += (HEADER.pack(_MARK | size), message.state)
+        pieces += (HEADER.pack(ATTACHED | size), message.state)
         inside.append(msgspec.structs.replace(message, state=None, is_attached=True))
     pieces.append(encode_frame(inside, max_frame))
     return pieces
@@ -66,11 +74,11 @@ class Attachments:
     def begin(self, length: int, data: bytes | memoryview, max_frame: int = DEFAULT_MAX_FRAME) -> int:
         """Take the beginning of an attachment from these bytes; how many of them belong to it.
 
-        Raises `FrameError` for a length that announces none, or one longer than `max_frame`.
+        Raises `FrameError` for an empty one, or one longer than `max_frame`.
         """
-        size = length & ~_MARK
-        if length < _MARK or not 0 < size <= max_frame:
-            msg = f"a frame announces {length} bytes; the maximum is {max_frame}"
+        size = length & ~ATTACHED
+        if not 0 < size <= max_frame:
+            msg = f"what goes with a frame announces {size} bytes; the maximum is {max_frame}"
             raise FrameError(msg)
         self._coming = self._room = _memory(size)
         taken = min(size, len(data))

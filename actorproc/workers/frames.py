@@ -23,6 +23,7 @@ from actorproc.model.outcomes import Outcome
 from actorproc.model.policies import StepLimits
 
 __all__ = [
+    "ATTACHED",
     "DEFAULT_MAX_FRAME",
     "HEADER",
     "AbortAsked",
@@ -62,6 +63,8 @@ __all__ = [
 
 HEADER = struct.Struct(">I")
 DEFAULT_MAX_FRAME = 64 * 1024 * 1024
+ATTACHED = 1 << 31
+"""Set in a length: that many bytes are no frame, but go with one."""
 
 
 class FrameError(ActorprocError):
@@ -349,11 +352,11 @@ class FrameBuffer:
         self._wanted = HEADER.size
         while len(data) - start >= HEADER.size:
             (length,) = HEADER.unpack_from(data, start)
+            if length & ATTACHED and self._begin_attachment is not None:
+                start += HEADER.size
+                start += self._begin_attachment(length, data[start:], self.max_frame)
+                continue
             if length > self.max_frame:
-                if self._begin_attachment is not None:
-                    start += HEADER.size
-                    start += self._begin_attachment(length, data[start:], self.max_frame)
-                    continue
                 msg = f"a frame announces {length} bytes; the maximum is {self.max_frame}"
                 raise FrameError(msg)
             end = start + HEADER.size + length

@@ -15,6 +15,7 @@ from actorproc import ProcedureManager, StorageUnavailable
 from actorproc.executor import ProcedureExecutor
 from actorproc.procedure.call import Call
 from actorproc.store.lmdb import LmdbStore
+from actorproc.workers.frames import Run, StateAhead
 from tests.executor.calls import die_once
 from tests.kit.waiting import wait_until
 
@@ -76,8 +77,11 @@ def held(tmp_path):
     store = HeldStore(tmp_path / "held")
     manager = ProcedureManager(store.path, store=store, workers=1, procedures=[Call]).start()
     with ProcedureExecutor(manager) as executor:
-        assert executor.submit(abs, -1).result(30) == 1
-        yield executor, store
+        try:
+            assert executor.submit(abs, -1).result(30) == 1
+            yield executor, store
+        finally:
+            store.free.set()
     manager.stop()
 
 
@@ -162,18 +166,42 @@ def test_arguments_are_with_the_worker_before_they_are_stored_and_the_call_begin
     sent = []
     pool = executor.manager._tree.pool
     send = pool.send
-    pool.send = lambda worker, messages: sent.extend(map(type, messages)) or send(worker, messages)
+    pool.send = lambda worker, messages: sent.extend(messages) or send(worker, messages)
     store.free.clear()
 
     future = executor.submit(note, str(tmp_path / "began"), content)
-    wait_until(lambda: [kind.__name__ for kind in sent] == ["StateAhead"])
+    wait_until(lambda: [type(message) for message in sent] == [StateAhead])
 
     assert store.waiting.wait(30)
     assert not future.done()
     assert not (tmp_path / "began").exists()
     store.free.set()
     assert future.result(30) == SIZE
-    assert [kind.__name__ for kind in sent] == ["StateAhead", "Run"]
+    _, run = sent
+    assert (run.is_ahead, run.is_own, run.state) == (True, True, None)
+    assert (tmp_path / "began").read_text() == digest(content) + "\n"
+
+
+def test_a_worker_that_lost_what_it_was_sent_ahead_asks_for_it(held, tmp_path):
+    executor, store = held
+    content = os.urandom(SIZE)
+    sent = []
+    pool = executor.manager._tree.pool
+    send = pool.send
+
+    def lose(worker, messages):
+        sent.extend(messages)
+        send(worker, [message for message in messages if not isinstance(message, StateAhead)])
+
+    pool.send = lose
+    store.free.clear()
+    future = executor.submit(note, str(tmp_path / "began"), content)
+    wait_until(lambda: sent)
+    store.free.set()
+
+    assert future.result(30) == SIZE
+    assert [type(message) for message in sent] == [StateAhead, Run, Run]
+    assert [run.is_ahead for run in sent[1:]] == [True, False]
     assert (tmp_path / "began").read_text() == digest(content) + "\n"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actorproc.config import Config
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.attachments import LONG, Attachments, in_pieces
 from actorproc.workers.child.channel import Channel
@@ -75,6 +76,35 @@ def test_long_states_arrive_with_their_messages_however_the_stream_is_cut(cut):
     states = [None if state is None else bytes(state) for state in told]
     assert [type(message) for message in found] == [Run, Run, Stop, StateAhead, Run, Run]
     assert states == [short, one, two, None, one]
+
+
+def test_long_states_arrive_where_frames_may_be_as_long_as_a_length_can_say():
+    state = long_state(b"1")
+    attachments = Attachments()
+    frames = FrameBuffer(2**31 - 1, begin_attachment=attachments.begin)
+
+    (body,) = frames.feed(b"".join(in_pieces([run("a", state)], 2**31 - 1)))
+    (message,) = decode_to_worker(body)
+    attachments.give_to([message])
+
+    assert isinstance(message, Run)
+    assert message.state == state
+    with pytest.raises(ValueError, match="less than 2 GiB"):
+        Config(max_frame=2**31)
+
+
+def test_states_that_came_ahead_go_with_their_steps_and_take_so_much_room():
+    nobody: Any = None
+    desk = Desk(Silent(), nobody)
+    state = long_state(b"1")
+    desk.take_in(StateAhead(token("a"), state))
+    desk.take_in(run("a", state))  # its commit failed, and it was given again with all it needs
+    assert not desk._ahead
+
+    long = bytes(24 * 1024 * 1024)
+    for name in "bcdef":
+        desk.take_in(StateAhead(token(name), long))
+    assert [each.procedure for each in desk._ahead] == ["d", "e", "f"]
 
 
 def test_a_long_state_is_sent_from_where_it_is():

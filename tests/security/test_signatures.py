@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import threading
 import time
 from typing import ClassVar
 
@@ -12,12 +13,12 @@ import msgspec
 import pytest
 
 import actorproc
-from actorproc import Procedure, Status
+from actorproc import Procedure, Status, digests
 from actorproc.cli.main import main
 from actorproc.digests import DIGEST_SIZE, content_at, digest_of_parts
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
-from actorproc.procedure.own_states import OwnStates
+from actorproc.procedure.own_states import OWN_STATES, OwnStates
 from actorproc.procedure.registry import TypeRegistry
 from actorproc.procedure.signing import opened, seal, verified
 from actorproc.procedure.state import StateRefused
@@ -258,6 +259,38 @@ def test_s3_the_digest_of_bytes_does_not_depend_on_how_they_are_divided():
         assert digest_of_parts(parts) == digest_of_parts([content])
 
 
+def test_s3_a_digest_of_which_a_thread_could_make_no_part_is_made_without_it_and_an_error_is_told(monkeypatch):
+    content = os.urandom(3 * 1024 * 1024)
+    expected, make = digest_of_parts([content]), digests._digest_of
+    main = threading.current_thread()
+
+    def fail_elsewhere(pieces):
+        if threading.current_thread() is not main:
+            raise MemoryError
+        return make(pieces)
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(digests, "_digest_of", fail_elsewhere)
+    assert digest_of_parts([content]) == expected
+    monkeypatch.setattr(digests, "_digest_of", lambda _: bytes(10**18))
+    with pytest.raises(MemoryError):
+        digest_of_parts([content])
+
+
+def test_s3_states_signed_here_are_forgotten_when_the_manager_stops_and_in_a_forked_copy(tmp_path):
+    with actorproc.ProcedureManager(tmp_path / "store", workers=1, **LIGHT, procedures=[Bag]) as manager:
+        manager.pause()
+        manager.submit(Bag(b"x" * 100_000), id="one")
+        assert OWN_STATES._bytes > 100_000
+    assert OWN_STATES._bytes == 0
+
+    own = OwnStates()
+    own.note("one", b"x" * 100_000, "pickle")
+    with own._lock:  # as in the thread of another process
+        own.forget_in_fork()
+        assert not own.take("one", b"x" * 100_000)
+
+
 def test_s3_what_was_signed_as_bytes_is_not_taken_for_what_was_signed_by_its_digest():
     """And the other way round: the same key signs both, for the same procedure."""
     purpose = f"state\0{Bag.type_name}\0one"
@@ -265,11 +298,12 @@ def test_s3_what_was_signed_as_bytes_is_not_taken_for_what_was_signed_by_its_dig
     head, digest = state[5:53], state[53:85]
 
     assert head[:8] == b"ap-dgst1"
-    with pytest.raises(StateRefused):  # the digest, as if it were the pickle that was signed
-        opened(head[8:] + digest, purpose, NEW)
-    forged = seal(digest, purpose, NEW)
-    with pytest.raises(StateRefused):
-        opened(b"ap-dgst1" + forged[:40] + digest + state[85:], purpose, NEW)
+    for before in (b"", b"sha256\0", b"\0sha256\0", b"sha256 of ", b"sha256 of " + purpose.encode() + b"\0"):
+        with pytest.raises(StateRefused):  # the digest, as if it were the pickle that was signed
+            opened(head[8:] + before + digest, purpose, NEW)
+        forged = seal(before + digest, purpose, NEW)
+        with pytest.raises(StateRefused):
+            opened(b"ap-dgst1" + forged[:40] + digest + state[85:], purpose, NEW)
     assert bytes(opened(seal(b"what is signed", purpose, NEW), purpose, NEW)) == b"what is signed"
     assert bytes(opened(state[5:], purpose, NEW)) == state[85:]
 

@@ -55,6 +55,8 @@ _RETURNED = 32
 
 _AHEAD = 64
 """States kept for steps that are to come."""
+_AHEAD_BYTES = 64 * 1024 * 1024
+"""Bytes of them, beside the newest."""
 
 
 class Listening(Protocol):
@@ -182,8 +184,9 @@ class Desk:
 
     def put(self, run: Run) -> None:
         """A step to run after those before it."""
+        ahead = self._ahead.pop(run.token, None) if self._ahead else None
         if run.is_ahead:
-            msgspec.structs.force_setattr(run, "state", self._ahead.pop(run.token, None))
+            msgspec.structs.force_setattr(run, "state", ahead)
         self._waiting[run.token] = run
         if run.aborting:
             self.ask_to_abort(run.token)  # in a step before, which refused it, or in an attempt that died
@@ -194,8 +197,9 @@ class Desk:
 
     def _keep_ahead(self, message: StateAhead) -> None:
         """Keep a state until its step comes. A step whose commit failed never does, so only so many are kept."""
-        while len(self._ahead) >= _AHEAD:
-            del self._ahead[next(iter(self._ahead))]
+        kept = sum(len(state or b"") for state in self._ahead.values())
+        while len(self._ahead) >= _AHEAD or kept > _AHEAD_BYTES:
+            kept -= len(self._ahead.pop(next(iter(self._ahead))) or b"")
         self._ahead[message.token] = message.state
 
     def give_back(self, tokens: Iterable[StepToken]) -> None:
