@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -45,6 +46,8 @@ logger = engine_logger("actorproc")
 
 _THREADS = 8
 """Threads of an engine: manager, supervisor, store, pool, alarm, courier, control socket, and one to spare."""
+_SLICE = 1.0
+"""Seconds of one wait for an end that may have come just before it."""
 _FOR_STEPS = 0.8
 """The part of a stop's time limit that running steps get."""
 _NOW = 0.2
@@ -225,7 +228,7 @@ class EngineTree(Switchboard):
                 self._drained = future
                 if self._hurried:
                     return False
-            future.result(timeout)
+            _wait(future, timeout)
         except (TimeoutError, ActorprocError):
             return False
         return True
@@ -331,3 +334,16 @@ class EngineTree(Switchboard):
     def closed(self) -> bool:
         """It has been stopped, by us or by the host."""
         return self._closed.is_set()
+
+
+def _wait(future: Future[None], timeout: float | None) -> None:
+    """Wait in slices: what a signal handler settles in the moment before a wait begins does not wake it."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        try:
+            future.result(_SLICE if end is None else max(0.0, min(_SLICE, end - time.monotonic())))
+        except TimeoutError:
+            if end is None or time.monotonic() < end:
+                continue
+            raise
+        return

@@ -21,7 +21,7 @@ class OwnStates:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._states: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may stop the manager in the middle
 
     def note(self, procedure: str, state: bytes, codec: str) -> None:
         """This state was signed for this procedure, just now."""
@@ -49,7 +49,7 @@ class OwnStates:
 
     def forget_in_fork(self) -> None:
         """In a forked copy, where the thread that held the lock does not exist."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.clear()
 
     def _drop(self, procedure: str) -> bytes | None:

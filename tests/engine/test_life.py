@@ -214,7 +214,30 @@ def test_a_callback_for_an_end_that_is_known_needs_no_thread_for_ever_after_a_st
     until(lambda: "actorproc-courier" not in [thread.name for thread in threading.enumerate()])
 
 
-def test_a_signal_handler_may_stop_what_its_thread_is_stopping(tmp_path):
+IN_THE_WAIT = """
+def terminate():
+    while manager._tree._drained is None:
+        threading.Event().wait(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=terminate).start()
+"""
+BEFORE_THE_WAIT = """
+wait = threading.Condition.wait
+
+def late(condition, timeout=None):
+    future = manager._tree._drained
+    if future is not None and future._condition is condition:
+        threading.Condition.wait = wait
+        os.kill(os.getpid(), signal.SIGTERM)
+    return wait(condition, timeout)
+
+threading.Condition.wait = late
+"""
+
+
+@pytest.mark.parametrize("moment", [IN_THE_WAIT, BEFORE_THE_WAIT], ids=["in-the-wait", "before-the-wait"])
+def test_a_signal_handler_may_stop_what_its_thread_is_stopping(tmp_path, moment):
     script = f"""
 import os, signal, threading
 import actorproc
@@ -224,12 +247,7 @@ manager = actorproc.ProcedureManager({str(tmp_path / "state")!r}, workers=1).sta
 manager.submit(Nap(600, {str(tmp_path / "began")!r}))
 signal.signal(signal.SIGTERM, lambda *_: manager.stop(drain=False))
 
-def terminate():
-    while manager._tree._drained is None:
-        threading.Event().wait(0.01)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-threading.Thread(target=terminate).start()
+{moment}
 manager.stop()
 print("stopped", [thread.name for thread in threading.enumerate()])
 """
