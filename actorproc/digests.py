@@ -19,6 +19,8 @@ __all__ = [
     "SIGNATURE_SIZE",
     "content_at",
     "digest_of_parts",
+    "is_by_digest",
+    "sealed_in",
 ]
 
 BY_DIGEST = b"ap-dgst1"
@@ -33,12 +35,22 @@ BIN_32_CODE = 0xC6
 _LEAF = 1024 * 1024
 
 
+def sealed_in(state: bytes | memoryview) -> memoryview | None:
+    """The bytes that a state is in msgpack, uncopied, when it begins as more than 64 KiB do."""
+    if len(state) < BIN_32.size or BIN_32.unpack_from(state) != (BIN_32_CODE, len(state) - BIN_32.size):
+        return None
+    return memoryview(state)[BIN_32.size :]
+
+
+def is_by_digest(sealed: memoryview) -> bool:
+    """A digest stands in front of what is signed."""
+    return len(sealed) >= HEAD_SIZE and sealed[: len(BY_DIGEST)] == BY_DIGEST
+
+
 def content_at(state: bytes | memoryview) -> int | None:
     """Where in a stored state the content begins that the 32 bytes before it are the digest of; None: it has none."""
-    at = BIN_32.size + HEAD_SIZE
-    if len(state) < at or BIN_32.unpack_from(state) != (BIN_32_CODE, len(state) - BIN_32.size):
-        return None
-    return at if state[BIN_32.size : BIN_32.size + len(BY_DIGEST)] == BY_DIGEST else None
+    sealed = sealed_in(state)
+    return None if sealed is None or not is_by_digest(sealed) else BIN_32.size + HEAD_SIZE
 
 
 def digest_of_parts(parts: Sequence[bytes | memoryview]) -> bytes:

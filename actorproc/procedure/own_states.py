@@ -36,8 +36,6 @@ class OwnStates:
 
     def take(self, procedure: str, state: bytes) -> bool:
         """Whether it is this very object, and not an equal one that was read. It is forgotten with that."""
-        if len(state) < LARGE:
-            return False
         with self._lock:
             return self._drop(procedure) is state
 

@@ -27,6 +27,8 @@ from actorproc.digests import (
     SIGNATURE_SIZE,
     content_at,
     digest_of_parts,
+    is_by_digest,
+    sealed_in,
 )
 from actorproc.errors import StateNotEncodable
 from actorproc.procedure.codec import check_size
@@ -40,7 +42,6 @@ SigningKey = bytes | tuple[bytes, ...]
 """One key, or several, of which the first signs and all verify."""
 
 _ID_SIZE = 8
-_SIZE = SIGNATURE_SIZE
 _DIGEST_AT = HEAD_SIZE - DIGEST_SIZE
 _OF_DIGEST = "sha256 of "
 """Begins the purpose of such a signature, and no other one: it holds for no pickle, whatever that looks like."""
@@ -136,18 +137,15 @@ def _with_tail(values: dict[str, Any], tail: str) -> list[bytes]:
 
 def _signed_in(state: bytes | memoryview) -> memoryview:
     """The signed bytes in a state, uncopied when there are many; nothing when it holds none."""
-    if len(state) > LARGE and BIN_32.unpack_from(state) == (BIN_32_CODE, len(state) - BIN_32.size):
-        return memoryview(state)[BIN_32.size :]
+    sealed = sealed_in(state)
+    if sealed is not None:
+        return sealed
     decoded = _decode(state)
     return memoryview(decoded if isinstance(decoded, bytes) else b"")
 
 
-def _is_by_digest(sealed: memoryview) -> bool:
-    return len(sealed) >= HEAD_SIZE and sealed[: len(BY_DIGEST)] == BY_DIGEST
-
-
 def _behind_signature(sealed: memoryview) -> memoryview:
-    return sealed[HEAD_SIZE if _is_by_digest(sealed) else _SIZE :]
+    return sealed[HEAD_SIZE if is_by_digest(sealed) else SIGNATURE_SIZE :]
 
 
 def _state_of(type_name: str, procedure: str) -> str:
@@ -163,12 +161,12 @@ def _sign(parts: Sequence[bytes], purpose: str, key: SigningKey | None) -> bytes
 
 def _checked(sealed: memoryview, purpose: str, key: SigningKey, words: str) -> memoryview:
     body = _behind_signature(sealed)
-    if _is_by_digest(sealed):
+    if is_by_digest(sealed):
         digest = sealed[_DIGEST_AT:HEAD_SIZE]
         is_signed = _is_signed(digest, sealed[len(BY_DIGEST) : _DIGEST_AT], _OF_DIGEST + purpose, key)
         is_right = is_signed and digest == digest_of_parts((body,))
     else:
-        is_right = len(sealed) >= _SIZE and _is_signed(body, sealed[:_SIZE], purpose, key)
+        is_right = len(sealed) >= SIGNATURE_SIZE and _is_signed(body, sealed[:SIGNATURE_SIZE], purpose, key)
     if is_right:
         return body
     msg = (

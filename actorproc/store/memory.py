@@ -155,12 +155,10 @@ class _MemoryRows:
 
     def apply(self, changes: Sequence[Row]) -> None:
         for table, key, value in changes:
-            if type(value) is bytes:
-                self.put(table, key, value)
+            if type(value) is bytes or type(value) is bytearray:
+                self.put(table, key, bytes(value))
             elif value is None:
                 self._delete(table, key)
-            elif isinstance(value, bytearray):
-                self.put(table, key, bytes(value))
             elif isinstance(value, int):
                 raised = codec.raised(table, key, self.get(table, key), value)
                 if raised is not None:

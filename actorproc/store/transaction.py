@@ -70,12 +70,10 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
         return
     for table, key, value in rows:
         db = databases[table]
-        if type(value) is bytes:
+        if type(value) is bytes or type(value) is bytearray:
             txn.put(key, value, db=db)
         elif value is None:
             txn.delete(key, db=db)
-        elif isinstance(value, bytearray):
-            txn.put(key, value, db=db)
         elif isinstance(value, int):
             raised = codec.raised(table, key, txn.get(key, db=db), value)
             if raised is not None:

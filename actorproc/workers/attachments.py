@@ -40,14 +40,15 @@ def in_pieces(messages: Sequence[ToWorker], max_frame: int) -> list[bytes]:
     pieces: list[bytes] = []
     inside: list[ToWorker] = []
     for message in messages:
-        if not isinstance(message, Run | StateAhead) or message.state is None or len(message.state) < LONG:
+        state = message.state if type(message) is Run or type(message) is StateAhead else None
+        if state is None or len(state) < LONG:
             inside.append(message)
             continue
-        size = len(message.state)
+        size = len(state)
         if size > max_frame:
             msg = f"a state of {size} bytes exceeds the maximum of {max_frame} for a frame"
             raise FrameError(msg)
-        pieces += (HEADER.pack(ATTACHED | size), message.state)
+        pieces += (HEADER.pack(ATTACHED | size), state)
         inside.append(msgspec.structs.replace(message, state=None, is_attached=True))
     pieces.append(encode_frame(inside, max_frame))
     return pieces

@@ -11,7 +11,6 @@ import psutil
 
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.attachments import LONG
 from actorproc.workers.frames import BootFailed, Definition, FrameBuffer
 from actorproc.workers.process import WorkerProcess
 from actorproc.workers.reports import Remains, crash_report, oom_kills
@@ -122,7 +121,7 @@ class Link:
         with self._lock:
             held, self._held = self._held or [], None
             assert self.process is not None
-            return self.process.write(*(held if any(len(piece) >= LONG for piece in held) else (b"".join(held),)))
+            return self.process.write(*held)
 
     def bury(self, *, group_killed: bool = False) -> CrashReport:
         """The report of a reaped worker; its descriptors are closed."""

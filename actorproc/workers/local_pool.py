@@ -16,20 +16,11 @@ from functools import partial
 
 from actorproc.errors import UsageError
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.attachments import LONG, in_pieces
+from actorproc.workers.attachments import in_pieces
 from actorproc.workers.base import PoolEvent, WorkerInfo
 from actorproc.workers.census import started_by
 from actorproc.workers.cgroups import Rooms, find_rooms
-from actorproc.workers.frames import (
-    DEFAULT_MAX_FRAME,
-    Define,
-    FrameError,
-    Prepare,
-    Run,
-    StateAhead,
-    ToWorker,
-    encode_frame,
-)
+from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
@@ -147,20 +138,15 @@ class LocalPool:
         link = self._links.get(worker)
         if link is None or link.dead or not messages:
             return
-        is_long = False
         for message in messages:
             if type(message) is Run:
                 link.given[message.token] = None
-                is_long = is_long or (message.state is not None and len(message.state) >= LONG)
-            elif type(message) is StateAhead:
-                is_long = True
             elif type(message) is Define:
                 self._opened().learn(message.definition)
-        encode = in_pieces if is_long else _in_one
         try:
-            pieces = encode(messages, self._max_frame)
+            pieces = in_pieces(messages, self._max_frame)
         except FrameError:
-            pieces = [piece for message in messages for piece in encode([message], self._max_frame)]
+            pieces = [piece for message in messages for piece in in_pieces([message], self._max_frame)]
         if link.send(*pieces):
             thread = self._opened()
             thread.post(partial(thread.watch_for_room, link))
@@ -285,7 +271,3 @@ class LocalPool:
             msg = "this is a forked copy of the program that opened the LocalPool; its workers cannot be used here"
             raise UsageError(msg)
         return self._thread
-
-
-def _in_one(messages: Sequence[ToWorker], max_frame: int) -> list[bytes]:
-    return [encode_frame(messages, max_frame)]

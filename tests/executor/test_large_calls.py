@@ -160,13 +160,24 @@ def test_large_calls_of_a_killed_host_are_made_by_the_next_one(open_executor, tm
     assert [executor.get(name).result(30) for name in ids] == [SIZE] * 3
 
 
-def test_arguments_are_with_the_worker_before_they_are_stored_and_the_call_begins_after(held, tmp_path):
-    executor, store = held
-    content = os.urandom(SIZE)
+def sent_by(executor, lost=()):
+    """The messages to its workers, from now on; those of the type `lost` do not get there."""
     sent = []
     pool = executor.manager._tree.pool
     send = pool.send
-    pool.send = lambda worker, messages: sent.extend(messages) or send(worker, messages)
+
+    def note_and_send(worker, messages):
+        sent.extend(messages)
+        send(worker, [message for message in messages if not isinstance(message, lost)])
+
+    pool.send = note_and_send
+    return sent
+
+
+def test_arguments_are_with_the_worker_before_they_are_stored_and_the_call_begins_after(held, tmp_path):
+    executor, store = held
+    content = os.urandom(SIZE)
+    sent = sent_by(executor)
     store.free.clear()
 
     future = executor.submit(note, str(tmp_path / "began"), content)
@@ -185,15 +196,7 @@ def test_arguments_are_with_the_worker_before_they_are_stored_and_the_call_begin
 def test_a_worker_that_lost_what_it_was_sent_ahead_asks_for_it(held, tmp_path):
     executor, store = held
     content = os.urandom(SIZE)
-    sent = []
-    pool = executor.manager._tree.pool
-    send = pool.send
-
-    def lose(worker, messages):
-        sent.extend(messages)
-        send(worker, [message for message in messages if not isinstance(message, StateAhead)])
-
-    pool.send = lose
+    sent = sent_by(executor, lost=StateAhead)
     store.free.clear()
     future = executor.submit(note, str(tmp_path / "began"), content)
     wait_until(lambda: sent)

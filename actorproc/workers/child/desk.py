@@ -51,8 +51,6 @@ __all__ = ["Desk"]
 
 _RETURNED = 32
 """Steps named in one frame: ids may have 255 bytes."""
-
-
 _AHEAD = 64
 """States kept for steps that are to come."""
 _AHEAD_BYTES = 64 * 1024 * 1024
