@@ -54,12 +54,14 @@ def rebuild(
     if snapshot.events:
         _take_signals(book, snapshot.events)
     busy: dict[str, None] = {}
+    others: list[ProcedureRecord] = []
     for record in snapshot.procedures:
         if _is_plain(record):
             book.admit_alone(record)
         else:
             book.admit(record, stored=True)
             busy[record.root] = None
+            others.append(record)
     for unit in snapshot.units:
         if unit.root in book.trees:
             book.trees[unit.root].push(unit)
@@ -68,11 +70,12 @@ def rebuild(
         _take_lock(book, lock)
     if workers:
         _rehire_all(book, workers, now)
-    _note_waiting(book, snapshot)
+    others = [record for record in others if record.id in book.procs]
+    _note_waiting(book, snapshot, others)
     trees = [book.trees[root] for root in busy if root in book.trees]
     for tree in trees:
         _rebuild_tree(book, tree)
-    _count(book, snapshot)
+    _count(book, snapshot, others)
     return book, trees
 
 
@@ -86,7 +89,7 @@ def _is_plain(record: ProcedureRecord) -> bool:
         return False
     if record.paused is not None or record.limits is not None or record.finished_at is not None:
         return False
-    return record.parked is None and not record.pending and not record.retaking
+    return record.parked is None and not (record.pending or record.retaking or record.admitted)
 
 
 def _take_signals(book: Book, events: Sequence[EventRecord]) -> None:
@@ -106,14 +109,14 @@ def _take_lock(book: Book, lock: LockRecord) -> None:
         book.trees[holder.root].hold(holder.id)
 
 
-def _note_waiting(book: Book, snapshot: Snapshot) -> None:
+def _note_waiting(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
     """Who is to be woken when: what is all that memory knows of the trees that are not loaded."""
     if snapshot.cold.due:
         book.timers.adopt(snapshot.cold.due)
     waiting = [
         (record.seq, record.event, record.id)
-        for record in snapshot.procedures
-        if record.event is not None and record.state in COLD_STATES and record.id in book.procs
+        for record in others
+        if record.event is not None and record.state in COLD_STATES
     ]
     if snapshot.cold.listeners:
         waiting += snapshot.cold.listeners
@@ -121,11 +124,11 @@ def _note_waiting(book: Book, snapshot: Snapshot) -> None:
         book.listeners.add(event, procedure)
 
 
-def _count(book: Book, snapshot: Snapshot) -> None:
+def _count(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
     """Who counts for which limit; what is damaged stands still and keeps nobody out."""
-    book.open_roots = snapshot.cold.roots
+    book.open_roots = snapshot.cold.roots + len(book.procs) - len(others)
     admitted = []
-    for record in book.procs.values():
+    for record in others:
         if record.state not in TERMINAL:
             if record.parent is None:
                 book.open_roots += 1

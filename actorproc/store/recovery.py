@@ -7,7 +7,7 @@ head is read instead, and the disagreement is reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -136,22 +136,27 @@ class _Reader:
             counts = ", ".join(f"{table.label} {rows.count(table)}" for table in (Table.PROCEDURES, *_ONE_PER_HEAD))
             self._disagree(Table.BY_STATE, b"", f"there should be one row per procedure in each index: {counts}")
         # Those that may run first: what their trees hold is loaded, also members that only wait.
+        alone: dict[bytes, ProcedureRecord] = {}
         known: dict[bytes, ProcedureRecord | None] = {}
-        roots: dict[str, bool] = {}
+        families: dict[str, None] = {}
         for state in _LIVE:
             if not self._leaves_cold or state not in COLD_STATES:
                 for id_, head in self._in_state(state):
-                    known[id_] = head
-                    if head is not None:
-                        roots[head.root] = is_alone(head)
-        alone = {id_: head for id_, head in known.items() if head is not None and roots[head.root]}
+                    if head is not None and head.parent is None and not head.children:
+                        alone[id_] = head
+                    else:
+                        known[id_] = head
+                        if head is not None:
+                            families[head.root] = None
+        for id_ in map(head_key, families):
+            if id_ in alone:
+                known[id_] = alone.pop(id_)
         self._check_places(alone)
         heads = list(alone.values())
-        for root, is_single in roots.items():
-            if not is_single:
-                heads += self._members(root, known)
+        for root in families:
+            heads += self._members(root, known)
         if self._leaves_cold:
-            heads += self._awake(roots)
+            heads += self._awake(lambda root: root in families or head_key(root) in alone)
         return heads
 
     def _in_state(self, state: ProcedureState) -> Iterator[tuple[bytes, ProcedureRecord | None]]:
@@ -187,12 +192,12 @@ class _Reader:
                 self._disagree(Table.MEMBERS, key, f"it points to {member.id}, which belongs elsewhere")
             yield member
 
-    def _awake(self, loaded: Mapping[str, bool]) -> Iterator[ProcedureRecord]:
+    def _awake(self, is_loaded: Callable[[str], bool]) -> Iterator[ProcedureRecord]:
         """Heads of trees without a member that may run, which are no cold trees all the same; the others are noted."""
         families: dict[str, None] = {}
         for state in COLD_STATES:
             for _, head in self._in_state(state):
-                if head is None or head.root in loaded:
+                if head is None or is_loaded(head.root):
                     continue
                 if not is_alone(head):
                     families[head.root] = None
