@@ -77,6 +77,7 @@ class Committer:
         self, store: ProcedureStore, done: Done, *, first_delay: float = 0.05, longest_delay: float = 5.0
     ) -> None:
         self._store = store
+        self._may_lend: bool = getattr(store, "commits_on_any_thread", False)
         self._done = done
         self._first_delay = first_delay
         self._longest_delay = longest_delay
@@ -126,7 +127,7 @@ class Committer:
 
         What is submitted in between waits for that call.
         """
-        if self._failed is not None or not self._turn.acquire(blocking=False):
+        if not self._may_lend or self._failed is not None or not self._turn.acquire(blocking=False):
             return None
         if self._stopping.is_set() or not self._jobs.empty():
             self._turn.release()

@@ -18,6 +18,8 @@ BOUND = 20  # seconds a fact may take on a very slow machine
 class FailingStore(MemoryStore):
     """Refuses while `trouble` is set, and notes the thread of every call."""
 
+    commits_on_any_thread = True
+
     def __init__(self):
         super().__init__()
         self.trouble = None
@@ -258,6 +260,15 @@ def test_a_commit_that_is_taken_is_made_by_whoever_took_it_and_what_follows_wait
     assert [answers.get(timeout=BOUND) for _ in range(2)] == [(1, None), (2, None)]
     assert store.calls == ["own", "commit", "commit"]
     assert store.threads == {threading.current_thread().name, "actorproc-store"}
+
+
+def test_no_commit_of_a_store_is_taken_that_wants_all_on_one_thread(make):
+    committer = Committer(MemoryStore(), lambda *_: None)
+    committer.start()
+
+    assert committer.take([make.new("a", 1)], 1) is None
+
+    committer.stop(BOUND)
 
 
 def test_a_commit_is_not_taken_while_the_thread_has_other_work(running, answers, make):
