@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
 
 from actorproc.actors.messages import CommitFailed, Committed, Reopened, ReopenFailed, StorageTrouble
 from actorproc.config import Config
@@ -16,11 +14,6 @@ from actorproc.store.base import ProcedureStore
 from actorproc.store.committer import Committer
 
 __all__ = ["Persister"]
-
-_SMALL = 16
-"""Writes of a commit that takes no longer than the disk does."""
-
-_M = TypeVar("_M")
 
 
 class Persister:
@@ -36,10 +29,6 @@ class Persister:
         tell: Callable[[object], None],
         hand: Callable[[Committed], None],
     ) -> None:
-        self._helper = 0
-        """The thread that does the manager's work at the moment, and may wait for the disk."""
-        self._taken: Callable[[], None] | None = None
-        """The commit that this thread makes when it is through with that."""
         self._tell = tell
         self._hand = hand
         self._store = store
@@ -51,30 +40,9 @@ class Persister:
         """Own the store, load it; what stands in the way is raised here."""
         return self._committer.start()
 
-    def commit(self, batch: int, writes: list[Write], *, is_lone: bool = False) -> None:
-        """Commit on the store thread; ends in `Committed` or `CommitFailed`.
-
-        With `is_lone` no worker has anything to say before, so a thread that `helps` makes a small commit itself.
-        """
-        if is_lone and len(writes) <= _SMALL and self._helper == threading.get_ident():
-            self._taken = self._committer.take(writes, batch)
-            if self._taken is not None:
-                return
+    def commit(self, batch: int, writes: list[Write]) -> None:
+        """Commit on the store thread; ends in `Committed` or `CommitFailed`."""
         self._committer.submit(writes, batch)
-
-    def helps(self, hand: Callable[[_M], None], message: _M) -> None:
-        """Hand a message on, from the one thread that reads the workers; then make the commit that it left, if any.
-
-        That is when others can do the manager's work again: it hears everybody else while the disk is waited for.
-        """
-        self._helper = threading.get_ident()
-        try:
-            hand(message)
-        finally:
-            self._helper = 0
-            commit, self._taken = self._taken, None
-            if commit is not None:
-                commit()
 
     def reopen(self) -> None:
         """Open the store again, retried with backoff; `StorageTrouble` for each failure, at last `Reopened`."""

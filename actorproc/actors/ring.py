@@ -199,7 +199,7 @@ class Ring:
                 batch.number = self._numbered
                 self._in_flight = batch
                 self._asked = self._clock.monotonic()
-                self._persister.commit(batch.number, batch.writes, is_lone=not self._ledger.busy())
+                self._persister.commit(batch.number, batch.writes)
                 if self._in_flight is batch:
                     self._send_ahead(batch)
             else:

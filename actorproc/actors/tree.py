@@ -301,7 +301,7 @@ class EngineTree(Switchboard):
     def _pool_event(self, event: PoolEvent) -> None:
         """The pool's listener. A worker's messages and its death reach the manager in the order they happened."""
         if isinstance(event, WorkerMessages):
-            self._persister.helps(self._hand_to_manager, event)
+            self._hand_to_manager(event)
         elif isinstance(event, WorkerDied) and event.successor is not None:
             self._bereaved = event  # that its successor has booted is what follows
         elif isinstance(event, WorkerBooted):
@@ -314,7 +314,7 @@ class EngineTree(Switchboard):
         if died is None:
             self._to_manager(event)
         else:
-            self._persister.helps(self._hand_to_manager, Succeeded(died, event))
+            self._hand_to_manager(Succeeded(died, event))
         if not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
 

@@ -150,7 +150,7 @@ class StoppedEngine:
         raise ManagerStopped(msg)
 
     # ------------------------------------------------------------ the ring's hands
-    def commit(self, batch: int, writes: list[Write], *, is_lone: bool = False) -> None:  # noqa: ARG002 - as Persister
+    def commit(self, batch: int, writes: list[Write]) -> None:
         """Commit at once; the ring is told of it when it has done its own part."""
         try:
             try:

@@ -67,7 +67,7 @@ class ColdTrees(msgspec.Struct):
 
 def is_alone(record: ProcedureRecord) -> bool:
     """It is a tree by itself."""
-    return record.parent is None and not record.children
+    return record.parent is None and not record.children and record.root == record.id
 
 
 def is_asleep(members: Sequence[ProcedureRecord]) -> bool:

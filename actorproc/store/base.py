@@ -148,10 +148,8 @@ class ProcedureStore(RecordStore, Protocol):
     """Applies batches of writes atomically and reads what recovery and queries need.
 
     One owner at a time. `own`, `commit`, `reopen` and `close` are called from one thread only (LMDB
-    binds a write transaction to its thread), unless the store has a true `commits_on_any_thread`: then a
-    `commit` may come from another one, though never two calls at once. The reading methods may be called from
-    any thread and see the last commit. Every reading method verifies checksums and raises `StoreDamaged` naming the
-    record.
+    binds a write transaction to its thread); the reading methods may be called from any thread and see
+    the last commit. Every reading method verifies checksums and raises `StoreDamaged` naming the record.
     """
 
     def own(self) -> int:

@@ -1,8 +1,7 @@
 """The store's own thread: LMDB binds a write transaction to the thread that began it.
 
 The thread runs every `own`, `commit`, `reopen` and `close` of one store, in the order asked. The manager goes
-on deciding while a commit is under way, and is told by callback when it is durable. While the thread rests, another
-one that has nothing else to do may make a commit itself (`take`): to wake a thread costs as much as a tenth of it.
+on deciding while a commit is under way, and is told by callback when it is durable.
 
 After a commit has failed its outcome is unknown, so nothing that was decided on top of it may be stored:
 every later batch is answered with the same error until `reopen` has read back what there is.
@@ -14,7 +13,6 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import TypeVar
 
 from actorproc.engine_log import engine_logger
@@ -68,8 +66,8 @@ def coalesce(writes: Sequence[Write]) -> Sequence[Write]:
 class Committer:
     """One daemon thread that writes one store.
 
-    `done(batch, error)` is called on the thread that made the commit, in order; `error` is None once the batch is
-    durable. Callbacks must only pass the word on: while one runs, nothing is committed.
+    `done(batch, error)` is called on that thread for every submitted batch, in order; `error` is None once
+    the batch is durable. Callbacks must only pass the word on: while one runs, nothing is committed.
     `first_delay` and `longest_delay` bound the backoff of `reopen`, in seconds.
     """
 
@@ -77,13 +75,10 @@ class Committer:
         self, store: ProcedureStore, done: Done, *, first_delay: float = 0.05, longest_delay: float = 5.0
     ) -> None:
         self._store = store
-        self._may_lend: bool = getattr(store, "commits_on_any_thread", False)
         self._done = done
         self._first_delay = first_delay
         self._longest_delay = longest_delay
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._turn = threading.Lock()
-        """Whoever has it works with the store."""
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -122,18 +117,6 @@ class Committer:
         """Commit these writes as one transaction; `done(batch, error)` follows."""
         self._jobs.put(lambda: self._commit(writes, batch))
 
-    def take(self, writes: Sequence[Write], batch: int) -> Callable[[], None] | None:
-        """The same commit as a call that the asking thread must make, soon; None: `submit` it, as there is other work.
-
-        What is submitted in between waits for that call.
-        """
-        if not self._may_lend or self._failed is not None or not self._turn.acquire(blocking=False):
-            return None
-        if self._stopping.is_set() or not self._jobs.empty():
-            self._turn.release()
-            return None
-        return partial(self._commit_here, writes, batch)
-
     def reopen(self, reopened: Reopened, retrying: Retrying | None = None) -> None:
         """Reopen the store, retried with growing delays for ever, and load it.
 
@@ -167,12 +150,10 @@ class Committer:
     def _run(self) -> None:
         try:
             while (job := self._jobs.get()) is not None:
-                with self._turn:
-                    job()
+                job()
         finally:
             try:
-                with self._turn:
-                    self._store.close()
+                self._store.close()
             finally:
                 self._ended.set()
 
@@ -183,24 +164,14 @@ class Committer:
         except BaseException as error:  # noqa: BLE001 - it is raised where start() waits
             loaded.set_exception(error)
 
-    def _commit_here(self, writes: Sequence[Write], batch: int) -> None:
-        try:
-            self._store_batch(writes, batch)
-        finally:
-            self._turn.release()
-        self._tell(self._done, batch, self._failed)
-
     def _commit(self, writes: Sequence[Write], batch: int) -> None:
-        self._store_batch(writes, batch)
-        self._tell(self._done, batch, self._failed)
-
-    def _store_batch(self, writes: Sequence[Write], batch: int) -> None:
         if self._failed is None:
             try:
                 self._store.commit(coalesce(writes), self.epoch, batch)
                 self._delay = 0.0
             except Exception as error:  # noqa: BLE001 - the manager is told, and decides
                 self._failed = error
+        self._tell(self._done, batch, self._failed)
 
     def _do(self, job: Callable[[], _T], done: Future[_T]) -> None:
         if not done.set_running_or_notify_cancel():

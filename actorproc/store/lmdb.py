@@ -81,9 +81,6 @@ class LmdbStore(OpenStore):
     The constructor touches nothing; `own` opens.
     """
 
-    commits_on_any_thread = True
-    """A transaction begins and ends within one call."""
-
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -142,7 +142,7 @@ class _Reader:
         for state in _LIVE:
             if not self._leaves_cold or state not in COLD_STATES:
                 for id_, head in self._in_state(state):
-                    if head is not None and head.parent is None and not head.children:
+                    if head is not None and is_alone(head):
                         alone[id_] = head
                     else:
                         known[id_] = head

@@ -18,8 +18,6 @@ BOUND = 20  # seconds a fact may take on a very slow machine
 class FailingStore(MemoryStore):
     """Refuses while `trouble` is set, and notes the thread of every call."""
 
-    commits_on_any_thread = True
-
     def __init__(self):
         super().__init__()
         self.trouble = None
@@ -245,70 +243,3 @@ def test_a_store_on_disk_is_written_by_its_thread_and_read_by_others(lmdb_path, 
     assert answers.get(timeout=BOUND)[0].procedures == [two]
     assert committer.stop(BOUND)
     LmdbStore.reader(lmdb_path).close()
-
-
-def test_a_commit_that_is_taken_is_made_by_whoever_took_it_and_what_follows_waits_for_it(running, answers, make):
-    store, committer = running
-    commit = committer.take([make.new("a", 1)], 1)
-    assert commit is not None
-    committer.submit([make.new("b", 2)], 2)
-    assert committer.take([make.new("c", 3)], 3) is None  # one is taken already
-    assert store.calls == ["own"]
-
-    commit()
-
-    assert [answers.get(timeout=BOUND) for _ in range(2)] == [(1, None), (2, None)]
-    assert store.calls == ["own", "commit", "commit"]
-    assert store.threads == {threading.current_thread().name, "actorproc-store"}
-
-
-def test_no_commit_of_a_store_is_taken_that_wants_all_on_one_thread(make):
-    committer = Committer(MemoryStore(), lambda *_: None)
-    committer.start()
-
-    assert committer.take([make.new("a", 1)], 1) is None
-
-    committer.stop(BOUND)
-
-
-def test_a_commit_is_not_taken_while_the_thread_has_other_work(running, answers, make):
-    _, committer = running
-    began, go_on = threading.Event(), threading.Event()
-    errand = committer.run(lambda: began.set() or go_on.wait(BOUND))
-    assert began.wait(BOUND)
-
-    assert committer.take([make.new("a", 1)], 1) is None
-
-    go_on.set()
-    assert errand.result(BOUND)
-
-
-def test_a_taken_commit_that_fails_is_told_and_stops_those_that_follow(running, answers, make):
-    store, committer = running
-    store.trouble = StorageUnavailable("no space")
-    commit = committer.take([make.new("a", 1)], 1)
-    committer.submit([make.new("b", 2)], 2)
-
-    commit()
-
-    assert [answers.get(timeout=BOUND) for _ in range(2)] == [(1, store.trouble), (2, store.trouble)]
-    assert store.calls == ["own", "commit"]
-    assert committer.take([make.new("c", 3)], 3) is None
-    store.trouble = None
-    committer.reopen(lambda snapshot, error: answers.put((snapshot, error)))
-    assert answers.get(timeout=BOUND)[1] is None
-    committer.take([make.new("d", 1)], 4)()
-    assert answers.get(timeout=BOUND) == (4, None)
-
-
-def test_the_store_is_closed_after_a_taken_commit_and_no_other_is_taken_then(running, answers, make):
-    store, committer = running
-    commit = committer.take([make.new("a", 1)], 1)
-    assert not committer.stop(0)
-
-    commit()
-
-    assert answers.get(timeout=BOUND) == (1, None)
-    assert committer.stop(BOUND)
-    assert store.calls == ["own", "commit", "close"]
-    assert committer.take([make.new("b", 2)], 2) is None
