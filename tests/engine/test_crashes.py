@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import actorproc
 from actorproc import Config, Limits, Procedure, RetryPolicy, Status
 from actorproc.errors import ManagerStopped, ProcedureFailed, StepTimeout, WorkerCrashed
+from actorproc.store.lmdb import LmdbStore
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -264,3 +267,53 @@ def test_a_forked_child_is_told_to_make_its_own_manager(open_manager):
     assert "fork" in told
     assert isinstance(manager, actorproc.ProcedureManager)
     assert manager.submit(Sleeper(0)).result(30) == "slept"
+
+
+class HeldStore(LmdbStore):
+    """Its commits wait while `free` is not set."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.free, self.waiting = threading.Event(), threading.Event()
+        self.free.set()
+
+    def commit(self, writes, epoch, batch=0):
+        if not self.free.is_set():
+            self.waiting.set()
+            assert self.free.wait(60)
+        super().commit(writes, epoch, batch)
+
+
+@dataclass
+class TwoSteps(Procedure):
+    limits = Limits(crashes=1)
+    folder: str
+    done: int = 0
+
+    def execute(self, ctx):
+        if self.done:
+            return Status.done("went on")
+        self.done += 1
+        pass_through(self.folder, "gate")
+        return Status.executing()
+
+
+def test_no_step_is_blamed_for_a_worker_that_died_while_the_answer_before_was_being_stored(
+    open_manager, gate, tmp_path
+):
+    store = HeldStore(tmp_path / "held")
+    manager = open_manager(store.path, workers=1, store=store)
+    handle = manager.submit(TwoSteps(gate.folder))
+    pid = gate.reached("gate")
+    try:
+        store.free.clear()
+        gate.open("gate")
+        assert store.waiting.wait(60)
+        os.kill(pid, signal.SIGKILL)
+        # There is another one: so the manager has heard of the death.
+        wait_until(lambda: [worker.pid for worker in manager.workers() if worker.pid not in (None, pid)])
+    finally:
+        store.free.set()
+
+    assert handle.result(60) == "went on"
+    assert handle.info().crashes == 0
