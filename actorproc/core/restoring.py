@@ -14,7 +14,7 @@ from actorproc.core.staff import InHand
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.tree import Tree
 from actorproc.core.verbs import may_abort, press_abort
-from actorproc.model.cold import COLD_STATES
+from actorproc.model.cold import COLD_STATES, is_alone
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
 from actorproc.model.policies import LockMode, Scheduling
@@ -80,8 +80,8 @@ def rebuild(
 
 
 def _is_plain(record: ProcedureRecord) -> bool:
-    """A tree by itself that pushed no unit yet, and of which nothing is wanted but its next step."""
-    if record.parent is not None or record.root != record.id or record.children or record.undo_next != 1:
+    """A tree by itself that pushed no unit yet, holds no place of a limit, and wants only its next step."""
+    if not is_alone(record) or record.undo_next != 1:
         return False
     if record.state is not _RUNNABLE or record.due_at is not None or record.deadline is not None:
         return False

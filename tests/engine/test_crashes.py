@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import actorproc
 from actorproc import Config, Limits, Procedure, RetryPolicy, Status
 from actorproc.errors import ManagerStopped, ProcedureFailed, StepTimeout, WorkerCrashed
-from actorproc.store.lmdb import LmdbStore
+from tests.kit.stores import HeldStore
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -267,21 +266,6 @@ def test_a_forked_child_is_told_to_make_its_own_manager(open_manager):
     assert "fork" in told
     assert isinstance(manager, actorproc.ProcedureManager)
     assert manager.submit(Sleeper(0)).result(30) == "slept"
-
-
-class HeldStore(LmdbStore):
-    """Its commits wait while `free` is not set."""
-
-    def __init__(self, path):
-        super().__init__(path)
-        self.free, self.waiting = threading.Event(), threading.Event()
-        self.free.set()
-
-    def commit(self, writes, epoch, batch=0):
-        if not self.free.is_set():
-            self.waiting.set()
-            assert self.free.wait(60)
-        super().commit(writes, epoch, batch)
 
 
 @dataclass

@@ -21,10 +21,10 @@ from actorproc import Phase, Procedure, Status, assembly
 from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
-from actorproc.store.lmdb import LmdbStore
 from actorproc.store.memory import MemoryStore
 from actorproc.workers.local_pool import LocalPool
 from tests.kit.procedures import Nap
+from tests.kit.stores import HeldStore
 
 pytestmark = pytest.mark.processes
 
@@ -92,23 +92,8 @@ def test_a_stop_that_does_not_drain_leaves_the_step_for_the_next_start(open_mana
     assert (info.attempt, info.crashes, info.errors) == (2, 0, 0)
 
 
-class SlowStore(LmdbStore):
-    """Its commits wait while it is held."""
-
-    def __init__(self, path):
-        super().__init__(path)
-        self.free, self.waiting = threading.Event(), threading.Event()
-        self.free.set()
-
-    def commit(self, writes, epoch, batch=0):
-        if not self.free.is_set():
-            self.waiting.set()
-            assert self.free.wait(30)
-        super().commit(writes, epoch, batch)
-
-
 def test_a_stop_that_drains_does_not_wait_for_steps_that_were_being_stored_to_be_sent(open_manager, tmp_path, until):
-    store = SlowStore(tmp_path / "state")
+    store = HeldStore(tmp_path / "state")
     manager = open_manager(workers=1, store=store)
     naps = [(str(number), Nap(0.0, str(tmp_path / "began"))) for number in range(5)]
     store.free.clear()

@@ -34,6 +34,7 @@ from actorproc.watch import Watch
 from tests.catalogue.kit import on_threads
 from tests.kit.clocks import HandClock
 from tests.kit.procedures import Nap, Part
+from tests.kit.stores import HeldStore
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -269,23 +270,8 @@ def test_a_watch_that_is_dropped_in_the_middle_is_closed(open_manager, until):
     until(lambda: len(manager._tree._replies._waiting) == waiting)
 
 
-class SlowStore(MemoryStore):
-    """Its commits wait while it is held."""
-
-    def __init__(self):
-        super().__init__()
-        self.free, self.waiting = threading.Event(), threading.Event()
-        self.free.set()
-
-    def _apply(self, rows):
-        if not self.free.is_set():
-            self.waiting.set()
-            assert self.free.wait(30)
-        super()._apply(rows)
-
-
-def test_ctrl_c_in_a_watch_that_waits_for_a_commit_leaves_no_watcher_behind(open_manager, monkeypatch):
-    store = SlowStore()
+def test_ctrl_c_in_a_watch_that_waits_for_a_commit_leaves_no_watcher_behind(open_manager, tmp_path, monkeypatch):
+    store = HeldStore(tmp_path / "state")
     manager = open_manager(workers=1, store=store)
     tree = manager._tree
     ask = tree._asked

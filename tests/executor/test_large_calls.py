@@ -6,7 +6,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ import pytest
 from actorproc import ProcedureManager, StorageUnavailable
 from actorproc.executor import ProcedureExecutor
 from actorproc.procedure.call import Call
-from actorproc.store.lmdb import LmdbStore
 from actorproc.workers.frames import Run, StateAhead
 from tests.executor.calls import die_once
+from tests.kit.stores import HeldStore
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -46,19 +45,15 @@ def die_once_with(marker, content):
     return digest(content)
 
 
-class HeldStore(LmdbStore):
-    """Its commits wait while it is held, and fail while it is `full`; with `late` what failed is written all the same."""
+class FullStore(HeldStore):
+    """Its commits fail while it is `full`; with `late` what failed is written all the same."""
 
     def __init__(self, path):
         super().__init__(path)
-        self.free, self.waiting = threading.Event(), threading.Event()
-        self.free.set()
         self.full = self.late = False
 
     def commit(self, writes, epoch, batch=0):
-        if not self.free.is_set():
-            self.waiting.set()
-            assert self.free.wait(30)
+        self.hold()
         if self.full and not self.late:
             raise StorageUnavailable("full")
         super().commit(writes, epoch, batch)
@@ -74,7 +69,7 @@ class HeldStore(LmdbStore):
 @pytest.fixture
 def held(tmp_path):
     """An executor on a store that can be held, with one worker."""
-    store = HeldStore(tmp_path / "held")
+    store = FullStore(tmp_path / "held")
     manager = ProcedureManager(store.path, store=store, workers=1, procedures=[Call]).start()
     with ProcedureExecutor(manager) as executor:
         try:
