@@ -62,6 +62,20 @@ class DataFile:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
 
+    def fill_up(self, pages: int) -> None:
+        """Give the file the length of so many pages, those that are missing filled with zeros. Best effort.
+
+        Pages that LMDB took and gave back again are not written. Without them the file would look cut short, and a
+        page that is written into a hole later costs the file system a place for it, while a commit waits.
+        """
+        redo = self.redo
+        assert redo is not None, "the file is followed"
+        with contextlib.suppress(OSError):  # a full disk: whoever opens a shorter file sees that only free pages lack
+            size = os.fstat(self._fd).st_size
+            missing = pages * redo.page_size - size
+            if missing > 0:
+                os.pwrite(self._fd, bytes(missing), size)
+
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""
         if os.fstat(self._fd).st_nlink == 0:

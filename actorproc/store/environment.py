@@ -35,7 +35,16 @@ from actorproc.store.lock_file import MAX_READERS, make_lock_file
 from actorproc.store.standard_files import occupy_standard_files
 from actorproc.store.tables import Table
 
-__all__ = ["Databases", "Snapshot", "check_names", "open_databases", "open_environment", "refuse_fork", "translated"]
+__all__ = [
+    "Databases",
+    "Snapshot",
+    "check_names",
+    "open_databases",
+    "open_environment",
+    "refuse_fork",
+    "translated",
+    "used_pages",
+]
 
 Databases = Mapping[Table, lmdb._Database]
 
@@ -141,6 +150,12 @@ def check_names(txn: lmdb.Transaction[bytes], path: Path) -> None:
         )
 
 
+def used_pages(txn: lmdb.Transaction[bytes], databases: Databases) -> int:
+    """Pages that hold rows."""
+    stats = [txn.stat(database) for database in databases.values()]
+    return sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
+
+
 class Snapshot:
     """A read transaction as `Rows`; a context manager that ends it and turns LMDB's errors into ours."""
 
@@ -185,10 +200,7 @@ class Snapshot:
 
     def used_bytes(self) -> int:
         """Bytes of the pages that hold rows."""
-        stats = [self._txn.stat(database) for database in self._databases.values()]
-        return sum(
-            stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats
-        )
+        return used_pages(self._txn, self._databases) * int(self._txn.stat()["psize"])
 
     def scan(
         self, table: Table, prefix: bytes = b"", *, after: bytes | None = None, reverse: bool = False
