@@ -62,19 +62,20 @@ class DataFile:
         """`follow` was called, and `close` was not."""
         return self._fd >= 0
 
-    def fill_up(self, pages: int) -> None:
-        """Give the file the length of so many pages, those that are missing filled with zeros. Best effort.
+    def has_room(self, pages: int) -> bool:
+        """Whether the file has so many pages by now; those that were missing are filled with zeros.
 
-        Pages that LMDB took and gave back again are not written. Without them the file would look cut short, and a
-        page that is written into a hole later costs the file system a place for it, while a commit waits.
+        False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. What is behind the
+        last page in use is nobody's. A commit that writes there later need not wait until the file system has a place.
         """
         redo = self.redo
         assert redo is not None, "the file is followed"
-        with contextlib.suppress(OSError):  # a full disk: whoever opens a shorter file sees that only free pages lack
+        try:
             size = os.fstat(self._fd).st_size
             missing = pages * redo.page_size - size
-            if missing > 0:
-                os.pwrite(self._fd, bytes(missing), size)
+            return missing <= 0 or os.pwrite(self._fd, bytes(missing), size) == missing
+        except OSError:
+            return False
 
     def check_not_removed(self) -> None:
         """Raise `StorageUnavailable` when the open file has no name any more."""

@@ -5,11 +5,15 @@ is empty: with time the six or seven pages of a small commit stand in as many pl
 pages makes it look for neighbours, so that it gathers what many transactions have freed, in order. So such a value is
 put now and then, and taken away in the same transaction: nothing of it is ever written.
 
-LMDB writes the list it has gathered with every commit, and takes fresh pages from the end of the file where there are
-no neighbours, so both are bounded by looking at how many pages are free.
+LMDB writes the list it has gathered with every commit, and takes fresh pages behind the end of the file where there
+are no neighbours, so both are bounded by looking at how many pages are free. Where the file cannot grow nothing is
+gathered: what is removed there makes room for what is written next, and a list with pages that do not exist would be
+in its way.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import lmdb
 
@@ -32,28 +36,40 @@ _EVERY = 3
 """Values' worth of pages that are taken between one and the next."""
 _PLENTY = 12
 """Values' worth of free pages that are enough: then a quarter of the value gathers them, and hardly any is added."""
+_PATIENCE = 10_000
+"""Pages that commits take before a file that could not grow is tried again."""
 _TOO_MANY = 4096
 """Free pages among which the search would take milliseconds, and which LMDB has in long lists anyway."""
 
 
 class Gathering:
-    """When a store that waits for the disk gathers its free pages. Used by the one thread that writes it."""
+    """When a store that waits for the disk gathers its free pages. Used by the one thread that writes it.
 
-    def __init__(self) -> None:
+    `has_room` makes the data file so many pages long, and tells whether it could.
+    """
+
+    def __init__(self, has_room: Callable[[int], bool]) -> None:
+        self._has_room = has_room
         self._taken = 0
+        """Pages that commits took since the last time; below 0 while the file cannot grow."""
 
     def before(self, rows: int, env: lmdb.Environment, txn: Txn, databases: Databases) -> bool:
-        """A commit of so many rows begins in `txn`. Returns whether the file may have to grow by this."""
-        pages = _FIXED + rows
+        """A commit of so many rows begins in `txn`. Returns whether free pages were gathered for it."""
         if rows >= _LARGE:
             return False
+        pages = _FIXED + rows
         size = min(max(1 << (pages - 1).bit_length(), _SMALLEST), _LARGEST)
         self._taken += pages
         if self._taken < _EVERY * size:
             return False
         self._taken = 0
-        free = int(env.info()["last_pgno"]) - used_pages(txn, databases)
+        last = int(env.info()["last_pgno"])
+        free = last - used_pages(txn, databases)
         if free > _TOO_MANY:
+            return False
+        # LMDB takes fresh pages behind the last one where it finds no neighbours, whether they can be written or not.
+        if not self._has_room(last + _FIXED + size):
+            self._taken = -_PATIENCE
             return False
         if free > _PLENTY * size:
             size //= 4

@@ -99,7 +99,7 @@ class LmdbStore(OpenStore):
         self._allow_any_filesystem = allow_any_filesystem
         self._role = role
         self._file = DataFile(self.path)
-        self._gathering = Gathering()
+        self._gathering = Gathering(self._file.has_room)
         self._lock: OwnerLock | None = None
         self._epoch = 0
         self._id = ""
@@ -158,14 +158,12 @@ class LmdbStore(OpenStore):
         redo = self._file.redo if self._sync and batch and len(writes) <= _FEW else None
         rows = rows_of(writes, batch) if redo is not None else []
         body = redo.body_of(rows) if redo is not None else None
-        may_grow = False
 
         def work(txn: Txn) -> None:
-            nonlocal may_grow
             if txn.get(EPOCH, db=databases[Table.META]) != expected:
                 raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
             if self._sync:
-                may_grow = self._gathering.before(len(writes), self._opened(), txn, databases)
+                self._gathering.before(len(writes), self._opened(), txn, databases)
             apply_rows(txn, databases, rows)
             if redo is None:
                 # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
@@ -176,8 +174,6 @@ class LmdbStore(OpenStore):
                 redo.write(txn.id(), body)
 
         self._transact(work, redo if body is not None else None)
-        if may_grow:
-            self._file.fill_up(self._opened().info()["last_pgno"] + 1)
         self._refuse_removed()
 
     def _refuse_removed(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import lmdb
 import pytest
 from lmdb import verify
@@ -109,10 +111,10 @@ def environment(tmp_path):
         yield env, databases
 
 
-def gatherings(environment, rows, commits):
+def gatherings(environment, rows, commits, has_room=lambda pages: True):
     """How often so many commits of so many rows gather."""
     env, databases = environment
-    gathering, times = Gathering(), 0
+    gathering, times = Gathering(has_room), 0
     for _ in range(commits):
         with env.begin(write=True) as txn:
             times += gathering.before(rows, env, txn, databases)
@@ -136,6 +138,29 @@ def test_among_very_many_free_pages_nobody_searches(environment):
     with env.begin(write=True) as txn:
         txn.delete(b"long", db=databases[Table.STEPS])
     assert gatherings(environment, rows=2, commits=70) == 0
+
+
+def test_where_the_file_cannot_grow_nothing_is_gathered(environment):
+    asked = []
+    assert gatherings(environment, rows=2, commits=1600, has_room=asked.append) == 0
+    assert len(asked) == 2  # it is tried again after some time
+    assert asked[0] >= environment[0].info()["last_pgno"] + 1 + 16
+
+
+def test_a_file_has_room_where_it_can_grow(tmp_path):
+    store = opened(tmp_path)
+    pages = (tmp_path / "data.mdb").stat().st_size // PAGE
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((pages + 7) * PAGE, before[1]))
+    try:
+        assert store._file.has_room(pages)
+        assert store._file.has_room(pages + 7)
+        assert not store._file.has_room(pages + 8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "data.mdb").stat().st_size == (pages + 7) * PAGE
+    store.commit(one_step(1), 1, 1)
+    store.close()
 
 
 def test_a_map_that_is_full_grows(tmp_path, monkeypatch):
