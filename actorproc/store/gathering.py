@@ -3,11 +3,12 @@
 LMDB gives out free pages from a short list, which it fills from what the oldest transaction has freed, and only when it
 is empty: with time the six or seven pages of a small commit stand in as many places of the file. A value of several
 pages makes it look for neighbours, so that it gathers what many transactions have freed, in order. So such a value is
-put now and then, and taken away in the same transaction: nothing of it is ever written.
+put now and then, and taken away in the same transaction. Its pages are free again then; only where none was free,
+as beside a reader of an old state, LMDB writes them for nothing.
 
-LMDB writes the list it has gathered with every commit, and takes fresh pages behind the end of the file where there
-are no neighbours, so both are bounded by looking at how many pages are free. Where the file cannot grow nothing is
-gathered: what is removed there makes room for what is written next, and a list with pages that do not exist would be
+LMDB writes a part of what it has gathered with every commit, and takes fresh pages behind the end of the file where
+there are no neighbours, so both are bounded by looking at how many pages are free. Where the file cannot grow nothing
+is gathered: what is removed there makes room for what is written next, and a list with pages that do not exist would be
 in its way.
 """
 
@@ -63,17 +64,21 @@ class Gathering:
         if self._taken < _EVERY * size:
             return False
         self._taken = 0
-        last = int(env.info()["last_pgno"])
+        info, psize = env.info(), env.stat()["psize"]
+        last = int(info["last_pgno"])
         free = last - used_pages(txn, databases)
         if free > _TOO_MANY:
             return False
         # LMDB takes fresh pages behind the last one where it finds no neighbours, whether they can be written or not.
-        if not self._has_room(last + _FIXED + size):
+        needed = last + _FIXED + size
+        if needed * psize >= info["map_size"]:
+            return False  # the map grows when a commit needs it
+        if not self._has_room(needed):
             self._taken = -_PATIENCE
             return False
         if free > _PLENTY * size:
             size //= 4
         meta = databases[Table.META]
-        txn.put(_KEY, bytes(size * env.stat()["psize"] - _HEADER), db=meta)
+        txn.put(_KEY, bytes(size * psize - _HEADER), db=meta)
         txn.delete(_KEY, db=meta)
         return True

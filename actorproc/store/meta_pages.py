@@ -52,13 +52,14 @@ def read_meta_pages(path: Path) -> MetaPages | None:
     """
     try:
         with (path / DATA_FILE).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size == 0:
-                return None
             first = file.read(_END)
+            if not first:
+                return None
             page_size = _page_size(path, first)
             file.seek(page_size)
             second = file.read(_END)
+            # Afterwards: an owner may be writing, and a file that has grown meanwhile must not look cut short.
+            size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         return None
     except OSError as error:

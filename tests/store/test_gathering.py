@@ -8,6 +8,7 @@ import lmdb
 import pytest
 from lmdb import verify
 
+from actorproc.errors import StoreInUse
 from actorproc.model.records import StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep, Was
 from actorproc.store.environment import open_databases
@@ -163,16 +164,24 @@ def test_a_file_has_room_where_it_can_grow(tmp_path):
     store.close()
 
 
-def test_a_map_that_is_full_grows(tmp_path, monkeypatch):
+def test_a_map_does_not_grow_by_it(tmp_path, monkeypatch):
     store = opened(tmp_path)
-    grown = []
-    monkeypatch.setattr(store, "_grow", lambda env, grow=store._grow: (grown.append(env), grow(env)))
+    monkeypatch.setattr(store, "_grow", lambda env: pytest.fail("there is room for what is committed"))
     store.commit([PutProcedure(head(f"p-{seq:06}", seq), None) for seq in range(1, 65)], 1, 1)
-    filling = (1 << 24) - (tmp_path / "data.mdb").stat().st_size - 40 * PAGE
+    filling = (1 << 24) - (tmp_path / "data.mdb").stat().st_size - 60 * PAGE
     step = StepRecord(procedure="p-000001", number=1, kind=StepKind.STEP, at=1.0, state=b"s" * filling)
     store.commit([PutStep(step)], 1, 2)
     for number in range(1, 100):
         store.commit(one_step(number), 1, number + 2)
-    assert len(grown) == 1
     assert store.size().steps == 100
+    store.close()
+
+
+def test_who_has_lost_the_store_leaves_the_file_as_it_is(tmp_path):
+    store = made(tmp_path)
+    content = (tmp_path / "data.mdb").read_bytes()
+    for number in range(1, 100):
+        with pytest.raises(StoreInUse):
+            store.commit(one_step(number), 0, number + 1)
+    assert (tmp_path / "data.mdb").read_bytes() == content
     store.close()

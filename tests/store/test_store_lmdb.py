@@ -22,7 +22,7 @@ import pytest
 
 import actorproc.store.lmdb as store_lmdb
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.store import codec, directory, open_store
+from actorproc.store import codec, directory, meta_pages, open_store
 from actorproc.store.layout import FORMAT, FORMAT_KEY
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.tables import Table
@@ -267,6 +267,20 @@ def test_a_truncated_file_is_damage_and_no_bus_error(lmdb_path, make, keep):
         LmdbStore(lmdb_path).own()
     with pytest.raises(StoreDamaged, match="cut short"):
         LmdbStore.reader(lmdb_path)
+
+
+def test_a_file_that_grows_while_it_is_looked_at_does_not_look_cut_short(lmdb_path, make, monkeypatch):
+    store = opened(lmdb_path)
+
+    def commit_meanwhile(path, first, page_size=meta_pages._page_size):
+        for n in (1, 2):
+            store.commit([make.new(f"p{n}", n), make.step(f"p{n}", 1, output=b"o" * 1_000_000)], 1)
+        return page_size(path, first)
+
+    monkeypatch.setattr(meta_pages, "_page_size", commit_meanwhile)
+    found = meta_pages.read_meta_pages(lmdb_path)
+    assert found.size >= (max(found.last_pages) + 1) * found.page_size
+    store.close()
 
 
 def test_a_reader_of_a_missing_store_says_so(tmp_path):
