@@ -28,9 +28,9 @@ _KEY = b"gathering"
 _HEADER = 16
 """Bytes of the first page of a value that are not the value's."""
 _FIXED = 5
-"""Pages of any commit, beside those of its rows: roots, the row of the batch, the list of free pages."""
+"""Pages of any commit, beside one for each write: roots, the row of the batch, the list of free pages."""
 _LARGE = 512
-"""Rows from which on a commit finds neighbours by itself, at the end of the file."""
+"""Writes from which on a commit finds neighbours by itself, at the end of the file."""
 _SMALLEST, _LARGEST = 16, 64
 """Pages of a value: some more than a commit takes."""
 _EVERY = 3
@@ -54,11 +54,11 @@ class Gathering:
         self._taken = 0
         """Pages that commits took since the last time; below 0 while the file cannot grow."""
 
-    def before(self, rows: int, env: lmdb.Environment, txn: Txn, databases: Databases) -> bool:
-        """A commit of so many rows begins in `txn`. Returns whether free pages were gathered for it."""
-        if rows >= _LARGE:
+    def before(self, writes: int, env: lmdb.Environment, txn: Txn, databases: Databases) -> bool:
+        """A commit of so many writes begins in `txn`. Returns whether free pages were gathered for it."""
+        if writes >= _LARGE:
             return False
-        pages = _FIXED + rows
+        pages = _FIXED + writes
         size = min(max(1 << (pages - 1).bit_length(), _SMALLEST), _LARGEST)
         self._taken += pages
         if self._taken < _EVERY * size:

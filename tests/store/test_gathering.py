@@ -23,7 +23,7 @@ from tests.store.conftest import head
 PAGE = 4096
 
 
-def one_step(number, procedures=64):
+def one_step(number):
     """The commit of a lone procedure's next step, in a store with others beside it."""
     record = head("p-000007", 7)
     was = Was(record.state, record.due_at, record.finished_at)
@@ -38,10 +38,8 @@ def made(path, **options):
 
 
 def changed_pages(before, after):
-    pages = range(2, max(len(before), len(after)) // PAGE)
-    return [
-        page for page in pages if before[page * PAGE : page * PAGE + PAGE] != after[page * PAGE : page * PAGE + PAGE]
-    ]
+    starts = range(2 * PAGE, max(len(before), len(after)), PAGE)
+    return {start // PAGE for start in starts if before[start : start + PAGE] != after[start : start + PAGE]}
 
 
 def runs(pages):
@@ -56,7 +54,7 @@ def writes_of_a_commit(path, *, commits=600, looked_at=60):
         before = (path / "data.mdb").read_bytes() if number > commits - looked_at else b""
         store.commit(one_step(number), 1, number + 1)
         if before:
-            found.append(runs(set(changed_pages(before, (path / "data.mdb").read_bytes()))))
+            found.append(runs(changed_pages(before, (path / "data.mdb").read_bytes())))
     store.close()
     return sum(found) / len(found)
 
@@ -112,24 +110,24 @@ def environment(tmp_path):
         yield env, databases
 
 
-def gatherings(environment, rows, commits, has_room=lambda pages: True):
-    """How often so many commits of so many rows gather."""
+def gatherings(environment, writes, commits, has_room=lambda pages: True):
+    """How often so many commits of so many writes gather."""
     env, databases = environment
     gathering, times = Gathering(has_room), 0
     for _ in range(commits):
         with env.begin(write=True) as txn:
-            times += gathering.before(rows, env, txn, databases)
+            times += gathering.before(writes, env, txn, databases)
             assert txn.stat(databases[Table.META])["entries"] == 0
     return times
 
 
 def test_it_is_done_once_for_some_commits(environment):
-    assert gatherings(environment, rows=2, commits=70) == 10
-    assert gatherings(environment, rows=64, commits=70) == 23
+    assert gatherings(environment, writes=2, commits=70) == 10
+    assert gatherings(environment, writes=64, commits=70) == 23
 
 
 def test_a_large_commit_needs_none(environment):
-    assert gatherings(environment, rows=1000, commits=70) == 0
+    assert gatherings(environment, writes=1000, commits=70) == 0
 
 
 def test_among_very_many_free_pages_nobody_searches(environment):
@@ -138,12 +136,12 @@ def test_among_very_many_free_pages_nobody_searches(environment):
         txn.put(b"long", bytes(5000 * PAGE), db=databases[Table.STEPS])
     with env.begin(write=True) as txn:
         txn.delete(b"long", db=databases[Table.STEPS])
-    assert gatherings(environment, rows=2, commits=70) == 0
+    assert gatherings(environment, writes=2, commits=70) == 0
 
 
 def test_where_the_file_cannot_grow_nothing_is_gathered(environment):
     asked = []
-    assert gatherings(environment, rows=2, commits=1600, has_room=asked.append) == 0
+    assert gatherings(environment, writes=2, commits=1600, has_room=asked.append) == 0
     assert len(asked) == 2  # it is tried again after some time
     assert asked[0] >= environment[0].info()["last_pgno"] + 1 + 16
 
@@ -165,9 +163,8 @@ def test_a_file_has_room_where_it_can_grow(tmp_path):
 
 
 def test_a_map_does_not_grow_by_it(tmp_path, monkeypatch):
-    store = opened(tmp_path)
+    store = made(tmp_path)
     monkeypatch.setattr(store, "_grow", lambda env: pytest.fail("there is room for what is committed"))
-    store.commit([PutProcedure(head(f"p-{seq:06}", seq), None) for seq in range(1, 65)], 1, 1)
     filling = (1 << 24) - (tmp_path / "data.mdb").stat().st_size - 60 * PAGE
     step = StepRecord(procedure="p-000001", number=1, kind=StepKind.STEP, at=1.0, state=b"s" * filling)
     store.commit([PutStep(step)], 1, 2)
