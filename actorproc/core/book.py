@@ -77,6 +77,11 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         self.procs[record.id] = record
         self._stored[record.id] = _WAS_RUNNABLE
 
+    def take_up(self, record: ProcedureRecord) -> None:
+        """Make one of the backlog resident. It keeps its place there: this changes nothing but memory."""
+        if record.id not in self.procs:
+            self.admit_alone(record)
+
     def dismiss(self, tree: Tree) -> None:
         """Let a cold or finished tree leave memory."""
         for procedure in tree.members:

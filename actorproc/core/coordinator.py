@@ -83,9 +83,7 @@ class Coordinator:
         in their old order; `TypeRegistered` follows all the same, for those that are parked. `unattended`: it only
         writes down what operators want, for the next one to do.
         """
-        book, busy = restoring.rebuild(snapshot, now, workers, scheduling)
-        for meta in types:
-            book.know(meta)
+        book, busy = restoring.rebuild(snapshot, now, workers, scheduling, types)
         restoring.resume(book, busy)
         book.quotas = quotas
         book.retention = retention
@@ -137,6 +135,9 @@ class Coordinator:
         """The store may know it and memory does not: a stored procedure, or the root of a tree that is half removed."""
         book = self._book
         if id in book.procs or id in book.damaged:
+            return False
+        if id in book.backlog:
+            book.take_up(book.backlog[id])
             return False
         return id not in book.removed or id in book.removals
 
@@ -252,7 +253,7 @@ class Coordinator:
     @property
     def queued(self) -> int:
         """Procedures that could run if a worker had room."""
-        return len(self._book.ready)
+        return len(self._book.ready) + len(self._book.backlog)
 
     def wants_worker_for(self, id: str) -> bool:  # noqa: A002
         """Whether a worker was asked for that is this procedure's own, and it has not ended since."""

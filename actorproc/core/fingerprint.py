@@ -35,6 +35,15 @@ def facts_of(book: Book) -> dict[str, Any]:
         units[root] = () if is_bare else tuple(tree.units)
         scopes[root] = frozenset(() if is_bare else tree.scopes)
         held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
+    for name, record in book.backlog.items():
+        if name not in book.procs:
+            heads[name], still[name], units[name], scopes[name], held[name] = (
+                _encode(record),
+                frozenset(),
+                (),
+                frozenset(),
+                {},
+            )
     locks, timers = book.locks, book.timers.entries()
     return {
         "heads": heads,
@@ -64,7 +73,9 @@ def _at_work(book: Book) -> set[str]:
     if book.asking:
         queued.difference_update(book.asking)
     # One that ended while it was asked about its abort may have left memory before the answer.
-    return {name for name in queued if name in book.procs and not _stands_still(book, name)}
+    found = {name for name in queued if name in book.procs and not _stands_still(book, name)}
+    found.update(book.backlog)
+    return found
 
 
 def _stands_still(book: Book, name: str) -> bool:

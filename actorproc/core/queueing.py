@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from actorproc.core import locking
+from actorproc.core.backlog import is_new_root
 from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
 from actorproc.core.poisoning import declare
@@ -58,23 +59,25 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
     tree = book.trees[record.root]
     if tree.still and tree.is_still(record.id):
         return
-    is_new_root = to_the_back or (record.parent is None and record.step == 1 and not record.attempt)
+    is_new = to_the_back or is_new_root(record)
     if book.lobby.capacity is not None and not _is_let_in(book, record):
         return
     if not record.locked and not _has_locks(book, record):
         lend_slots(book, record)
         return
     if record.limit_keys and book.slots.concerns(record):
-        order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=is_new_root)
+        order = book.ready.virtual_deadline(record.priority, book.now, is_new_root=is_new)
         book.slots.wait(record, order, work_class_of(book, record))
         lend_slots(book, record)
+        return
+    if record.id in book.backlog:
         return
     put = book.ready.put_back if to_the_front else book.ready.push
     put(
         record.id,
         root=record.root,
         priority=record.priority,
-        is_new_root=is_new_root,
+        is_new_root=is_new,
         now=book.now,
         work_class=DEFAULT_CLASS if book.shares is None and not book.knows_dedicated else work_class_of(book, record),
     )
@@ -82,7 +85,10 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
 
 def queue_again(book: Book, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    waiting = (*book.ready.names(), *book.slots.names(), *book.aside.names())
+    found_at_start = [record for record in book.backlog.values() if record.type_name == type_name]
+    for record in found_at_start:
+        book.take_up(record)
+    waiting = (*(record.id for record in found_at_start), *book.ready.names(), *book.slots.names(), *book.aside.names())
     for record in [book.procs[name] for name in waiting if book.procs[name].type_name == type_name]:
         book.ready.discard(record.id)
         wake(book, record)

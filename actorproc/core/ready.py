@@ -92,7 +92,11 @@ class ReadyQueue:
 
     def virtual_deadline(self, priority: int, now: float, *, is_new_root: bool) -> float:
         """The order key of something that begins to wait now; the smallest goes first."""
-        return self.clock(now) - (priority - _NEW_ROOT * is_new_root) * self.ageing
+        return self.order_of(self.clock(now), priority, is_new_root=is_new_root)
+
+    def order_of(self, since: float, priority: int, *, is_new_root: bool) -> float:
+        """The order key of something that has been waiting since that time by the queue's clock."""
+        return since + (_NEW_ROOT * is_new_root - priority) * self.ageing
 
     def push(
         self,
@@ -129,15 +133,20 @@ class ReadyQueue:
         is_new_root: bool,
         now: float,
         work_class: str = DEFAULT_CLASS,
+        since: float | None = None,
     ) -> None:
-        """Queue a procedure that has had its turn and lost it, at the head of its lane."""
+        """Queue a procedure that has had its turn and lost it, at the head of its lane.
+
+        Or one that waits `since` that time by the queue's clock, which is longer than anybody in the lane.
+        """
         if procedure in self.live:
             return
         lane = self._lanes.get((work_class, priority, is_new_root))
         if lane is None or not lane.is_listed:
             lane = self._list((work_class, priority, is_new_root), now)
         self.live[procedure] = (lane, root)
-        since = next(iter(lane.ring.values()))[0] if lane.ring else self.clock(now)
+        if since is None:
+            since = next(iter(lane.ring.values()))[0] if lane.ring else self.clock(now)
         turn = lane.ring.get(root)
         if turn is None:
             lane.ring[root] = [since, procedure, None]

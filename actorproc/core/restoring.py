@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from actorproc.core import locking
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
@@ -17,7 +17,7 @@ from actorproc.core.verbs import may_abort, press_abort
 from actorproc.model.cold import COLD_STATES, is_alone
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
-from actorproc.model.policies import LockMode, Scheduling
+from actorproc.model.policies import LockMode, Scheduling, TypeMeta
 from actorproc.model.records import WITH_RUNNING, EventRecord, LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
@@ -33,14 +33,18 @@ def rebuild(
     now: float,
     workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]],
     scheduling: Scheduling = DEFAULT_SCHEDULING,
+    types: Iterable[TypeMeta] = (),
 ) -> tuple[Book, list[Tree]]:
     """A book equal to the one that wrote this snapshot, before anything new is decided.
 
     Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`:
     of the others there may be a hundred thousand, and whoever waits for the first step waits for each look at them.
+    Most of these go to the backlog.
     """
     book = Book(snapshot.epoch, scheduling)
     book.now = now
+    for meta in types:
+        book.know(meta)
     book.next_seq = snapshot.next_seq
     book.next_ticket = snapshot.next_ticket
     book.paused = snapshot.paused
@@ -53,15 +57,8 @@ def rebuild(
         book.removals[removal.root] = removal
     if snapshot.events:
         _take_signals(book, snapshot.events)
-    busy: dict[str, None] = {}
-    others: list[ProcedureRecord] = []
-    for record in snapshot.procedures:
-        if _is_plain(record):
-            book.admit_alone(record)
-        else:
-            book.admit(record, stored=True)
-            busy[record.root] = None
-            others.append(record)
+    others = _admit_all(book, snapshot, set() if workers else _ordinary_types(book, snapshot))
+    busy = dict.fromkeys(record.root for record in others)
     for unit in snapshot.units:
         if unit.root in book.trees:
             book.trees[unit.root].push(unit)
@@ -90,6 +87,34 @@ def _is_plain(record: ProcedureRecord) -> bool:
     if record.paused is not None or record.limits is not None or record.finished_at is not None:
         return False
     return record.parked is None and not (record.pending or record.retaking or record.admitted)
+
+
+def _admit_all(book: Book, snapshot: Snapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
+    """All heads, those of the ordinary types that need only a worker to the backlog; who has more under way."""
+    later, others = [], []
+    holders = {lock.holder for lock in snapshot.locks}
+    for record in snapshot.procedures:
+        if not _is_plain(record):
+            book.admit(record, stored=True)
+            others.append(record)
+        elif record.type_name in ordinary and _needs_only_a_worker(record) and record.id not in holders:
+            later.append(record)
+        else:
+            book.admit_alone(record)
+    book.backlog.fill(later, book.ready.clock(book.now))
+    return others
+
+
+def _ordinary_types(book: Book, snapshot: Snapshot) -> set[str]:
+    """Classes whose procedures may wait in the backlog: nobody counts, shares out or hires before their turn comes."""
+    if snapshot.damage or book.shares is not None or book.lobby.capacity is not None:
+        return set()
+    return {name for name, meta in book.types.items() if not meta.dedicated}
+
+
+def _needs_only_a_worker(record: ProcedureRecord) -> bool:
+    """Of a plain one: it asks for no lock and no slot, so nobody has to know of it before its turn."""
+    return record.locked and not (record.locks or record.limit_keys)
 
 
 def _take_signals(book: Book, events: Sequence[EventRecord]) -> None:
@@ -126,7 +151,7 @@ def _note_waiting(book: Book, snapshot: Snapshot, others: Sequence[ProcedureReco
 
 def _count(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
     """Who counts for which limit; what is damaged stands still and keeps nobody out."""
-    book.open_roots = snapshot.cold.roots + len(book.procs) - len(others)
+    book.open_roots = snapshot.cold.roots + len(book.backlog) + len(book.procs) - len(others)
     admitted = []
     for record in others:
         if record.state not in TERMINAL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from actorproc.core.backlog import is_new_root
 from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
 from actorproc.core.ready import DEFAULT_CLASS, OWN_CLASS
@@ -42,6 +43,8 @@ def next_up(book: Book, barred: set[str]) -> str | None:
         if barred:
             return None
         best = book.ready.peek()
+        if book.backlog:
+            best = _or_of_the_backlog(book, best)
         if len(book.slots):
             best = _earlier(best, book.slots.peek(DEFAULT_CLASS, book.now))
     else:
@@ -49,7 +52,25 @@ def next_up(book: Book, barred: set[str]) -> str | None:
         for work_class in {*_wanting(book), OWN_CLASS} - barred:
             best = _earlier(best, book.ready.peek(work_class))
             best = _earlier(best, book.slots.peek(work_class, book.now))
+        if book.backlog and DEFAULT_CLASS not in barred:
+            best = _or_of_the_backlog(book, best)
     return None if best is None else best[1]
+
+
+def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[float, str] | None:
+    """The first of the backlog if its turn comes before that of `best`: then it is resident, and in the queue."""
+    backlog, ready = book.backlog, book.ready
+    record = backlog.first()
+    is_new = is_new_root(record)
+    order = ready.order_of(backlog.since, record.priority, is_new_root=is_new)
+    if best is not None and best[0] <= order:
+        return best
+    book.take_up(record)
+    backlog.discard(record.id)
+    ready.put_back(
+        record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=backlog.since
+    )
+    return order, record.id
 
 
 def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:

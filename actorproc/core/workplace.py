@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actorproc.core.backlog import Backlog
 from actorproc.core.concurrency import Slots
 from actorproc.core.lobby import Lobby
 from actorproc.core.ready import ReadyQueue
@@ -25,7 +26,8 @@ class Workplace:
         """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
         self.aside = WaitingRoom()
         """Runnable procedures whose worker of their own is not there yet."""
-        self.ready.rooms += [self.lobby, self.slots, self.aside]
+        self.backlog = Backlog()
+        self.ready.rooms += [self.lobby, self.slots, self.aside, self.backlog]
         self.shares: Shares | None = None
         if scheduling.shares or scheduling.reserved:
             self.shares = Shares(scheduling.shares, scheduling.reserved)

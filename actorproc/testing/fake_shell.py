@@ -122,8 +122,8 @@ class FakeShell:
 
     @property
     def is_busy(self) -> bool:
-        """A caller waits, or a tree in memory has something to do now."""
-        if self.callers:
+        """A caller waits, or something in memory has something to do now."""
+        if self.callers or self.core._book.backlog:
             return True
         return any(not (tree.is_finished or tree.is_cold) for tree in self.core._book.trees.values())
 

@@ -277,7 +277,7 @@ def _comparable(core: Coordinator) -> dict[str, Any]:
     Left out: who is asked about an abort (asked anew), steps of a failing scope that are still running (their
     answers are lost), steps of classes that are not registered again yet.
     """
-    procs, types = core._book.procs, core._book.types
+    procs, types = {**core._book.backlog, **core._book.procs}, core._book.types
     found = facts_of(core._book)
     at_work = set()
     for name in found["at work"]:

@@ -1,0 +1,56 @@
+"""What could run when the manager began and has not had its turn yet, left as it was read.
+
+After a restart there may be hundreds of thousands that only wait for their next step. To make them resident and queue
+them takes as long as reading them, and the first step would wait for the last of them. So those that nothing stands
+beside stay here, in the order in which they would stand in the queue, until it is their turn or somebody names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actorproc.model.records import ProcedureRecord
+
+__all__ = ["Backlog", "is_new_root"]
+
+
+class Backlog(dict[str, ProcedureRecord]):
+    """Heads by procedure. One of the rooms beside the ready queue: who is here is queued, and is not in that queue.
+
+    A procedure that somebody names is made resident and keeps its place.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since = 0.0
+        """The time by the queue's clock since when they wait."""
+        self._order: list[ProcedureRecord] = []
+        """The last goes first; with those that have left."""
+
+    def fill(self, records: Iterable[ProcedureRecord], since: float) -> None:
+        """Take these in, given in submit order; once, at the start."""
+        self.since = since
+        # Stable: those of a lane stay in submit order, as if all had come to the queue at once.
+        self._order = sorted(records, key=_rank)
+        self._order.reverse()
+        self.update((record.id, record) for record in self._order)
+
+    def first(self) -> ProcedureRecord:
+        """Whose turn it is among these. Not when there are none."""
+        order = self._order
+        while order[-1].id not in self:
+            order.pop()
+        return order[-1]
+
+    def discard(self, procedure: str) -> None:
+        """It does not wait any more, or waits elsewhere."""
+        self.pop(procedure, None)
+
+
+def is_new_root(record: ProcedureRecord) -> bool:
+    """Whether it is a root that never began, which stands back behind begun work."""
+    return record.parent is None and record.step == 1 and not record.attempt
+
+
+def _rank(record: ProcedureRecord) -> int:
+    return is_new_root(record) - 2 * record.priority
