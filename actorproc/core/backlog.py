@@ -7,17 +7,21 @@ beside stay here, in the order in which they would stand in the queue, until it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from actorproc.model.records import ProcedureRecord
 
 __all__ = ["Backlog", "is_new_root"]
 
+_AHEAD = 0.001
+"""Seconds by which who goes before the backlog came earlier. They decide between those who came in the same moment."""
+
 
 class Backlog(dict[str, ProcedureRecord]):
     """Heads by procedure. One of the rooms beside the ready queue: who is here is queued, and is not in that queue.
 
-    A procedure that somebody names is made resident and keeps its place.
+    A procedure that somebody names is made resident and keeps its place. All are of the default class of work.
     """
 
     def __init__(self) -> None:
@@ -26,14 +30,17 @@ class Backlog(dict[str, ProcedureRecord]):
         """The time by the queue's clock since when they wait."""
         self._order: list[ProcedureRecord] = []
         """The last goes first; with those that have left."""
+        self._lanes: Counter[int] = Counter()
+        """How many would be in which lane of the queue."""
 
     def fill(self, records: Iterable[ProcedureRecord], since: float) -> None:
         """Take these in, given in submit order; once, at the start."""
         self.since = since
         # Stable: those of a lane stay in submit order, as if all had come to the queue at once.
-        self._order = sorted(records, key=_rank)
-        self._order.reverse()
-        self.update((record.id, record) for record in self._order)
+        order = self._order = sorted(records, key=_lane)
+        self.update((record.id, record) for record in order)
+        self._lanes.update(map(_lane, order))
+        order.reverse()
 
     def first(self) -> ProcedureRecord:
         """Whose turn it is among these. Not when there are none."""
@@ -44,7 +51,18 @@ class Backlog(dict[str, ProcedureRecord]):
 
     def discard(self, procedure: str) -> None:
         """It does not wait any more, or waits elsewhere."""
-        self.pop(procedure, None)
+        record = self.pop(procedure, None)
+        if record is not None:
+            self._lanes[_lane(record)] -= 1
+
+    @property
+    def ahead(self) -> float:
+        """Since when somebody waits who goes before all these."""
+        return self.since - _AHEAD
+
+    def ahead_of(self, record: ProcedureRecord) -> float | None:
+        """The same for one that goes before those of its lane; None when there are none."""
+        return self.ahead if self._lanes[_lane(record)] else None
 
 
 def is_new_root(record: ProcedureRecord) -> bool:
@@ -52,5 +70,6 @@ def is_new_root(record: ProcedureRecord) -> bool:
     return record.parent is None and record.step == 1 and not record.attempt
 
 
-def _rank(record: ProcedureRecord) -> int:
+def _lane(record: ProcedureRecord) -> int:
+    """A number for each lane of a class of work; the smallest goes first among those who came at once."""
     return is_new_root(record) - 2 * record.priority

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from actorproc.core import locking
@@ -72,7 +74,7 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
         return
     if record.id in book.backlog:
         return
-    put = book.ready.put_back if to_the_front else book.ready.push
+    put = partial(book.ready.put_back, since=book.backlog.ahead_of(record)) if to_the_front else book.ready.push
     put(
         record.id,
         root=record.root,

@@ -147,6 +147,8 @@ class ReadyQueue:
         self.live[procedure] = (lane, root)
         if since is None:
             since = next(iter(lane.ring.values()))[0] if lane.ring else self.clock(now)
+        else:
+            self._lower(lane, since + lane.handicap)
         turn = lane.ring.get(root)
         if turn is None:
             lane.ring[root] = [since, procedure, None]
@@ -234,6 +236,15 @@ class ReadyQueue:
     def names(self) -> list[str]:
         """The same in the order they came."""
         return list(self.live)
+
+    def _lower(self, lane: _Lane, order: float) -> None:
+        """The first of this lane is to come before its bound."""
+        heap = self._heaps[lane.key[0]]
+        place = next(place for place, (_, _, listed) in enumerate(heap) if listed is lane)
+        bound, number, _ = heap[place]
+        if order < bound:
+            heap[place] = (order, number, lane)
+            heapq.heapify(heap)
 
     def _list(self, key: tuple[str, int, bool], now: float) -> _Lane:
         """The lane of this key, put into the heap of its class."""

@@ -63,14 +63,19 @@ def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[floa
     record = backlog.first()
     is_new = is_new_root(record)
     order = ready.order_of(backlog.since, record.priority, is_new_root=is_new)
-    if best is not None and best[0] <= order:
+    if best is not None and best[0] <= order and (best[0] < order or _place_of(book, best[1]) < record.seq):
         return best
     book.take_up(record)
     backlog.discard(record.id)
     ready.put_back(
-        record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=backlog.since
+        record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=backlog.ahead
     )
     return order, record.id
+
+
+def _place_of(book: Book, procedure: str) -> int:
+    """The number of its tree in submit order: who was queued at the start, and not left, waits since the same time."""
+    return book.procs[book.procs[procedure].root].seq
 
 
 def _earlier(one: tuple[float, str] | None, other: tuple[float, str] | None) -> tuple[float, str] | None:
