@@ -26,6 +26,8 @@ ASLEEP = 240
 """Bytes of a sleeper: one entry of 80 bytes, its place in a heap, and in a set that may be mostly free."""
 LISTENING = 330
 """Bytes of who waits for an event of its own: the event, the id, one entry of a dictionary."""
+UNTOUCHED = 1050
+"""Bytes of who waits for its next step since the start: the head, and a place in the backlog."""
 QUEUED = 2200
 """Bytes of who waits for its first step: the whole head, and its place in the queue."""
 
@@ -80,6 +82,17 @@ def test_a_start_keeps_few_bytes_of_each_procedure(fields, bound):
         core.settle(core.seal())
 
         assert held() / COUNT <= bound
+
+
+def test_who_waits_for_its_turn_after_a_start_is_one_head() -> None:
+    store = _store()
+
+    with counting() as held:
+        core, _ = Coordinator.restore(store.load(whole=False), 0.0, types=(TypeMeta(type_name="T"),))
+        core.settle(core.seal())
+
+        assert core.queued == COUNT
+        assert held() / COUNT <= UNTOUCHED
 
 
 @pytest.mark.parametrize(
