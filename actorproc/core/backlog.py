@@ -54,6 +54,8 @@ class Backlog(dict[str, ProcedureRecord]):
         record = self.pop(procedure, None)
         if record is not None:
             self._lanes[_lane(record)] -= 1
+            if not self:
+                self._order.clear()
 
     @property
     def ahead(self) -> float:
@@ -71,5 +73,8 @@ def is_new_root(record: ProcedureRecord) -> bool:
 
 
 def _lane(record: ProcedureRecord) -> int:
-    """A number for each lane of a class of work; the smallest goes first among those who came at once."""
+    """A number for each lane of a class of work; the smallest goes first among those who came at once.
+
+    The order of `ReadyQueue`, where a new root stands back by half a level of priority.
+    """
     return is_new_root(record) - 2 * record.priority

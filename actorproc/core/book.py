@@ -77,8 +77,8 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         self.procs[record.id] = record
         self._stored[record.id] = _WAS_RUNNABLE
 
-    def take_up(self, record: ProcedureRecord) -> None:
-        """Make one of the backlog resident. It keeps its place there: this changes nothing but memory."""
+    def make_resident(self, record: ProcedureRecord) -> None:
+        """Have one of the backlog in memory. It keeps its place there, and nothing is decided."""
         if record.id not in self.procs:
             self.admit_alone(record)
 

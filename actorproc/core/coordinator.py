@@ -109,7 +109,10 @@ class Coordinator:
 
     # ------------------------------------------------------------------ the read set
     def missing(self, event: Event, now: float) -> tuple[str, ...]:
-        """Procedures this event is about that are not in memory: load their trees first."""
+        """Procedures this event is about that are not in memory: load their trees first.
+
+        Those of the backlog need not be loaded: they become resident here.
+        """
         book = self._book
         if type(event) is StepEnded and type(event.outcome) is not Suspended:
             return ()  # the most frequent of all events
@@ -137,7 +140,7 @@ class Coordinator:
         if id in book.procs or id in book.damaged:
             return False
         if id in book.backlog:
-            book.take_up(book.backlog[id])
+            book.make_resident(book.backlog[id])
             return False
         return id not in book.removed or id in book.removals
 
@@ -183,7 +186,7 @@ class Coordinator:
 
     def _steal_at(self) -> float | None:
         book = self._book
-        if not book.hands_out or (len(book.ready) and book.shares is None):
+        if not book.hands_out or ((book.ready or book.backlog) and book.shares is None):
             return None
         return steal_at(book)
 
@@ -260,8 +263,8 @@ class Coordinator:
         return id in self._book.hired
 
     def view(self, id: str) -> ProcedureRecord | None:  # noqa: A002
-        """The head of a resident procedure; not to be changed, and only valid until the next event."""
-        return self._book.procs.get(id)
+        """The head of one in memory, the backlog included; not to be changed, and only valid until the next event."""
+        return self._book.procs.get(id) or self._book.backlog.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
         """What a procedure is doing, and the reason in words."""

@@ -35,15 +35,10 @@ def facts_of(book: Book) -> dict[str, Any]:
         units[root] = () if is_bare else tuple(tree.units)
         scopes[root] = frozenset(() if is_bare else tree.scopes)
         held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
-    for name, record in book.backlog.items():
-        if name not in book.procs:
-            heads[name], still[name], units[name], scopes[name], held[name] = (
-                _encode(record),
-                frozenset(),
-                (),
-                frozenset(),
-                {},
-            )
+    untouched = [record for name, record in book.backlog.items() if name not in book.procs]
+    for record in untouched:
+        heads[record.id] = _encode(record)
+        still[record.id], units[record.id], scopes[record.id], held[record.id] = frozenset(), (), frozenset(), {}
     locks, timers = book.locks, book.timers.entries()
     return {
         "heads": heads,
@@ -69,13 +64,11 @@ def facts_of(book: Book) -> dict[str, Any]:
 def _at_work(book: Book) -> set[str]:
     """Who waits for anything but the outside, or is in a worker's hands."""
     queued = book.ready.members()
-    queued.update(book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
+    queued.update(book.backlog, book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
     if book.asking:
         queued.difference_update(book.asking)
     # One that ended while it was asked about its abort may have left memory before the answer.
-    found = {name for name in queued if name in book.procs and not _stands_still(book, name)}
-    found.update(book.backlog)
-    return found
+    return {name for name in queued if name in book.backlog or (name in book.procs and not _stands_still(book, name))}
 
 
 def _stands_still(book: Book, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 
@@ -89,9 +90,12 @@ def queue_again(book: Book, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
     found_at_start = [record for record in book.backlog.values() if record.type_name == type_name]
     for record in found_at_start:
-        book.take_up(record)
-    waiting = (*(record.id for record in found_at_start), *book.ready.names(), *book.slots.names(), *book.aside.names())
-    for record in [book.procs[name] for name in waiting if book.procs[name].type_name == type_name]:
+        book.make_resident(record)
+    names = (*book.ready.names(), *book.slots.names(), *book.aside.names())
+    waiting = [record for name in names if (record := book.procs[name]).type_name == type_name]
+    if found_at_start:  # one of them may stand in the queue, behind newcomers
+        waiting = sorted(found_at_start + waiting, key=attrgetter("seq"))
+    for record in waiting:
         book.ready.discard(record.id)
         wake(book, record)
 
@@ -292,7 +296,7 @@ def _special(limits: StepLimits, threads: int) -> StepLimits | None:
 
 def steal(book: Book) -> None:
     """Ask back what waits behind a silent worker's running step while another worker is idle."""
-    if not book.hands_out or (len(book.ready) and book.shares is None):
+    if not book.hands_out or ((book.ready or book.backlog) and book.shares is None):
         return
     for worker, behind in stuck_behind(book, book.now):
         # Leave half: the running step may end any moment, and the idle worker needs only a share.

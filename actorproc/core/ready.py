@@ -137,7 +137,7 @@ class ReadyQueue:
     ) -> None:
         """Queue a procedure that has had its turn and lost it, at the head of its lane.
 
-        Or one that waits `since` that time by the queue's clock, which is longer than anybody in the lane.
+        Or one that waits `since` that time by the queue's clock, as long as anybody in the lane or longer.
         """
         if procedure in self.live:
             return

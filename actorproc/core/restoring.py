@@ -92,12 +92,15 @@ def _is_plain(record: ProcedureRecord) -> bool:
 def _admit_all(book: Book, snapshot: Snapshot, ordinary: Container[str]) -> list[ProcedureRecord]:
     """All heads, those of the ordinary types that need only a worker to the backlog; who has more under way."""
     later, others = [], []
-    holders = {lock.holder for lock in snapshot.locks}
+    # Who has anything else in the store is no plain one, whatever its head says: what is amiss is to be seen.
+    named = {lock.holder for lock in snapshot.locks}
+    named.update(unit.root for unit in snapshot.units)
+    named.update(record.root for record in snapshot.procedures if record.parent is not None)
     for record in snapshot.procedures:
         if not _is_plain(record):
             book.admit(record, stored=True)
             others.append(record)
-        elif record.type_name in ordinary and _needs_only_a_worker(record) and record.id not in holders:
+        elif record.type_name in ordinary and _needs_only_a_worker(record) and record.id not in named:
             later.append(record)
         else:
             book.admit_alone(record)

@@ -106,7 +106,7 @@ def expire(book: Book, event: TreesExpired) -> None:
     unsound = {root for _, owners in _poisoners(book) for root in owners}
     for tree in event.trees:
         root = tree.members[0]
-        if is_leaving(book, root.id) or root.id in book.trees or root.id in book.damaged:
+        if is_leaving(book, root.id) or root.id in book.trees or root.id in book.backlog or root.id in book.damaged:
             continue
         is_over = not root.left_open and all(member.state in TERMINAL for member in tree.members)
         if is_over and _is_due(book, tree, event.at, needs_operator=_needs_operator(tree, unsound)):

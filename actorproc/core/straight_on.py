@@ -84,6 +84,7 @@ def _is_quiet(book: Book) -> bool:
     return not (
         book.shares is not None
         or book.ready.live
+        or book.backlog
         or book.slots.waiting
         or book.lobby.capacity is not None
         or book.asking

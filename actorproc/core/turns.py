@@ -38,7 +38,10 @@ def work_class_of(book: Book, record: ProcedureRecord) -> str:
 
 
 def next_up(book: Book, barred: set[str]) -> str | None:
-    """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
+    """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits.
+
+    One of the backlog goes to the head of the queue, and stays there.
+    """
     if book.shares is None and not book.knows_dedicated:
         if barred:
             return None
@@ -58,14 +61,14 @@ def next_up(book: Book, barred: set[str]) -> str | None:
 
 
 def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[float, str] | None:
-    """The first of the backlog if its turn comes before that of `best`: then it is resident, and in the queue."""
+    """The first of the backlog if its turn comes before that of `best`: then it is resident, and heads its lane."""
     backlog, ready = book.backlog, book.ready
     record = backlog.first()
     is_new = is_new_root(record)
     order = ready.order_of(backlog.since, record.priority, is_new_root=is_new)
     if best is not None and best[0] <= order and (best[0] < order or _place_of(book, best[1]) < record.seq):
         return best
-    book.take_up(record)
+    book.make_resident(record)
     backlog.discard(record.id)
     ready.put_back(
         record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=backlog.ahead

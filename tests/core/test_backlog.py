@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from actorproc.core import restoring
 from actorproc.core.coordinator import Coordinator
@@ -17,6 +18,7 @@ from actorproc.model.events import (
     StepReturned,
     Submitted,
     Tick,
+    TreesExpired,
     TypeRegistered,
     WorkerReady,
 )
@@ -24,6 +26,7 @@ from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Advanced, Finished
 from actorproc.model.policies import LockKey, LockMode, Scheduling, TypeMeta
 from actorproc.model.records import NewProcedure
+from actorproc.model.snapshot import FinishedTree
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, difference, image_of
 
@@ -201,15 +204,14 @@ def test_a_signal_for_it_is_kept_until_it_listens() -> None:
 
 
 def test_a_class_that_wants_workers_of_its_own_after_all_gets_them() -> None:
-    again = _restarted(_with_queued("a", "b"))
+    again = _restarted(_with_queued("a", "b", "c"))
 
     again.handle(TypeRegistered(TypeMeta(type_name="T", dedicated=True)))
     _hire(again)
 
     assert not again.core._book.backlog
     assert difference(again) is None
-    assert again.core.wants_worker_for("a")
-    assert again.core.wants_worker_for("b")
+    assert list(again.core._book.hired) == ["a", "b", "c"]
 
 
 def test_nothing_leaves_it_while_the_manager_is_paused() -> None:
@@ -270,3 +272,43 @@ def test_the_place_in_the_queue_counts_from_the_start_of_the_manager() -> None:
         again.answer(next(iter(again.inbox)), Finished(output=b""))
 
     assert [name for name, _, _ in again.order] == ["urgent", "a", "b", "newcomer"]
+
+
+def test_a_class_of_another_class_of_work_keeps_its_procedures_in_their_order() -> None:
+    again = _restarted(_with_queued("a", "b", "c"))
+    again.now += 1
+    again.submit(again.new("newcomer"))
+
+    again.handle(TypeRegistered(TypeMeta(type_name="T", work_class="heavy")))
+    assert again.core._book.backlog._order == []
+    _hire(again)
+    while again.inbox:
+        again.now += 1
+        again.answer(next(iter(again.inbox)), Finished(output=b""))
+
+    assert [name for name, _, _ in again.order] == ["a", "b", "c", "newcomer"]
+
+
+def test_retention_that_looked_a_while_ago_leaves_alone_what_runs_again() -> None:
+    again = _restarted(_with_queued("a", "b"))
+    head = again.core.view("b")
+    assert head is not None
+    ended = replace(head, state=ProcedureState.SUCCESS, finished_at=0.0)
+
+    written = again.handle(TreesExpired((FinishedTree((ended,), surplus=True),), again.now)).writes
+
+    assert not written
+    assert again.core.queued == 2
+
+
+def test_a_root_with_anything_else_in_the_store_is_no_plain_one() -> None:
+    stage = _with_queued("root", "other")
+    snapshot = image_of(stage).snapshot()
+    root = snapshot.procedures[0]
+    child = replace(root, id="child", parent="root", seq=9, depth=1)
+    snapshot.procedures.append(child)
+
+    core, _ = Coordinator.restore(snapshot, 0.0, types=(T,))
+
+    assert "root" in core.damage_of("root").reason
+    assert core.queued == 1
