@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from actorproc.core import restoring
 from actorproc.core.coordinator import Coordinator
+from actorproc.core.queueing import wake
 from actorproc.model.events import (
     AbortRequested,
     Event,
@@ -116,6 +117,7 @@ def _mixed(seed: int) -> tuple[Stage, random.Random]:
 def _play(stage: Stage, dice: random.Random) -> tuple[list[tuple[str, int, str]], list[object]]:
     """The same moves on any memory that decides the same; newcomers and long waits are among them."""
     _hire(stage, 0)
+    life = 2
     for move in range(120):
         stage.now += dice.choice((0.001, 1.0, 40.0))
         kind = dice.random()
@@ -130,6 +132,12 @@ def _play(stage: Stage, dice: random.Random) -> tuple[list[tuple[str, int, str]]
             _ask(stage, ResumeRequested(f"p-{dice.randrange(30):02}", None, 1))
         elif kind < 0.3 and stage.inbox:
             stage.handle(StepReturned(stage.inbox.pop(min(stage.inbox)).token))
+        elif kind < 0.34:
+            stage.kill(0, life)
+            stage.inbox.clear()
+            life += 1
+            stage.now += 0.01
+            stage.handle(WorkerReady(WorkerId(0, life)))
         elif stage.inbox:
             done = Finished(output=b"") if dice.random() < 0.6 else Advanced(state=b"2")
             stage.answer(min(stage.inbox), done)
@@ -312,3 +320,36 @@ def test_a_root_with_anything_else_in_the_store_is_no_plain_one() -> None:
 
     assert "root" in core.damage_of("root").reason
     assert core.queued == 1
+
+
+def test_what_a_dead_worker_had_goes_before_those_of_its_lane() -> None:
+    stage = _with_queued("a", "b", "c", "d")
+    snapshot = image_of(stage).snapshot()
+    snapshot.procedures = [replace(head, step=2, attempt=1) for head in snapshot.procedures]
+    again = Stage(0)
+    again.now = stage.now + 1
+    again.core, _ = Coordinator.restore(snapshot, again.now, types=(T,))
+    _hire(again)
+    again.submit(again.new("urgent", priority=9))
+    _ask(again, PauseRequested("b", "so that nobody of the lane is in the queue", 1))
+    assert _waiting_outside(again) == ["c", "d"]
+
+    again.kill(0, 2)
+    again.inbox.clear()
+    again.handle(WorkerReady(WorkerId(0, 3)))
+    while again.inbox:
+        again.now += 1
+        again.answer(next(iter(again.inbox)), Finished(output=b""))
+
+    assert [name for name, _, _ in again.order] == ["a", "urgent", "a", "c", "d"]
+
+
+def test_to_wake_one_that_is_named_leaves_it_in_its_place() -> None:
+    again = _restarted(_with_queued("a", "b", "c"))
+    book = again.core._book
+    book.make_resident(book.backlog["c"])
+
+    wake(book, book.procs["c"])
+
+    assert again.core.queued == 3
+    assert "c" not in book.ready
