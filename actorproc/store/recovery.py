@@ -139,10 +139,14 @@ class _Reader:
         alone: dict[bytes, ProcedureRecord] = {}
         known: dict[bytes, ProcedureRecord | None] = {}
         families: dict[str, None] = {}
+        types: dict[str, str] = {}
         for state in _LIVE:
             if not self._leaves_cold or state not in COLD_STATES:
                 for id_, head in self._in_state(state):
                     if head is not None and is_alone(head):
+                        # One text for both, and one for all of a type: a tenth of a head, of which there may be a million.
+                        head.root = head.id
+                        head.type_name = types.setdefault(head.type_name, head.type_name)
                         alone[id_] = head
                     else:
                         known[id_] = head

@@ -26,7 +26,7 @@ ASLEEP = 240
 """Bytes of a sleeper: one entry of 80 bytes, its place in a heap, and in a set that may be mostly free."""
 LISTENING = 330
 """Bytes of who waits for an event of its own: the event, the id, one entry of a dictionary."""
-UNTOUCHED = 1050
+UNTOUCHED = 950
 """Bytes of who waits for its next step since the start: the head, and a place in the backlog."""
 QUEUED = 2200
 """Bytes of who waits for its first step: the whole head, and its place in the queue."""
