@@ -144,7 +144,7 @@ class _Reader:
             if not self._leaves_cold or state not in COLD_STATES:
                 for id_, head in self._in_state(state):
                     if head is not None and is_alone(head):
-                        # One text for both, and one for all of a type: a tenth of a head, of which there may be a million.
+                        # One text for both, and one for all of a type: a tenth of each head saved.
                         head.root = head.id
                         head.type_name = types.setdefault(head.type_name, head.type_name)
                         alone[id_] = head
