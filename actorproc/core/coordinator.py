@@ -26,7 +26,7 @@ from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
 from actorproc.core.straight_on import go_straight_on
-from actorproc.core.turns import steal_at, why_queued
+from actorproc.core.turns import may_steal, steal_at, why_queued
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Decision
 from actorproc.model.events import (
@@ -79,7 +79,7 @@ class Coordinator:
         """A coordinator that goes on where the snapshot stands, and its first decision.
 
         `workers` are live workers with the steps handed to them whose answers are not in the snapshot:
-        empty at a start, the living after a failed commit. `types` are known already: their procedures queue at once,
+        empty at a start, the living after a failed commit. `types` are known already: their procedures are queued,
         in their old order; `TypeRegistered` follows all the same, for those that are parked. `unattended`: it only
         writes down what operators want, for the next one to do.
         """
@@ -185,10 +185,7 @@ class Coordinator:
         return earliest
 
     def _steal_at(self) -> float | None:
-        book = self._book
-        if not book.hands_out or ((book.ready or book.backlog) and book.shares is None):
-            return None
-        return steal_at(book)
+        return steal_at(self._book) if may_steal(self._book) else None
 
     def seal(self) -> int:
         """The caller closes its batch; the number of that batch."""

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from actorproc.core.book import Book
+from actorproc.core.tree import Tree
 from actorproc.model.states import TERMINAL
 
 __all__ = ["facts_of", "fingerprint"]
@@ -25,6 +26,7 @@ def facts_of(book: Book) -> dict[str, Any]:
     # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
     # than a tree that has left memory.
     hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}
+    hot.update((name, Tree(name, record)) for name, record in book.backlog.items() if name not in book.procs)
     heads, units, scopes, held, still = {}, {}, {}, {}, {}
     for root, tree in hot.items():
         for name, record in tree.members.items():
@@ -35,10 +37,6 @@ def facts_of(book: Book) -> dict[str, Any]:
         units[root] = () if is_bare else tuple(tree.units)
         scopes[root] = frozenset(() if is_bare else tree.scopes)
         held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
-    untouched = [record for name, record in book.backlog.items() if name not in book.procs]
-    for record in untouched:
-        heads[record.id] = _encode(record)
-        still[record.id], units[record.id], scopes[record.id], held[record.id] = frozenset(), (), frozenset(), {}
     locks, timers = book.locks, book.timers.entries()
     return {
         "heads": heads,

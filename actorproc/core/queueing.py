@@ -20,6 +20,7 @@ from actorproc.core.turns import (
     keep_nothing,
     leave_queue,
     lend_slots,
+    may_steal,
     next_up,
     open_workers,
     stuck_behind,
@@ -296,7 +297,7 @@ def _special(limits: StepLimits, threads: int) -> StepLimits | None:
 
 def steal(book: Book) -> None:
     """Ask back what waits behind a silent worker's running step while another worker is idle."""
-    if not book.hands_out or ((book.ready or book.backlog) and book.shares is None):
+    if not may_steal(book):
         return
     for worker, behind in stuck_behind(book, book.now):
         # Leave half: the running step may end any moment, and the idle worker needs only a share.

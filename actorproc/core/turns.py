@@ -19,6 +19,7 @@ __all__ = [
     "leave_limits",
     "leave_queue",
     "lend_slots",
+    "may_steal",
     "next_up",
     "on_suspended",
     "open_workers",
@@ -66,7 +67,7 @@ def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[floa
     record = backlog.first()
     is_new = is_new_root(record)
     order = ready.order_of(backlog.since, record.priority, is_new_root=is_new)
-    if best is not None and best[0] <= order and (best[0] < order or _place_of(book, best[1]) < record.seq):
+    if best is not None and (best[0], _place_of(book, best[1])) < (order, record.seq):
         return best
     book.make_resident(record)
     backlog.discard(record.id)
@@ -169,6 +170,11 @@ def _waits(record: ProcedureRecord) -> bool:
 def _give_back(book: Book, record: ProcedureRecord) -> None:
     book.slots.release(record)
     book.touch(record)
+
+
+def may_steal(book: Book) -> bool:
+    """Whether prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
+    return book.hands_out and (book.shares is not None or not (book.ready or book.backlog))
 
 
 def stuck_behind(book: Book, now: float) -> list[tuple[Worker, list[InHand]]]:

@@ -277,11 +277,12 @@ def _comparable(core: Coordinator) -> dict[str, Any]:
     Left out: who is asked about an abort (asked anew), steps of a failing scope that are still running (their
     answers are lost), steps of classes that are not registered again yet.
     """
-    procs, types = {**core._book.backlog, **core._book.procs}, core._book.types
+    procs, types = core._book.procs, core._book.types
     found = facts_of(core._book)
     at_work = set()
     for name in found["at work"]:
-        record = procs[name]
+        record = core.view(name)
+        assert record is not None
         if not record.aborting and (record.undoing or not record.rolling) and record.type_name in types:
             at_work.add(name)
     found["at work"] = at_work

@@ -14,7 +14,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.model.writes import Write
 from actorproc.testing.image import Image, compare_with_restored
 
-__all__ = ["Stage", "boom", "difference", "image_of", "later"]
+__all__ = ["Stage", "boom", "difference", "image_of", "later", "restarted"]
 
 
 def boom(message: str = "boom", *, retryable: bool = False, after: float | None = None) -> Failed:
@@ -85,6 +85,15 @@ class Stage:
 
     def kills(self) -> list[KillWorker]:
         return [command for command in self.commands if isinstance(command, KillWorker)]
+
+
+def restarted(stage: Stage, *types: TypeMeta, after: float = 0.0, **options: object) -> Stage:
+    """A manager that starts on what this one has stored, `after` seconds later; it has no workers yet."""
+    again = Stage(0)
+    again.now = stage.now + after
+    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), again.now, types=types, **options)  # type: ignore[arg-type]
+    again.writes = [*stage.writes, *decision.writes]
+    return again
 
 
 def image_of(stage: Stage) -> Image:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from actorproc.core.coordinator import Coordinator
 from actorproc.model.events import AbortRequested, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Refused
 from actorproc.model.policies import LockKey, TypeMeta
 from actorproc.model.states import ProcedureState
-from tests.core.stage import Stage, difference, image_of
+from tests.core.stage import Stage, difference, restarted
 
 A, B = TypeMeta(type_name="A"), TypeMeta(type_name="B")
-
-
-def _start(stage: Stage, *types: TypeMeta) -> Stage:
-    again = Stage(0)
-    again.core, decision = Coordinator.restore(image_of(stage).snapshot(), stage.now, types=types)
-    again.writes = [*stage.writes, *decision.writes]
-    return again
 
 
 def _hire(stage: Stage, workers: int) -> None:
@@ -36,7 +28,7 @@ def test_procedures_of_several_classes_go_on_in_the_order_in_which_they_were_sub
     stage = _two_types()
     stage.submit(*(stage.new(f"p-{number}", "AB"[number % 2]) for number in range(6)))
 
-    again = _start(stage, B, A)
+    again = restarted(stage, B, A)
     _hire(again, 6)
 
     assert [procedure for procedure, _, _ in again.order] == [f"p-{number}" for number in range(6)]
@@ -51,7 +43,7 @@ def test_a_class_that_is_not_known_yet_keeps_its_procedures_parked() -> None:
     stage = _two_types()
     stage.submit(stage.new("a", "A"), stage.new("b", "B"))
 
-    again = _start(stage, B)
+    again = restarted(stage, B)
     _hire(again, 2)
 
     assert list(again.inbox) == ["b"]
@@ -64,7 +56,7 @@ def test_who_was_refused_goes_on_when_its_class_is_told_of() -> None:
     stage.submit(stage.new("a", "A"))
     stage.answer("a", Refused(reason="its module cannot be imported"))
 
-    again = _start(stage, A)
+    again = restarted(stage, A)
     _hire(again, 2)
 
     assert not again.inbox
@@ -78,7 +70,7 @@ def test_locks_are_asked_for_in_the_old_order_whatever_class_they_are_for() -> N
     for number, name in enumerate("ABAB"):
         stage.submit(stage.new(f"p-{number}", name, locks=lock))
 
-    again = _start(stage, B, A)
+    again = restarted(stage, B, A)
 
     assert [one.procedure for one in again.core.lock_waiters()] == ["p-1", "p-2", "p-3"]
     assert difference(again) is None
@@ -91,7 +83,7 @@ def test_an_abort_that_was_asked_for_before_the_start_is_carried_out_either_way(
 
     ends = []
     for types in ((), (A, B)):
-        again = _start(stage, *types)
+        again = restarted(stage, *types)
         again.handle(TypeRegistered(A))
         again.handle(TypeRegistered(B))
         _hire(again, 1)
