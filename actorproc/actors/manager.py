@@ -21,6 +21,7 @@ from actorproc.actors.intake import Intake
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.lifecycle_events import EventSink
 from actorproc.actors.messages import (
+    Begin,
     CloseBatch,
     CommitFailed,
     Committed,
@@ -203,6 +204,7 @@ class ManagerActor(QuickActor):
         intake = Intake(floor=self._floor, ring=self._ring, outage=self._outage)
         self._routes: dict[type, Callable[[Any], None]] = {
             WorkerMessages: intake.messages,
+            Begin: self._begin,
             CloseBatch: lambda _: self._ring.close(),
             Committed: lambda message: self._ring.committed(message.batch),
             Submitted: self._submitted,
@@ -250,7 +252,6 @@ class ManagerActor(QuickActor):
         """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
         self._unarmed = 0
         self._over = False
-        self._sweeper.start()
 
     @staticmethod
     def _create_actor_inbox() -> CombiningInbox:
@@ -268,6 +269,10 @@ class ManagerActor(QuickActor):
     def on_start(self) -> None:
         """On its thread: nobody may wait there for its answers."""
         self._replies.answered_by.add(threading.get_ident())
+
+    def _begin(self, _: Begin) -> None:
+        self._ring.close()
+        self._sweeper.start()
 
     def _handle_here(self, message: object) -> None:
         """Handle a message on a thread that is lent for it, of the pool or the store: nobody may wait there, too."""

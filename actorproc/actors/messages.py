@@ -21,6 +21,7 @@ from actorproc.workers.base import WorkerBooted, WorkerDied
 
 __all__ = [
     "AddSlot",
+    "Begin",
     "Booted",
     "CloseBatch",
     "CommitFailed",
@@ -191,6 +192,10 @@ class SlotStatus(msgspec.Struct, frozen=True):
 
 
 # ---------------------------------------------------------------- to the manager
+class Begin(_Message, frozen=True):
+    """All parts know each other. What the manager does before has no commit: nobody would bring it the answer."""
+
+
 class CloseBatch(_Message, frozen=True):
     """Told by the manager to itself: lands behind all that waits, and that is the batch."""
 

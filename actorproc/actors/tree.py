@@ -23,7 +23,7 @@ from actorproc.actors.clock import LONGEST_WAIT, Alarm, Clock, waiting_seconds
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
-from actorproc.actors.messages import Booted, CloseBatch, Drain, Halt, LaunchAll, RegisterType, StandDown, Succeeded
+from actorproc.actors.messages import Begin, Booted, Drain, Halt, LaunchAll, RegisterType, StandDown, Succeeded
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
 from actorproc.actors.replies import fail_future, pass_on
@@ -144,7 +144,7 @@ class EngineTree(Switchboard):
             for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.
-            self._to_manager(CloseBatch())
+            self._to_manager(Begin())
             self.pool.open(self._pool_event)
             self._start_workers()
         except BaseException:

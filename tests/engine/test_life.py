@@ -495,6 +495,22 @@ def test_a_first_commit_that_is_done_before_start_has_returned_is_heard(open_man
     until(lambda: sleeper.info().phase is Phase.SLEEPING)
     manager.stop()
     until(lambda: store.procedure("left").due_at < time.time())  # so its timer rings at once
+    leave_time_for_an_early_commit(store, monkeypatch)
+    assert open_manager(store=store, procedures=[Dozes]).get("left").result(20) == "rested"
+
+
+def test_a_sweep_that_is_due_before_start_has_returned_does_not_take_the_first_commit(open_manager, until, monkeypatch):
+    store = MemoryStore()
+    manager = open_manager(store=store)
+    manager.submit(Nap(0), "old").result(20)
+    manager.stop()
+    leave_time_for_an_early_commit(store, monkeypatch)
+    open_manager(store=store, procedures=[Nap], config=Config(spares=0, retain_for=0.0, sweep_interval=0.001))
+    until(lambda: store.procedure("old") is None)
+
+
+def leave_time_for_an_early_commit(store, monkeypatch):
+    """The thread that starts the manager is slow to learn its reference; in order, nothing is committed until then."""
     committed = threading.Event()
     plain_commit, plain_start = store.commit, ManagerActor.start
 
@@ -504,9 +520,8 @@ def test_a_first_commit_that_is_done_before_start_has_returned_is_heard(open_man
 
     def slow_start(*arguments):
         actor = plain_start(*arguments)
-        committed.wait(0.2)  # time for a commit that comes too early; in order, none does
+        committed.wait(0.2)
         return actor
 
     monkeypatch.setattr(store, "commit", commit)
     monkeypatch.setattr(ManagerActor, "start", slow_start)
-    assert open_manager(store=store, procedures=[Dozes]).get("left").result(20) == "rested"
