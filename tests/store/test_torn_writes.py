@@ -28,15 +28,15 @@ def torn_writes(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_sectors_a_power_cut_leaves_the_store_reads_as_before_or_after_the_commit(seed):
-    said = torn_writes("--states", "5000", "--seed", str(seed))
+    said = torn_writes("--states", "2500", "--seed", str(seed))
 
     assert said.returncode == 0, said.stdout + said.stderr
     old, new = map(int, re.search(r"(\d+) read as before the commit, (\d+) as after", said.stdout).groups())
-    assert old > 1000
-    assert new > 1000
-    assert old + new == 5000
+    assert old > 500
+    assert new > 500
+    assert old + new == 2500
 
 
 @pytest.mark.parametrize("fault", ["--weak", "--no-redo"])
