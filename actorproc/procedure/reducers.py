@@ -6,10 +6,13 @@ The functions, types and properties of a script are known to nobody else, so the
 from __future__ import annotations
 
 import functools
+import types
 import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
+
+import cloudpickle
 
 __all__ = ["reducers"]
 
@@ -21,6 +24,7 @@ def reducers(is_importable: Callable[[Any], bool]) -> dict[type, Callable[[Any],
         return lambda subject: subject.__reduce__() if is_importable(subject) else parts(subject)
 
     table: dict[type, Callable[[Any], Any]] = {
+        types.CodeType: _parts_of_code,
         functools._lru_cache_wrapper: unless_importable(_parts_of_cached),
         typing.NewType: unless_importable(_parts_of_new_type),
         typing.ParamSpec: unless_importable(_parts_of_variable),
@@ -34,6 +38,16 @@ def reducers(is_importable: Callable[[Any], bool]) -> dict[type, Callable[[Any],
             lambda alias: (_type_alias, (alias.__name__, alias.__value__, alias.__type_params__))
         )
     return table
+
+
+def _parts_of_code(code: types.CodeType) -> tuple[Any, ...]:
+    """With the name of its file, for tracebacks: from 3.1.3 on cloudpickle writes "<dynamic-code>" in its place."""
+    make, parts = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    return _code, (make, parts, code.co_filename)
+
+
+def _code(make: Callable[..., types.CodeType], parts: tuple[Any, ...], file: str) -> types.CodeType:
+    return make(*parts).replace(co_filename=file)
 
 
 def _parts_of_cached(function: Any) -> tuple[Any, ...]:

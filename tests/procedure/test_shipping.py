@@ -294,6 +294,19 @@ def test_pickling_leaves_the_hosts_settings_of_cloudpickle_alone():
     assert cloudpickle.list_registry_pickle_by_value() == before
 
 
+def test_code_that_goes_by_value_keeps_the_name_of_its_file_for_tracebacks():
+    def outer():
+        return lambda: 1 / 0
+
+    made = pickle.loads(dumped(outer))
+
+    assert made.__code__ is not outer.__code__
+    assert {made.__code__.co_filename, made().__code__.co_filename} == {outer.__code__.co_filename}
+    with pytest.raises(ZeroDivisionError) as failed:
+        made()()
+    assert str(failed.traceback[-1].statement).strip() == "return lambda: 1 / 0"
+
+
 def test_what_a_module_stores_as_the_main_program_it_reads_when_it_is_imported(tmp_path):
     (tmp_path / "shop_for_test.py").write_text(
         SAGA
