@@ -43,7 +43,7 @@ class Registration:
         known = key or (read_keys(directory) if directory is not None else ())
         self._key = known or os.urandom(32)
         self._registry = TypeRegistry(signing_key=self._key)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may submit in the middle of its thread's submit
         self._announced: dict[str, TypeRuntime] = {}
         self._definitions: dict[str, Definition] = {}
         self._refused: dict[str, tuple[TypeRuntime, UsageError]] = {}
@@ -98,7 +98,7 @@ class Registration:
         """Tell this listener what is registered from now on, and what was since `definitions` was read."""
         with self._lock:
             self._listener = listener
-            for definition in self._definitions.values():
+            for definition in list(self._definitions.values()):  # a signal handler may register one more
                 listener.register(definition)
 
     def _announce(self, runtime: TypeRuntime, *, again: bool = False) -> None:
@@ -132,10 +132,10 @@ class Registration:
                 self._refused[name] = known, error
                 continue
             self._refused.pop(name, None)
-            self._announced[name] = known
             self._definitions[name] = definition
             if self._listener is not None:
                 self._listener.register(definition)
+            self._announced[name] = known  # last: who finds it there submits without waiting for the lock
 
     def _check_size(self, definition: Definition) -> None:
         size = len(definition.pickled or b"")

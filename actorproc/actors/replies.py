@@ -156,7 +156,7 @@ class SharedEnds:
     """Futures of ends that have not come: one for all who wait for a procedure at the same time. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may wait in the middle of its thread's call
         self._waiting: dict[str, Future[Ending]] = {}
 
     def of(self, id: str, ask: Callable[[], Future[Ending]]) -> Future[Ending]:  # noqa: A002 - a procedure id
