@@ -18,7 +18,7 @@ from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.state import StateRefused
 from actorproc.workers.child.desk import StepLine
 from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
-from actorproc.workers.frames import Definition, Ended, FrameError, NeedState, Run
+from actorproc.workers.frames import Definition, Ended, FrameError, Run
 
 if TYPE_CHECKING:
     from actorproc.procedure.procedure import Procedure
@@ -44,6 +44,8 @@ class ProcedureActor(DispatchedActor):
         self.procedure = procedure
         self.turn = threading.Lock()
         """Held by the thread that has it work."""
+        self.lacks_state = False
+        """It stopped because the state of its step has to be sent first; whoever runs it asks for that, and is done then."""
         self._desk = desk
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None
@@ -66,7 +68,7 @@ class ProcedureActor(DispatchedActor):
             self._answer(run, Failed(error=info, retryable=True, elapsed=_now() - began))
             return
         if not is_ready:
-            desk.channel.send([NeedState(run.token)])
+            self.lacks_state = True
             self._stop()
             return
         outcome, classes = self._step(run, runtime)

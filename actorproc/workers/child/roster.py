@@ -10,7 +10,7 @@ from actorproc.workers.child.actor import ProcedureActor
 from actorproc.workers.child.crew import Crew
 from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.dispatcher import Dispatcher
-from actorproc.workers.frames import Run
+from actorproc.workers.frames import NeedState, Run
 
 __all__ = ["Roster"]
 
@@ -81,6 +81,8 @@ class Roster:
         self._desk.finished(run)
         if actor.stopped.is_on or len(self._actors) > self._warm_limit:
             self._passivate(run.token.procedure)
+        if actor.lacks_state:  # last: the same step comes again with its state, and may begin on another thread
+            self._desk.channel.send([NeedState(run.token)])
 
     def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:
         """The live actor, now the most recently used; without a dispatcher it has one of its own."""

@@ -1,0 +1,61 @@
+"""Steps beside each other on threads of one worker, preempted where it hurts."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from actorproc import Limits, Procedure, Status
+from actorproc.testing import InlineManager, fake_pool
+from actorproc.workers.child.desk import Desk
+from actorproc.workers.frames import NeedState
+
+
+@dataclass
+class Beside(Procedure):
+    limits = Limits(threads=8)
+    attempts: list[int] = field(default_factory=list)
+
+    def execute(self, ctx):
+        self.attempts.append(ctx.attempt)
+        ctx.remember("one", lambda: 1)
+        began.set()
+        ctx.remember("other", lambda: 2)
+        return Status.done(self.attempts) if len(self.attempts) == 3 else Status.executing()
+
+
+began = threading.Event()
+
+
+@pytest.mark.parametrize("place", ["sent", "finished"])
+def test_a_thread_that_asked_for_a_state_does_not_touch_the_step_that_comes_again_with_it(monkeypatch, place):
+    here = threading.local()
+    send, finished = fake_pool._FakeWorker.send, Desk.finished
+    asked = []
+
+    def preempted():
+        here.asks = False
+        began.wait(0.2)  # the step may begin on another thread meanwhile; in order, this one is done with it
+
+    def slow_send(worker, messages):
+        began.clear()
+        send(worker, messages)
+        if any(isinstance(message, NeedState) for message in messages):
+            asked.append(messages)
+            here.asks = True
+            if place == "sent":
+                preempted()
+
+    def slow_finished(desk, run):
+        if getattr(here, "asks", False):
+            preempted()
+        finished(desk, run)
+
+    monkeypatch.setattr(fake_pool._FakeWorker, "send", slow_send)
+    monkeypatch.setattr(Desk, "finished", slow_finished)
+    with InlineManager([Beside]) as manager:
+        assert manager.run(Beside(), timeout=30) == [1, 1, 1]
+
+    assert asked
