@@ -127,10 +127,17 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         what is wrong with the directory, `WorkerBootFailed` with the workers' traceback, `ManagerStopped` when it was
         stopped meanwhile. Starting a started manager does nothing.
         """
+        if self._tree is not None and self._tree.is_closing_here:
+            raise ManagerStopped(
+                "the manager is just being stopped, by this very thread; start it when `stop` has returned"
+            )
         with self._starting:
-            if self._tree is not None and not self._tree.closed:
-                self._check_fork()
-                return self
+            if self._tree is not None:
+                if not self._tree.closed:
+                    self._check_fork()
+                    return self
+                if os.getpid() == self._pid:  # in a forked child nobody goes on to close it
+                    self._tree.wait_until_closed()
             self._pid = os.getpid()
             # Before the engine is loaded, which takes a while: a signal handler may want it stopped by then.
             self._given_up, self._starter = False, threading.get_ident()

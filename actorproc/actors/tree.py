@@ -97,6 +97,11 @@ class EngineTree(Switchboard):
         self._hurried = False
         """Somebody with less patience wants it to stop too."""
         self._closed = threading.Event()
+        """It is closing, or has closed."""
+        self._ended = threading.Event()
+        """It has closed."""
+        self._closer: int | None = None
+        """The thread that closes it."""
         self.at_close: list[Callable[[], object]] = []
         """Called when the engine closes, whoever closes it; for what stands before it."""
         self.at_end: list[Callable[[], object]] = []
@@ -141,11 +146,11 @@ class EngineTree(Switchboard):
                     gated=self._gated,
                 )
             )
+            self.pool.open(self._pool_event)  # before the first commit: it may ask for a worker of a procedure's own
             for definition in registered:
                 self._to_manager(RegisterType(definition))
             # Only now: the first commit's answer needs the reference that was stored above.
             self._to_manager(Begin())
-            self.pool.open(self._pool_event)
             self._start_workers()
         except BaseException:
             self.stop(drain=False, timeout=self._config.stop_timeout)
@@ -179,6 +184,8 @@ class EngineTree(Switchboard):
         With `drain` running steps are waited for (without limit when `timeout` is None); else, and when the time
         is up, they are killed and run again at the next start. A second caller with less patience ends that waiting.
         """
+        if self.is_closing_here:  # this is a callback, or a signal handler, in the middle of it
+            return
         timeout = waiting_seconds(timeout)
         patience = 0.0 if not drain else -1.0 if timeout is None else timeout * _FOR_STEPS
         if not self._stopping.acquire(timeout=patience):
@@ -187,8 +194,19 @@ class EngineTree(Switchboard):
         try:
             if not self._closed.is_set():
                 self._stop(drain=drain, timeout=timeout)
+            self.wait_until_closed(timeout)  # by another thread, or when the host has stopped our actors
         finally:
             self._stopping.release()
+
+    @property
+    def is_closing_here(self) -> bool:
+        """The calling thread is the one that closes it."""
+        return self._closer == threading.get_ident() and not self._ended.is_set()
+
+    def wait_until_closed(self, timeout: float | None = None) -> None:
+        """Wait, at most so many seconds, for the end of a closing that has begun; not on the thread that closes."""
+        if not self.is_closing_here:
+            self._ended.wait(timeout)
 
     def _stop(self, *, drain: bool, timeout: float | None) -> None:
         patience = self._config.stop_timeout if timeout is None else timeout
@@ -239,8 +257,10 @@ class EngineTree(Switchboard):
         All of it, in the reverse order of these lines, also when Ctrl-C ends the waiting for a part: who stops it once
         more finds it closed, and the store must not stay owned nor anybody wait for ever.
         """
+        self._closer = threading.get_ident()
         self._closed.set()
         with contextlib.ExitStack() as parts:
+            parts.callback(self._ended.set)
             parts.callback(self._close_store, max(timeout, 5.0))
             parts.callback(self._courier.close, timeout=1.0)
             for wait in self.at_end:

@@ -17,10 +17,11 @@ import pykka
 import pytest
 
 import actorproc
-from actorproc import Phase, Procedure, Status, assembly
+from actorproc import Limits, Phase, Procedure, ProcedureManager, Status, assembly
 from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
+from actorproc.store.committer import Committer
 from actorproc.store.memory import MemoryStore
 from actorproc.workers.local_pool import LocalPool
 from tests.kit.procedures import Nap
@@ -41,6 +42,14 @@ class Dozes(Procedure):
             return Status.done("rested")
         self.slept = True
         return Status.sleep(self.seconds)
+
+
+@dataclass
+class Alone(Procedure):
+    limits = Limits(dedicated=True)
+
+    def execute(self, ctx):
+        return Status.done("alone")
 
 
 @dataclass
@@ -509,6 +518,86 @@ def test_a_sweep_that_is_due_before_start_has_returned_does_not_take_the_first_c
     until(lambda: store.procedure("old") is None)
 
 
+def test_a_dedicated_procedure_that_is_left_over_finds_the_pool_open(open_manager, monkeypatch):
+    """The first commit of a start asks for its worker at once, on another thread."""
+    store = MemoryStore()
+    manager = ProcedureManager("unused", procedures=[Alone], workers=1, store=store, config=Config(spares=0))
+    manager.start(gated=True).submit(Alone(), "left")
+    manager.stop()
+    plain, committed = LocalPool.open, leave_time_for_an_early_commit(store, monkeypatch)
+
+    def slow_open(pool, sink):
+        committed.wait(0.2)
+        plain(pool, sink)
+
+    monkeypatch.setattr(LocalPool, "open", slow_open)
+    assert open_manager(workers=1, store=store, procedures=[Alone]).get("left").result(30) == "alone"
+
+
+@pytest.mark.parametrize("by", ["stop", "host"])
+def test_a_start_waits_for_a_stop_that_has_told_who_waits_and_still_closes_the_store(open_manager, monkeypatch, by):
+    manager = open_manager(workers=1, store=MemoryStore())
+    waiting = manager.submit(Dozes(3600))
+    plain, may_go = Committer.stop, threading.Event()
+
+    def slow_stop(committer, timeout=None):
+        assert may_go.wait(30)
+        return plain(committer, timeout)
+
+    monkeypatch.setattr(Committer, "stop", slow_stop)
+    stop = (lambda: manager.stop(drain=False)) if by == "stop" else pykka.ActorRegistry.stop_all
+    closing = threading.Thread(target=stop)
+    closing.start()
+    with pytest.raises(ManagerStopped):
+        waiting.result(30)
+    starting = threading.Thread(target=manager.start)
+    starting.start()
+    starting.join(0.2)  # time to start too early; in order, it waits
+    assert starting.is_alive()
+    may_go.set()
+    for thread in (closing, starting):
+        thread.join(30)
+
+    assert manager.submit(Nap()).result(30) == "rested"
+
+
+def test_a_stop_waits_for_the_closing_that_a_host_has_begun(open_manager, monkeypatch):
+    manager = open_manager(workers=1)
+    plain, may_go, ended = Committer.stop, threading.Event(), []
+
+    def slow_stop(committer, timeout=None):
+        assert may_go.wait(30)
+        ended.append(plain(committer, timeout))
+        return ended[0]
+
+    monkeypatch.setattr(Committer, "stop", slow_stop)
+    waiting = manager.submit(Dozes(3600))
+    pykka.ActorRegistry.stop_all(block=False)
+    with pytest.raises(ManagerStopped):
+        waiting.result(30)
+    manager.stop(timeout=0.01)  # no longer than it may
+    assert not ended
+    threading.Timer(0.1, may_go.set).start()
+    manager.stop()
+    assert ended == [True]
+
+
+def test_a_callback_of_the_thread_that_closes_may_stop_and_may_not_start(open_manager):
+    manager, heard = open_manager(workers=1), []
+    waiting = manager.submit(Dozes(3600))
+
+    def restart(_):
+        manager.stop()
+        with pytest.raises(ManagerStopped, match="when `stop` has returned"):
+            manager.start()
+        heard.append(threading.get_ident())
+
+    manager._tree.watch(waiting.id).add_done_callback(restart)
+    manager.stop(drain=False)
+    assert heard == [threading.get_ident()]
+    assert manager.start().submit(Nap()).result(30) == "rested"
+
+
 def leave_time_for_an_early_commit(store, monkeypatch):
     """The thread that starts the manager is slow to learn its reference; in order, nothing is committed until then."""
     committed = threading.Event()
@@ -525,3 +614,4 @@ def leave_time_for_an_early_commit(store, monkeypatch):
 
     monkeypatch.setattr(store, "commit", commit)
     monkeypatch.setattr(ManagerActor, "start", slow_start)
+    return committed
