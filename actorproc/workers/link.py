@@ -39,6 +39,8 @@ class Link:
         """A spare may take its place when it dies in a step."""
         self.was_spare = False
         self.dead = False
+        self.heir: Link | None = None
+        """Who goes on with the process of a spare."""
         self.eof = False
         self.is_garbled = False
         """It sent bytes that are no frame; nothing it says is heard any more."""
@@ -80,6 +82,7 @@ class Link:
         """Go on with a spare's process; the spare is no more."""
         process = spare.process
         assert process is not None
+        spare.heir = self
         self.process, self.started, self.oom_before = process, spare.started, spare.oom_before
         self.frames, self.eof, self.prepared, self.was_spare = spare.frames, spare.eof, spare.prepared, True
         process.stdout.label, process.stderr.label = f"{self.label} stdout:", f"{self.label} stderr:"

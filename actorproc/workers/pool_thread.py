@@ -131,6 +131,7 @@ class PoolThread:
                         self._wake_out.recv(4096)
                         continue
                     handle, link = key.data
+                    link = link.heir or link  # an earlier event of this round may have had a spare taken
                     if not link.dead:  # an earlier event of this round may have buried it
                         handle(link, mask)
                 while self._commands:
@@ -305,6 +306,7 @@ class PoolThread:
             self._killer.kill(link, grace, kind, reason)
 
     def _kill_mute(self, link: Link, process: WorkerProcess) -> None:
+        link = link.heir or link
         if link.process is process:  # else it is dead, and another one was started for this link
             self._killer.kill_at_once(link, "protocol", "it closed its channel to the host")
 
@@ -313,6 +315,11 @@ class PoolThread:
             if link.process is process:
                 self._on_death(link)
                 return
+
+    def _reap_again(self, link: Link, process: WorkerProcess) -> None:
+        link = link.heir or link
+        if link.process is process and not link.dead:  # as above
+            self._on_death(link)
 
     def _on_death(self, link: Link, _mask: int = 0) -> None:
         process = link.process
@@ -327,7 +334,7 @@ class PoolThread:
             if process.pidfd is not None:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
-            self._timers.after(_REAP_AGAIN, partial(self._on_death, link))
+            self._timers.after(_REAP_AGAIN, partial(self._reap_again, link, process))
             return
         for fd in process.watched():
             with contextlib.suppress(KeyError):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import selectors
 import signal
 import sys
+import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from actorproc import Config
+from actorproc import Config, Procedure, Status
+from actorproc.workers.pool_thread import PoolThread
 
 pytestmark = pytest.mark.processes
 
@@ -107,3 +113,65 @@ def test_a_module_that_ends_or_fails_a_spare_harms_no_step(open_manager, until, 
     assert (handle.result(30) == spare) is (mood == "broken")
     assert manager.health().status == "running"
     assert manager.info(handle.id).state == "SUCCESS"
+
+
+def chatty():
+    """An environment with a library that logs now and then, from a thread of its own."""
+
+    def talk():
+        while True:
+            logging.getLogger("library").warning("still there")
+            time.sleep(0.01)
+
+    threading.Thread(target=talk, daemon=True).start()
+
+
+@dataclass
+class DiesOnce(Procedure):
+    folder: str
+
+    def execute(self, ctx):
+        Path(self.folder, f"began {ctx.attempt}").touch()
+        if ctx.attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Status.done(ctx.attempt)
+
+
+def test_what_a_spare_says_in_the_moment_in_which_it_is_taken_is_heard_of_the_worker_that_it_becomes(
+    open_manager, tmp_path, monkeypatch, until, caplog
+):
+    """One look at the selector sees the death and the spare's log line, the pool's thread is slow after the death."""
+    armed, report = threading.Event(), PoolThread._report
+
+    def both(found):
+        of = {(key.data[0].__name__, key.data[1].worker is None) for key, _ in found if key.data is not None}
+        return {("_on_death", False), ("_on_channel", True)} <= of
+
+    class Late(selectors.DefaultSelector):
+        def select(self, timeout=None):
+            found = super().select(timeout)
+            deadline = time.monotonic() + 10
+            while armed.is_set() and not both(found) and time.monotonic() < deadline:
+                time.sleep(0.005)
+                found = super().select(0)
+            armed.clear()
+            return sorted(found, key=lambda one: one[0].data is None or one[0].data[0].__name__ != "_on_death")
+
+    def slow_report(thread, link, crash):
+        report(thread, link, crash)
+        if link.worker is not None and link.given:
+            until(Path(tmp_path, "began 2").exists)
+            time.sleep(0.1)  # its answer may be there by now
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Late)
+    monkeypatch.setattr(PoolThread, "_report", slow_report)
+    caplog.set_level(logging.CRITICAL, "library")
+    manager = open_manager(workers=1, max_workers=1, procedures=[DiesOnce], environment=chatty)
+    spares = manager._tree.pool._thread._spares
+    until(lambda: any(spare.prepared for spare in spares))
+    armed.set()
+    handle = manager.submit(DiesOnce(str(tmp_path)))
+
+    assert handle.result(30) == 2
+    assert not Path(tmp_path, "began 3").exists()
+    assert not armed.is_set()

@@ -441,6 +441,38 @@ def test_the_process_after_a_spare_that_died_as_it_booted_is_left_alone(
     assert host.finish(WorkerId(1, 1), Count(1)) == 1
 
 
+def test_a_dead_spare_that_cannot_be_reaped_yet_and_is_taken_meanwhile_is_the_workers_trouble(
+    listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, worker = beside_a_prepared_spare(listen)
+    thread = host.pool._opened()
+    spare = next(iter(thread._spares)).process
+    assert spare is not None
+    asked, may_reap = threading.Event(), threading.Event()
+    reap = process.WorkerProcess.reap
+
+    def held(one: process.WorkerProcess) -> object:
+        """As while a tracer holds it."""
+        if one is spare and not may_reap.is_set():
+            asked.set()
+            return None
+        return reap(one)
+
+    monkeypatch.setattr(process.WorkerProcess, "reap", held)
+    os.kill(spare.pid, signal.SIGKILL)
+    assert asked.wait(30)
+    successor = WorkerId(0, 2)
+    host.pool.kill(worker)
+    host.died(worker)
+    host.pool.launch(successor)
+    wait_until(lambda: successor in host.pool.facts())
+    wait_until(lambda: thread._links[successor].process is spare)
+    may_reap.set()
+
+    assert host.next_event(WorkerBooted, successor).pid != spare.pid
+    assert host.finish(successor, Count(1)) == 1
+
+
 def children_of_this_program() -> list[int]:
     me = os.getpid()
     return [int(pid) for task in tasks(me) for pid in children_of(me, task)]
