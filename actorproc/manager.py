@@ -188,6 +188,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         server.start()
         tree.at_close.append(server.close)
         tree.at_end.append(server.join)
+        if tree.closed:  # by the host, in the moment before: then nobody closes this
+            server.close()
+            server.join()
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""

@@ -38,6 +38,7 @@ class FakePool:
         self._lock = threading.RLock()
         """Events go out under it, so nothing is heard of a worker after its death."""
         self._sink: Callable[[PoolEvent], None] | None = None
+        self._closed = False
 
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
         """Events go to `sink`, on the threads of the workers."""
@@ -52,6 +53,9 @@ class FakePool:
                 raise UsageError(msg)
             fake = self._workers[worker] = _FakeWorker(self, worker, self._warm_limit)
             self._prepare(fake.desk)
+            if self._closed:
+                self._bury(worker, CrashReport(kind="stopped", message="stopped before it was started"), booted=False)
+                return
             if self._boot_failures > 0:
                 self._boot_failures -= 1
                 self._bury(worker, CrashReport(kind="boot", message="the test wants this boot to fail"), booted=False)
@@ -138,6 +142,8 @@ class FakePool:
     def close(self, timeout: float) -> None:
         """Stop all workers; after `timeout` seconds the rest is dead. Idempotent."""
         deadline = time.monotonic() + timeout
+        with self._lock:
+            self._closed = True
         for worker, fake in list(self._workers.items()):
             self.stop(worker)
             if fake is not threading.current_thread():

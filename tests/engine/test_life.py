@@ -20,6 +20,8 @@ import actorproc
 from actorproc import Limits, Phase, Procedure, ProcedureManager, Status, assembly
 from actorproc.actors.manager import ManagerActor
 from actorproc.config import Config
+from actorproc.control.server import ControlServer
+from actorproc.control.wire import SOCKET_FILE
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
 from actorproc.store.committer import Committer
 from actorproc.store.memory import MemoryStore
@@ -596,6 +598,22 @@ def test_a_callback_of_the_thread_that_closes_may_stop_and_may_not_start(open_ma
     manager.stop(drain=False)
     assert heard == [threading.get_ident()]
     assert manager.start().submit(Nap()).result(30) == "rested"
+
+
+def test_a_host_that_stops_all_actors_while_the_control_socket_is_opened_leaves_none(
+    open_manager, monkeypatch, tmp_path
+):
+    plain = ControlServer.start
+
+    def stopped(server):
+        plain(server)
+        pykka.ActorRegistry.stop_all()
+
+    monkeypatch.setattr(ControlServer, "start", stopped)
+    open_manager(workers=1, config=Config(spares=0, control=True))
+
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("actorproc-control")]
+    assert not (tmp_path / "state" / SOCKET_FILE).exists()
 
 
 def leave_time_for_an_early_commit(store, monkeypatch):

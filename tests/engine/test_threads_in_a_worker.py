@@ -1,4 +1,4 @@
-"""Steps beside each other on threads of one worker, preempted where it hurts."""
+"""Threads in a worker: steps beside each other, and threads of a step, preempted where it hurts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from actorproc import Limits, Procedure, Status
+from actorproc import Limits, NotAllowed, Procedure, Status
 from actorproc.testing import InlineManager, fake_pool
 from actorproc.workers.child.desk import Desk
 from actorproc.workers.frames import NeedState
@@ -59,3 +59,40 @@ def test_a_thread_that_asked_for_a_state_does_not_touch_the_step_that_comes_agai
         assert manager.run(Beside(), timeout=30) == [1, 1, 1]
 
     assert asked
+
+
+@dataclass
+class LeavesAThread(Procedure):
+    def execute(self, ctx):
+        def later():
+            answered.wait(30)
+            try:
+                ctx.remember("key", lambda: 1)
+            except NotAllowed as error:
+                refused.append(str(error))
+            finally:
+                is_through.set()
+
+        threading.Thread(target=later, daemon=True).start()
+        return Status.done("done")
+
+
+answered, is_through, refused = threading.Event(), threading.Event(), []
+
+
+def test_a_thread_that_asks_when_its_step_was_answered_a_moment_ago_does_not_wait_for_ever(monkeypatch, until):
+    finished, desks = Desk.finished, []
+
+    def slow_finished(desk, run):
+        desks.append(desk)
+        answered.set()
+        until(lambda: desk.asked)
+        finished(desk, run)
+
+    monkeypatch.setattr(Desk, "finished", slow_finished)
+    with InlineManager([LeavesAThread]) as manager:
+        assert manager.run(LeavesAThread(), timeout=30) == "done"
+        assert is_through.wait(30)
+
+    assert "is over" in refused[0]
+    assert not desks[0].asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from pool_listener import Listener
 from steps_under_test import Count, Do
 
+from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Finished
 from actorproc.testing.fake_pool import FakePool
@@ -122,3 +125,13 @@ def test_a_fake_pool_can_fail_to_boot() -> None:
     assert not host.died(WorkerId(0, 1)).booted
     host.boot(0, 2)
     host.pool.close(1.0)
+
+
+def test_a_worker_that_is_launched_when_the_pool_has_closed_does_not_live(host: Listener) -> None:
+    host.boot()
+    host.pool.close(5.0)
+    with contextlib.suppress(UsageError):
+        host.pool.launch(WorkerId(1, 1))
+
+    assert host.pool.facts() == {}
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "fake-worker-1"]

@@ -263,6 +263,8 @@ class Desk:
         self.running.pop(run.token, None)
         if self._abort_asked:
             self._abort_asked.discard(run.token)
+        if self.asked:
+            self._give_up_questions(run.token)
         if self.streams is not None and self.streams.has_owners:
             self.streams.finished(run.token.procedure)
         reason = self.worn or (self.limiter.worn if self.limiter is not None else "")
@@ -270,6 +272,12 @@ class Desk:
             reason = reason or self.wear.after_step()
         if reason:
             self.leave(reason)
+
+    def _give_up_questions(self, token: StepToken) -> None:
+        """The host answers none that came after the end of their step."""
+        for number, pending in list(self.asked.items()):
+            if pending.token == token and self.asked.pop(number, None) is not None:
+                pending.arrived.set()
 
     def remember_surroundings(self) -> None:
         """The process is ready for its first step: what is now is what `restore` goes back to."""
@@ -300,14 +308,15 @@ class Desk:
     def request(self, token: StepToken, kind: str, key: str, value: bytes, step: int) -> bytes | None:
         """Ask the host and wait for its answer. Raises what the host refused with."""
         if token not in self.running:
-            msg = f"the step {token.step} of {token.procedure} is over; its context cannot be used any more"
-            raise NotAllowed(msg)
+            raise _is_over(token)
         if self.guard.is_copy:
             msg = f"{kind!r} was asked in a forked copy of the worker, which cannot ask; do it in the step itself"
             raise NotAllowed(msg)
         number = next(self._requests)
-        pending = self.asked[number] = _Pending()
+        pending = self.asked[number] = _Pending(token)
         try:
+            if token not in self.running:  # once more: who ends the step gives up what is asked by then
+                raise _is_over(token)
             self.channel.send([Ask(number, token, kind, key, value, step)])
             if self.reading is not None:
                 self.reading.ask()
@@ -315,7 +324,8 @@ class Desk:
         finally:
             self.asked.pop(number, None)
         answer = pending.answer
-        assert answer is not None
+        if answer is None:
+            raise _is_over(token)
         if answer.error is not None:
             msg = f"the host refused {kind!r}: {answer.error}"
             raise ActorprocError(msg)
@@ -323,11 +333,16 @@ class Desk:
 
 
 class _Pending:
-    __slots__ = ("answer", "arrived")
+    __slots__ = ("answer", "arrived", "token")
 
-    def __init__(self) -> None:
+    def __init__(self, token: StepToken) -> None:
+        self.token = token
         self.arrived = threading.Event()
         self.answer: Answer | None = None
+
+
+def _is_over(token: StepToken) -> NotAllowed:
+    return NotAllowed(f"the step {token.step} of {token.procedure} is over; its context cannot be used any more")
 
 
 class StepLine:
