@@ -225,10 +225,9 @@ class SupervisorActor(QuickActor):
         assert message.successor is not None
         slot.incarnation = message.successor.incarnation
         slot.restarts += 1
-        if slot.state == "retiring":
-            self._parts.pool.stop(slot.worker)
-        else:
-            slot.state, slot.reason = "running", None
+        # One that was being retired is gone by this, and nobody has said so of the spare: the manager's core counts it
+        # among its workers, and retires it when it has nothing to do.
+        slot.state, slot.reason = "running", None
         logger.info("worker slot %d: a spare goes on after this: %s", slot.number, message.report.message)
 
     def _park(self, slot: _Slot, now: float, report: CrashReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import pytest
 
 import actorproc
 from actorproc import Config, ManagerBusy, Procedure, RetryLater, Status
+from actorproc.model.ids import WorkerId
+from actorproc.workers.local_pool import LocalPool
 
 OpenManager = Callable[..., actorproc.ProcedureManager]
 Until = Callable[..., Any]
@@ -191,6 +194,35 @@ def test_when_all_workers_are_stuck_extra_ones_start_and_go_away_when_idle(
     for handle in (stuck, stuck_too, waits):
         handle.result(30)
     until(lambda: len(manager.workers()) == 1)
+    assert manager.run(Flaky()) == "done"
+
+
+def test_a_worker_that_dies_in_its_step_while_it_is_retired_takes_no_slot_along(
+    open_manager: OpenManager, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spare has taken its place before the supervisor has asked it to stop."""
+    manager = open_manager(workers=2, config=Config(spares=1, extra_worker_idle=0.3))
+    handles = manager.submit_many([Gated(str(tmp_path), f"long{n}") for n in range(2)])
+    until(lambda: len(_inside(tmp_path)) == 2)
+    until(lambda: any(spare.prepared for spare in manager._tree.pool._thread._spares))
+    plain, killed = LocalPool.stop, []
+
+    def stop(pool: LocalPool, worker: WorkerId) -> None:
+        if not killed:
+            killed.append(worker)
+            os.kill(pool.facts()[worker].pid, signal.SIGKILL)
+            until(lambda: worker not in pool.facts())
+        plain(pool, worker)
+
+    monkeypatch.setattr(LocalPool, "stop", stop)
+    manager.resize(1)
+    until(lambda: killed)
+    (tmp_path / "open").touch()
+    for handle in handles:
+        handle.result(30)
+    until(lambda: len(manager.workers()) == 1)
+    manager.resize(2)
+    until(lambda: len([worker for worker in manager.workers() if worker.state == "idle"]) == 2)
     assert manager.run(Flaky()) == "done"
 
 
