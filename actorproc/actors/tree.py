@@ -19,7 +19,7 @@ from functools import partial
 
 import pykka
 
-from actorproc.actors.clock import LONGEST_WAIT, Alarm, Clock, waiting_seconds
+from actorproc.actors.clock import LONGEST_WAIT, OVERSLEPT, Alarm, Clock, waiting_seconds
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
@@ -172,7 +172,7 @@ class EngineTree(Switchboard):
             )
         )
         try:
-            self._asked(self._to_supervisor, LaunchAll).result(waiting_seconds(self._config.boot_timeout))
+            _wait_awake(self._asked(self._to_supervisor, LaunchAll), waiting_seconds(self._config.boot_timeout))
         except TimeoutError:
             msg = f"no answer from the worker processes within {self._config.boot_timeout:g} s (Config.boot_timeout)"
             raise WorkerBootFailed(msg) from None
@@ -354,6 +354,21 @@ class EngineTree(Switchboard):
     def closed(self) -> bool:
         """It has been stopped, by us or by the host."""
         return self._closed.is_set()
+
+
+def _wait_awake(future: Future[None], timeout: float | None) -> None:
+    """Wait in slices, and anew after a time in which this program stood still: its workers may have done so, too."""
+    left = timeout
+    while True:
+        began = time.monotonic()
+        try:
+            return future.result(_SLICE if left is None else min(_SLICE, left))
+        except TimeoutError:
+            took = time.monotonic() - began
+            if left is not None:
+                left = left - took if took < _SLICE + OVERSLEPT else timeout
+                if left is not None and left <= 0:
+                    raise
 
 
 def _wait(future: Future[None], timeout: float | None) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from actorproc import ProcedureManager
+from actorproc.actors import tree as tree_module
 from actorproc.actors.tree import EngineTree
 from actorproc.control import server
 from actorproc.errors import EngineError, ManagerStopped
@@ -150,3 +152,27 @@ def test_a_signal_handler_may_stop_what_its_thread_is_starting(tmp_path, monkeyp
     with pytest.raises(ManagerStopped, match="while it started"):
         manager.start()
     assert manager.health().status == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("waits", "slices"),
+    [([1.0] * 5, 3), ([0.5] * 9, 6), ([1.0, 60.0, 1.0, 1.0, 1.0], 5), ([1.9, 1.9], 2)],
+    ids=["patience is over", "woken early", "stood still", "a slow machine"],
+)
+def test_the_time_in_which_the_program_stood_still_does_not_count_as_that_of_the_first_workers(
+    monkeypatch, waits, slices
+):
+    now, asked = [0.0], []
+
+    class NotYet:
+        def result(self, timeout):
+            asked.append(timeout)
+            now[0] += waits[len(asked) - 1]
+            raise TimeoutError
+
+    monkeypatch.setattr(tree_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(TimeoutError):
+        tree_module._wait_awake(NotYet(), 3.0)
+
+    assert len(asked) == slices
+    assert max(asked) <= 1.0
