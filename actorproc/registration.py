@@ -58,11 +58,15 @@ class Registration:
 
     def register(self, procedure_class: type | ProcedureFunction[..., Any]) -> None:
         """Make a class, or a function's, known, with those it `uses`."""
-        self._announce(self._registry.register(procedure_class), again=True)
+        with self._lock:  # not while a start puts another registry in the place of this one
+            runtime = self._registry.register(procedure_class)
+        self._announce(runtime, again=True)
 
     def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
         """Make a type known by its loader."""
-        self._announce(self._registry.register_loader(type_name, loader), again=True)
+        with self._lock:  # as above
+            runtime = self._registry.register_loader(type_name, loader)
+        self._announce(runtime, again=True)
 
     def runtime_of(self, procedure: Procedure) -> TypeRuntime:
         """The runtime of an object's class, registered at need."""

@@ -10,12 +10,14 @@ with short pauses in a storm of kills.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import msgspec
+import pykka
 
 from actorproc.actors.boots import BOOT_PATIENCE, Boots
 from actorproc.actors.clock import Alarm, Clock
@@ -269,7 +271,7 @@ class SupervisorActor(QuickActor):
         self._parts.alarm.set("supervisor", min(times, default=None), self._ring_me)
 
     def _ring_me(self) -> None:
-        if self.actor_ref.is_alive():
+        with contextlib.suppress(pykka.ActorDeadError):  # stopped by the host, maybe in this moment
             self.actor_ref.tell(Wake())
 
     # ------------------------------------------------------------ the rest

@@ -6,7 +6,7 @@ import signal
 import threading
 from dataclasses import dataclass
 
-from actorproc import Procedure, Status
+from actorproc import Procedure, Status, registration
 from actorproc.actors.tree import EngineTree
 from actorproc.testing import InlineManager
 
@@ -89,3 +89,22 @@ def test_a_signal_handler_may_wait_for_one_procedure_while_its_thread_begins_to_
         assert [one.result(30), other.result(30)] == ["done", "done"]
 
     assert len(heard) == 2
+
+
+def test_a_class_that_is_registered_while_a_start_takes_the_key_of_its_store_is_not_forgotten(tmp_path, monkeypatch):
+    registered = registration.Registration(str(tmp_path), None)
+    again = registration._registered_again
+
+    def slow(registry, key):
+        made = again(registry, key)
+        late.start()
+        late.join(0.2)  # time to come in between; in order, it waits
+        return made
+
+    late = threading.Thread(target=lambda: registered.register(New))
+    monkeypatch.setattr(registration, "_registered_again", slow)
+    monkeypatch.setattr(registration, "keep_keys", lambda directory, key: b"another key" * 3)
+    registered.definitions()
+    late.join(30)
+
+    assert [definition.meta.type_name for definition in registered.definitions()] == [f"{__name__}.New"]
