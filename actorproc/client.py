@@ -71,7 +71,7 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
 
     def health(self) -> Health:
         """How the manager does; never raises. "stopped" when none answers within the patience."""
-        if self._engine.closed or self._engine.manager_status() is None:
+        if os.getpid() != self._pid or self._engine.closed or self._engine.manager_status() is None:
             return Health.stopped()
         return Queries(self._running()).health(None)
 

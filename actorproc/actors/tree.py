@@ -257,20 +257,19 @@ class EngineTree(Switchboard):
         All of it, in the reverse order of these lines, also when Ctrl-C ends the waiting for a part: who stops it once
         more finds it closed, and the store must not stay owned nor anybody wait for ever.
         """
-        self._closer = threading.get_ident()
-        self._closed.set()
         with contextlib.ExitStack() as parts:
             parts.callback(self._ended.set)
+            parts.callback(self._closed.set)  # as below, unless Ctrl-C comes before
             parts.callback(self._close_store, max(timeout, 5.0))
             parts.callback(self._courier.close, timeout=1.0)
-            for wait in self.at_end:
-                parts.callback(wait)
+            parts.callback(_call_each, self.at_end)
             parts.callback(self._replies.close, why)
             if hasattr(self, "pool"):
                 parts.callback(self.pool.close, timeout)
             parts.callback(self._alarm.close)
-            for close in reversed(self.at_close):
-                parts.callback(close)
+            parts.callback(_call_each, self.at_close)
+            self._closer = threading.get_ident()
+            self._closed.set()
 
     def _close_store(self, timeout: float) -> None:
         if not self._persister.close(timeout):
@@ -354,6 +353,13 @@ class EngineTree(Switchboard):
     def closed(self) -> bool:
         """It has been stopped, by us or by the host."""
         return self._closed.is_set()
+
+
+def _call_each(calls: list[Callable[[], object]]) -> None:
+    """In order, whatever one of them raises."""
+    with contextlib.ExitStack() as parts:
+        for call in reversed(calls):
+            parts.callback(call)
 
 
 def _wait_awake(future: Future[None], timeout: float | None) -> None:

@@ -158,9 +158,15 @@ class Channel:
         Threads that do not exist there may have held the locks.
         """
         self._lock, self._sending = threading.Condition(), threading.Lock()
+        self._connecting, self._pending = False, {}
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
+
+    @property
+    def _most(self) -> int:
+        """Bytes that a frame may have: a manager that is sent more hangs up, and would be sent it again."""
+        return self._max_frame if self.hello is None else min(self._max_frame, self.hello.max_frame + HEADER.size)
 
     def _send(self, sock: socket.socket, pending: Pending) -> None:
         """Called with the right to send."""
@@ -169,11 +175,9 @@ class Channel:
             call = msgspec.structs.replace(call, body=msgspec.Raw(pending.renew()))
         pending.sent = True
         frame = framed(call)
-        # A manager that is sent more hangs up, and would be sent it again.
-        most = self._max_frame if self.hello is None else min(self._max_frame, self.hello.max_frame + HEADER.size)
-        if len(frame) > most:
+        if len(frame) > self._most:
             self.drop(pending)
-            msg = f"a call of {len(frame)} bytes is longer than a frame may be ({most}); send less at a time"
+            msg = f"a call of {len(frame)} bytes is longer than a frame may be ({self._most}); send less at a time"
             _fail(pending.future, EngineError(msg))
             return
         _send_all(sock, frame)
@@ -188,16 +192,20 @@ class Channel:
 
     def _live(self) -> None:
         """Connect, read to the end of the connection, and again while somebody waits."""
-        while True:
+        goes_on = True
+        while goes_on:
             try:
-                sock = self._connect()
+                with self._connect() as sock:
+                    if self._begin(sock):
+                        self._read(sock)
+                goes_on = self._end()
             except ActorprocError as error:
                 self._give_up(error)
                 return
-            if self._begin(sock):
-                self._read(sock)
-            sock.close()
-            if not self._end():
+            except BaseException as error:
+                logger.exception("reading from the manager at %s failed; the next call connects again", self._directory)
+                self._end()
+                self._give_up(EngineError(f"reading from the manager failed: {type(error).__name__}: {error}"))
                 return
 
     def _begin(self, sock: socket.socket) -> bool:
@@ -210,7 +218,14 @@ class Channel:
                 again = list(self._pending.values())
                 greetings = list(self._greetings)
             for kind, name, body in greetings:
-                _send_all(sock, framed(Call(0, kind, name, msgspec.Raw(body))))
+                frame = framed(Call(0, kind, name, msgspec.Raw(body)))
+                if len(frame) <= self._most:
+                    _send_all(sock, frame)
+                else:
+                    msg = (
+                        "a class of %d bytes is not told the manager, which takes %d (Config.max_frame); it is unknown"
+                    )
+                    logger.warning(msg, len(frame), self._most)
             for pending in again:
                 self._send(sock, pending)
         return True
@@ -285,7 +300,7 @@ class Channel:
 
     def _give_up(self, error: ActorprocError) -> None:
         with self._lock:
-            self._connecting = False
+            self._connecting, self._sock = False, None
             waiting, self._pending = list(self._pending.values()), {}
         for pending in waiting:
             _fail(pending.future, error)
@@ -324,9 +339,11 @@ def _fail(future: Future[Any], error: BaseException) -> None:
 def _send_all(sock: socket.socket, data: bytes) -> None:
     try:
         sock.sendall(data)
-    except OSError:
+    except BaseException as error:  # Ctrl-C, too: half a frame is out, and whatever came next would be its other half
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)  # the reading thread sees it, and takes care of what has no answer
+        if not isinstance(error, OSError):
+            raise
 
 
 def _checked(answer: Answer) -> Hello:

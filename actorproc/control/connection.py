@@ -169,16 +169,21 @@ class Connection:
             self._answered.wait_for(lambda: self._unanswered < _CALLS or self._closed)
             self._unanswered += 1
 
-    def _settle_turn(self, number: int, future: Future[Any]) -> None:
+    def _give_turn_back(self) -> None:
         with self._answered:
             self._unanswered -= 1
             self._answered.notify()
+
+    def _settle_turn(self, number: int, future: Future[Any]) -> None:
+        self._give_turn_back()
         self._settle(number, future)
 
     def _fail(self, number: int, error: BaseException) -> None:
         self._answer(number, "error", error_to(error))
 
     def _settle(self, number: int, future: Future[Any]) -> None:
+        if future.cancelled():  # the door is being shut
+            return
         error = future.exception()
         if isinstance(error, ManagerStopped):
             self.close()  # it goes on with the next manager: a client waits for that one
@@ -201,7 +206,11 @@ class Connection:
             raise UsageError(msg)
         event = checked_request(decode_as(call.body, kind), self._server.config.max_state)
         self._take_turn()
-        future = self._engine.ask(lambda reply: msgspec.structs.replace(event, reply=reply))
+        try:
+            future = self._engine.ask(lambda reply: msgspec.structs.replace(event, reply=reply))
+        except BaseException:
+            self._give_turn_back()
+            raise
         future.add_done_callback(partial(self._settle_turn, call.number))
 
     def _call(self, call: Call) -> None:

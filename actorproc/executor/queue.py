@@ -107,7 +107,11 @@ class CallQueue:
         with self._lock:
             self._start()
             self._unfinished[future] = None
-        self._watch(tree, [future], None)
+        try:
+            self._watch(tree, [future], None)
+        except BaseException:  # the manager was stopped meanwhile
+            self._count_off((future,))
+            raise
         return future
 
     def cancel(self, future: AnyFuture) -> bool:

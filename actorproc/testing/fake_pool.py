@@ -144,7 +144,8 @@ class FakePool:
         deadline = time.monotonic() + timeout
         with self._lock:
             self._closed = True
-        for worker, fake in list(self._workers.items()):
+            workers = list(self._workers.items())
+        for worker, fake in workers:
             self.stop(worker)
             if fake is not threading.current_thread():
                 fake.join(max(0.0, deadline - time.monotonic()))

@@ -176,3 +176,20 @@ def test_the_time_in_which_the_program_stood_still_does_not_count_as_that_of_the
 
     assert len(asked) == slices
     assert max(asked) <= 1.0
+
+
+def test_ctrl_c_in_the_first_moment_of_a_close_closes_all_of_it(tmp_path):
+    manager = ProcedureManager(tmp_path / "state", workers=1, **LIGHT).start()
+
+    class Interrupted(threading.Event):
+        def set(self):
+            if not self.is_set():
+                super().set()
+                raise KeyboardInterrupt
+
+    manager._tree._closed = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        manager.stop()
+
+    with manager:
+        assert manager.health().ok

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from actorproc import Config, ManagerStopped, Procedure, ProcedureManager, Status, UnknownProcedure, UsageError
+from actorproc.actors.replies import ReplyTable
 from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue
 from actorproc.model.ids import new_id
 from actorproc.procedure.call import Call
@@ -662,3 +663,24 @@ def test_a_call_procedure_can_be_looked_at(open_executor):
     future = open_executor().submit(add, 1)
     assert isinstance(future, DurableFuture)
     assert future.result(30) == 1
+
+
+def test_a_look_at_a_call_that_meets_the_stop_of_its_manager_leaves_nothing_to_wait_for(tmp_path, monkeypatch):
+    manager = ProcedureManager(tmp_path / "state", workers=1, config=Config(spares=0)).start()
+    executor = ProcedureExecutor(manager)
+    future = executor.submit(pow, 2, 5)
+    assert future.result(30) == 32
+    listen = ReplyTable.listen
+
+    def late(replies, listeners):
+        manager.stop()
+        listen(replies, listeners)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplyTable, "listen", late)
+        with pytest.raises(ManagerStopped):
+            executor.get(future.id)
+    ending = threading.Thread(target=executor.shutdown, daemon=True)
+    ending.start()
+    ending.join(30)
+    assert not ending.is_alive()
