@@ -70,6 +70,8 @@ class CallQueue:
         self._all_done = threading.Condition(self._lock)
         self._open = Batch()
         self._full: deque[Batch] = deque()
+        self._held: Batch | None = None
+        """The one for which the manager has no room, between two tries."""
         self._unfinished: dict[AnyFuture, None] = {}
         self._ended: queue.SimpleQueue[_Arrival | None] = queue.SimpleQueue()
         self._threads: tuple[threading.Thread, ...] = ()
@@ -172,9 +174,10 @@ class CallQueue:
 
     # ------------------------------------------------------------ cancelling
     def _withdraw(self, batch: Batch, future: AnyFuture) -> bool:
-        """Take a call out of a batch that has not been sent."""
+        """Take a call out of a batch that has not been sent, or was refused for want of room."""
         with self._lock:
-            if (batch is not self._open and batch not in self._full) or not future.claim():
+            is_here = batch is self._open or batch is self._held or batch in self._full
+            if not is_here or not future.claim():
                 return False
             batch.calls = [entry for entry in batch.calls if entry[0] is not future]
         future.cancel_now()
@@ -185,7 +188,7 @@ class CallQueue:
         """Abort the procedures of those that no worker has."""
         for batch in {future._batch for future in futures}:
             if batch is not None:  # it is being sent: an abort must come after its submit
-                batch.durable.exception()
+                self._await_sent(batch, [future for future in futures if future._batch is batch])
         # Without a running manager nothing is cancelled, and nothing need be: the futures know that it stopped.
         with contextlib.suppress(ActorprocError):
             tree = self._manager._running()
@@ -203,6 +206,17 @@ class CallQueue:
                     if self._deliver(future, ending):
                         self._count_off((future,))
                     wait([future])  # the receiver may have been first, and be about to set it
+
+    def _await_sent(self, batch: Batch, futures: list[AnyFuture]) -> None:
+        """Wait until a batch is stored or refused; withdraw these of its calls if the manager has no room for them."""
+        while any(not future.done() for future in futures):
+            try:
+                batch.durable.exception(_BUSY_PAUSE / 2)
+            except TimeoutError:
+                for future in futures:
+                    self._withdraw(batch, future)
+            else:
+                return
 
     # ------------------------------------------------------------ sender
     def _start(self) -> None:
@@ -248,8 +262,19 @@ class CallQueue:
             elif size > 1:
                 size //= 2  # there may be room for fewer
             else:
-                time.sleep(_BUSY_PAUSE)
+                left = self._pause(batch)
+                kept = [(new, future) for new, future in zip(news, futures, strict=True) if future in left]
+                news, futures = [new for new, _ in kept], [future for _, future in kept]
         batch.durable.set_result(None)
+
+    def _pause(self, batch: Batch) -> set[AnyFuture]:
+        """Wait before the next try, and let calls be withdrawn meanwhile; those that were not."""
+        with self._lock:
+            self._held = batch
+        time.sleep(_BUSY_PAUSE)
+        with self._lock:
+            self._held = None
+            return {future for future, _, _, _ in batch.calls}
 
     def _submitted(self, news: list[NewProcedure], futures: list[AnyFuture]) -> bool:
         """Submit these in one commit; False when the manager has no room for them. Raises any other refusal."""

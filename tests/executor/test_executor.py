@@ -18,7 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from actorproc import Config, ManagerStopped, Procedure, ProcedureManager, Status, UnknownProcedure, UsageError
+from actorproc import (
+    Config,
+    ManagerStopped,
+    Procedure,
+    ProcedureManager,
+    Saga,
+    Status,
+    UnknownProcedure,
+    UsageError,
+    step,
+)
 from actorproc.actors.replies import ReplyTable
 from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue
 from actorproc.model.ids import new_id
@@ -684,3 +694,50 @@ def test_a_look_at_a_call_that_meets_the_stop_of_its_manager_leaves_nothing_to_w
     ending.start()
     ending.join(30)
     assert not ending.is_alive()
+
+
+@pytest.mark.parametrize("moment", ["between two tries", "in a try"])
+def test_a_call_for_which_the_manager_has_no_room_can_be_cancelled(tmp_path, until, monkeypatch, moment):
+    config = Config(spares=0, max_running=1, max_queued=0)
+    manager = ProcedureManager(tmp_path / "state", workers=1, config=config).start()
+    executor = ProcedureExecutor(manager)
+    in_try, tries, plain = threading.Event(), [], queue.CallQueue._submitted
+
+    def submitted(calls, *arguments):
+        tries.append(arguments)
+        in_try.set()
+        if moment == "in a try" and len(tries) > 1:
+            until(lambda: withdrawals or future.done())
+        return plain(calls, *arguments)
+
+    withdraw, withdrawals = queue.CallQueue._withdraw, []
+
+    def withdrawn(calls, *arguments):
+        found = withdraw(calls, *arguments)
+        withdrawals.append(found)
+        return found
+
+    class Busy(Saga):
+        @step
+        def wait(self, ctx):
+            return Status.wait("go")
+
+    manager.submit(Busy(), "busy")
+    monkeypatch.setattr(queue.CallQueue, "_submitted", submitted)
+    monkeypatch.setattr(queue.CallQueue, "_withdraw", withdrawn)
+    future = executor.submit(pow, 2, 5)
+    until(lambda: len(tries) > 1)
+    cancelled = []
+    thread = threading.Thread(target=lambda: cancelled.append(future.cancel()), daemon=True)
+    thread.start()
+    thread.join(30)
+
+    assert cancelled == [True]
+    assert withdrawals[-1]
+    other = executor.submit(pow, 2, 6)
+    manager.signal("busy", "go")
+    assert other.result(30) == 64
+    with pytest.raises(UnknownProcedure):
+        manager.get(future.id)
+    executor.shutdown()
+    manager.stop()
