@@ -11,6 +11,7 @@ The parts are told of each other by callbacks that only put a message into an in
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -172,7 +173,8 @@ class EngineTree(Switchboard):
             )
         )
         try:
-            _wait_awake(self._asked(self._to_supervisor, LaunchAll), waiting_seconds(self._config.boot_timeout))
+            launched: Future[None] = self._asked(self._to_supervisor, LaunchAll)
+            _wait(launched, waiting_seconds(self._config.boot_timeout), awake=True)
         except TimeoutError:
             msg = f"no answer from the worker processes within {self._config.boot_timeout:g} s (Config.boot_timeout)"
             raise WorkerBootFailed(msg) from None
@@ -362,29 +364,18 @@ def _call_each(calls: list[Callable[[], object]]) -> None:
             parts.callback(call)
 
 
-def _wait_awake(future: Future[None], timeout: float | None) -> None:
-    """Wait in slices, and anew after a time in which this program stood still: its workers may have done so, too."""
-    left = timeout
+def _wait(future: Future[None], timeout: float | None, *, awake: bool = False) -> None:
+    """Wait in slices: what a signal handler settles in the moment before a wait begins does not wake it.
+
+    `awake`: the time begins anew when this program stood still, as its workers may have done so, too.
+    """
+    left = timeout = math.inf if timeout is None else timeout
     while True:
         began = time.monotonic()
         try:
-            return future.result(_SLICE if left is None else min(_SLICE, left))
+            return future.result(max(0.0, min(_SLICE, left)))
         except TimeoutError:
             took = time.monotonic() - began
-            if left is not None:
-                left = left - took if took < _SLICE + OVERSLEPT else timeout
-                if left is not None and left <= 0:
-                    raise
-
-
-def _wait(future: Future[None], timeout: float | None) -> None:
-    """Wait in slices: what a signal handler settles in the moment before a wait begins does not wake it."""
-    end = None if timeout is None else time.monotonic() + timeout
-    while True:
-        try:
-            future.result(_SLICE if end is None else max(0.0, min(_SLICE, end - time.monotonic())))
-        except TimeoutError:
-            if end is None or time.monotonic() < end:
-                continue
-            raise
-        return
+            left = timeout if awake and took >= _SLICE + OVERSLEPT else left - took
+            if left <= 0:
+                raise

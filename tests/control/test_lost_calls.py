@@ -13,6 +13,7 @@ from actorproc import Procedure, Status
 from actorproc.config import Config
 from actorproc.control import channel, connection
 from actorproc.errors import EngineError, InternalError, UnknownType
+from tests.kit.waiting import outcome_of
 
 pytestmark = pytest.mark.processes
 
@@ -23,23 +24,6 @@ def client(serve):
     with actorproc.ProcedureClient(service.path, patience=30) as made:
         assert made.health().ok
         yield made
-
-
-def answered(call):
-    """What a call gives or raises, on a thread of its own; the test fails when it has no end."""
-    found = []
-
-    def run():
-        try:
-            found.append(call())
-        except actorproc.ActorprocError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-    return found[0]
 
 
 def test_what_follows_a_frame_in_which_ctrl_c_came_is_not_taken_for_its_rest(client):
@@ -60,7 +44,7 @@ def test_what_follows_a_frame_in_which_ctrl_c_came_is_not_taken_for_its_rest(cli
     with pytest.raises(KeyboardInterrupt):
         client.metrics()
 
-    assert answered(client.metrics).uptime > 0
+    assert outcome_of(client.metrics).uptime > 0
 
 
 def test_a_reading_thread_that_fails_fails_who_waits_and_the_next_call_connects_again(client, monkeypatch):
@@ -73,7 +57,7 @@ def test_a_reading_thread_that_fails_fails_who_waits_and_the_next_call_connects_
 
     monkeypatch.setattr(channel, "read_frame", once)
     # The first answer is for the call of `read_frame` that waited already.
-    first, failed, again = (answered(client._engine.metrics) for _ in range(3))
+    first, failed, again = (outcome_of(client._engine.metrics) for _ in range(3))
 
     assert isinstance(failed, EngineError)
     assert "MemoryError" in str(failed)
@@ -106,8 +90,8 @@ def test_a_class_that_is_longer_than_the_manager_takes_is_left_out_and_costs_no_
             return Status.done(len(text))
 
     with actorproc.ProcedureClient(service.path, patience=30, procedures=[Fat], config=Config()) as made:
-        assert isinstance(answered(lambda: made.submit(Fat())), UnknownType)
-        assert answered(made.metrics).uptime > 0
+        assert isinstance(outcome_of(lambda: made.submit(Fat())), UnknownType)
+        assert outcome_of(made.metrics).uptime > 0
 
     assert "Config.max_frame" in caplog.text
 
@@ -120,6 +104,6 @@ def test_requests_that_are_refused_at_once_give_their_turns_back(tmp_path, monke
         replies = manager._tree._replies
         closed, replies._closed = replies._closed, [InternalError("a bug")]
         try:
-            assert {type(answered(lambda: made.pause("p"))) for _ in range(5)} == {InternalError}
+            assert {type(outcome_of(lambda: made.pause("p"))) for _ in range(5)} == {InternalError}
         finally:
             replies._closed = closed

@@ -172,7 +172,7 @@ def test_the_time_in_which_the_program_stood_still_does_not_count_as_that_of_the
 
     monkeypatch.setattr(tree_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(TimeoutError):
-        tree_module._wait_awake(NotYet(), 3.0)
+        tree_module._wait(NotYet(), 3.0, awake=True)
 
     assert len(asked) == slices
     assert max(asked) <= 1.0

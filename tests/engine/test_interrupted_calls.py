@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pytest
 
 from actorproc import ManagerStopped, Procedure, ProcedureHandle, Status
+from tests.kit.waiting import outcome_of
 
 pytestmark = pytest.mark.processes
 
@@ -17,23 +17,6 @@ pytestmark = pytest.mark.processes
 class Part(Procedure):
     def execute(self, ctx):
         return Status.done()
-
-
-def outcome_of(call):
-    """What a call gives or raises on a thread of its own, which stands for the main thread."""
-    found = []
-
-    def run():
-        try:
-            found.append(call())
-        except ManagerStopped as stopped:
-            found.append(stopped)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(30)
-    assert not thread.is_alive()
-    return found[0]
 
 
 def test_a_handler_may_stop_the_manager_while_its_thread_is_about_to_ask(open_manager):

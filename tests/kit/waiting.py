@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from actorproc.errors import ActorprocError
 
 BOUND = 30.0
 """Seconds any awaited condition may take; only a failing test waits that long."""
@@ -17,3 +20,20 @@ def wait_until(condition: Callable[[], Any], bound: float = BOUND) -> Any:
         assert time.monotonic() < deadline, f"{condition} did not come true within {bound} s"
         time.sleep(0.005)
     return value
+
+
+def outcome_of(call: Callable[[], Any]) -> Any:
+    """What a call gives, or which error of ours it raises, on a thread of its own; fails the test when it has no end."""
+    found = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except ActorprocError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(BOUND)
+    assert not thread.is_alive()
+    return found[0]
