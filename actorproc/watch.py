@@ -12,6 +12,7 @@ from typing import Self
 from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
+from actorproc.errors import ManagerStopped
 
 __all__ = ["Watch"]
 
@@ -38,8 +39,10 @@ class Watch:
     def next(self, timeout: float | None = None) -> Change | Overflow | None:
         """The next change; None when there is no more.
 
-        Raises the builtin `TimeoutError` when none came within `timeout` seconds (None: waits as long as it takes).
+        Raises the builtin `TimeoutError` when none came within `timeout` seconds (None: waits as long as it takes), and
+        `ManagerStopped` in a forked child, where nobody would tell it of one.
         """
+        self._check_process()
         try:
             return self._subscription.take(waiting_seconds(timeout))
         except TimeoutError:
@@ -47,18 +50,26 @@ class Watch:
 
     def close(self) -> None:
         """Watch no more. Idempotent; may be called from any thread, also while another one waits in it."""
+        if os.getpid() != self._pid:
+            return  # a forked child: its parent's watch is its parent's, and threads that are gone may have kept locks
         self._leave()
         self._subscription.end()
 
     def __del__(self) -> None:
-        # Not in a forked copy, nor at the end of the interpreter: threads that are gone may have kept the locks.
-        if os.getpid() == self._pid and not sys.is_finalizing():
+        # Not at the end of the interpreter: threads that are gone may have kept the locks.
+        if not sys.is_finalizing():
             self.close()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            msg = f"this watch belongs to process {self._pid} and hears nothing in its forked child {os.getpid()}: "
+            raise ManagerStopped(msg + "watch there with an actorproc.ProcedureClient of its own")
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Change | Overflow:
+        self._check_process()
         found = self._subscription.take()
         if found is None:
             self.close()
@@ -69,6 +80,7 @@ class Watch:
         return self
 
     async def __anext__(self) -> Change | Overflow:
+        self._check_process()
         import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
 
         loop = asyncio.get_running_loop()

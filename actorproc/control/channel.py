@@ -46,6 +46,7 @@ logger = logging.getLogger("actorproc")
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _LEAST_PATIENCE = 1.0
+"""Also the seconds after which a connection was one, though no answer came: calls may wait as long as they like."""
 _LONGEST_GREETING = 10.0
 """Seconds for the greeting of a manager that is there; within these bounds it is the client's patience."""
 
@@ -53,9 +54,11 @@ _LONGEST_GREETING = 10.0
 class Pending:
     """A call that has no answer yet."""
 
-    def __init__(self, call: Call, gives: Any, *, repeatable: bool) -> None:
+    def __init__(self, call: Call, gives: Any, deadline: float, *, repeatable: bool) -> None:
         self.call = call
         self.gives = gives
+        self.deadline = deadline
+        """When it is given up if there is no connection; monotonic."""
         self.repeatable = repeatable
         self.on_change: Callable[[msgspec.Raw], None] | None = None
         """Gets what a stream brings, on the reading thread."""
@@ -83,6 +86,7 @@ class Channel:
         self._number = 0
         self._sock: socket.socket | None = None
         self._connecting = False
+        self._reader: threading.Thread | None = None
         self._closed = False
         self.hello: Hello | None = None
         fork_guard.guarded(self)
@@ -105,7 +109,8 @@ class Channel:
                 msg = "this client was closed; make another one"
                 raise ManagerStopped(msg)
             self._number += 1
-            pending = Pending(Call(self._number, kind, name, msgspec.Raw(body)), gives, repeatable=repeatable)
+            call, deadline = Call(self._number, kind, name, msgspec.Raw(body)), time.monotonic() + self._patience
+            pending = Pending(call, gives, deadline, repeatable=repeatable)
             pending.on_change, pending.renew = on_change, renew
             self._pending[self._number] = pending
             sock = self._sock
@@ -136,7 +141,8 @@ class Channel:
     def greet(self, kind: str, name: str, body: bytes) -> None:
         """Make this call first on every connection to come, and now."""
         with self._lock:
-            self._greetings.append((kind, name, body))
+            if (kind, name, body) not in self._greetings:
+                self._greetings.append((kind, name, body))
         self.call(kind, name, body, Any)
 
     def close(self) -> None:
@@ -158,7 +164,7 @@ class Channel:
         Threads that do not exist there may have held the locks.
         """
         self._lock, self._sending = threading.Condition(), threading.Lock()
-        self._connecting, self._pending = False, {}
+        self._connecting, self._reader, self._pending = False, None, {}
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
@@ -192,21 +198,36 @@ class Channel:
 
     def _live(self) -> None:
         """Connect, read to the end of the connection, and again while somebody waits."""
-        goes_on = True
-        while goes_on:
-            try:
-                with self._connect() as sock:
-                    if self._begin(sock):
-                        self._read(sock)
-                goes_on = self._end()
-            except ActorprocError as error:
-                self._give_up(error)
-                return
-            except BaseException as error:
-                logger.exception("reading from the manager at %s failed; the next call connects again", self._directory)
-                self._end()
-                self._give_up(EngineError(f"reading from the manager failed: {type(error).__name__}: {error}"))
-                return
+        with self._lock:
+            if self._reader is not None:
+                return  # Ctrl-C met the start of that one, so nobody knew of it
+            self._reader, self._connecting = threading.current_thread(), True
+        pause = 0.0
+        try:
+            while (sock := self._connect(pause)) is not None:
+                begun = time.monotonic()
+                with sock:
+                    brought = self._begin(sock) and self._read(sock)
+                is_good = brought or time.monotonic() - begun > _LEAST_PATIENCE
+                self._lose(renew=is_good or not pause)
+                pause = 0.0 if is_good else _longer(pause)
+                # A manager that takes calls and always hangs up must not keep them for ever.
+                self._give_up_late_ones(ConnectionError("the connection is always closed again"))
+        except ActorprocError as error:
+            self._give_up(error)
+        except BaseException as error:
+            logger.exception("reading from the manager at %s failed; the next call connects again", self._directory)
+            self._lose(renew=False)
+            self._give_up(EngineError(f"reading from the manager failed: {type(error).__name__}: {error}"))
+
+    def _rest(self, pause: float) -> bool:
+        """Wait before the next try; False when nobody waits for an answer any more: then this thread is at its end."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._closed, pause)
+            if self._pending and not self._closed:
+                return True
+            self._connecting, self._reader = False, None
+            return False
 
     def _begin(self, sock: socket.socket) -> bool:
         """Greet, and send again what has no answer; False when the client was closed meanwhile."""
@@ -230,33 +251,46 @@ class Channel:
                 self._send(sock, pending)
         return True
 
-    def _end(self) -> bool:
-        """The connection is lost: give up what must not be repeated; True when others still wait."""
+    def _lose(self, *, renew: bool) -> None:
+        """The connection is lost: give up what must not be repeated. `renew` the patience of the others."""
+        deadline = time.monotonic() + self._patience
         with self._lock:
             self._sock = None
             lost = [one for one in self._pending.values() if one.sent and not one.repeatable]
             for one in lost:
                 del self._pending[one.call.number]
-            self._connecting = bool(self._pending) and not self._closed
-            goes_on = self._connecting
+            if renew:
+                for one in self._pending.values():
+                    one.deadline = deadline
         for one in lost:
             msg = f"the manager went away while {one.call.name!r} was asked; look at the procedure, and ask again"
             _fail(one.future, OutcomeUnknown(msg))
-        return goes_on
 
-    def _connect(self) -> socket.socket:
-        deadline = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
-        while True:
+    def _connect(self, pause: float) -> socket.socket | None:
+        """A connection, after a pause; None when nobody waits for an answer any more."""
+        while self._rest(pause):
             try:
-                return self._try_to_connect(deadline - time.monotonic())
+                return self._try_to_connect(self._time_left())
             except (OSError, Torn) as error:
-                left = deadline - time.monotonic()
-                if left <= 0 or self._closed:
-                    raise ManagerStopped(self._unanswered(error)) from error
-                with self._lock:
-                    self._lock.wait_for(lambda: self._closed, min(pause, left))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._give_up_late_ones(error)
+                pause = min(_longer(pause), max(self._time_left(), 0.0))
+        return None
+
+    def _time_left(self) -> float:
+        """Seconds until the first of those that wait is given up."""
+        with self._lock:
+            return min((one.deadline for one in self._pending.values()), default=0.0) - time.monotonic()
+
+    def _give_up_late_ones(self, error: Exception) -> None:
+        now = time.monotonic()
+        with self._lock:
+            late = [one for one in self._pending.values() if one.deadline <= now]
+            for one in late:
+                del self._pending[one.call.number]
+        for one in late:
+            stopped = ManagerStopped(self._unanswered(error))
+            stopped.__cause__ = error
+            _fail(one.future, stopped)
 
     def _unanswered(self, error: Exception) -> str:
         waited = f"(waited {self._patience:g} s): {error}"
@@ -300,17 +334,21 @@ class Channel:
 
     def _give_up(self, error: ActorprocError) -> None:
         with self._lock:
-            self._connecting, self._sock = False, None
+            self._connecting, self._reader, self._sock = False, None, None
             waiting, self._pending = list(self._pending.values()), {}
         for pending in waiting:
             _fail(pending.future, error)
 
-    def _read(self, sock: socket.socket) -> None:
+    def _read(self, sock: socket.socket) -> bool:
+        """Read to the end of the connection; whether it brought an answer."""
+        brought = False
         try:
             while True:
                 self._hear(decode_as(read_frame(sock, 2**32 - 1), Answer))
+                brought = True
         except (Torn, msgspec.DecodeError) as error:
             logger.debug("the connection to the manager at %s ended: %s", self._directory, error)
+        return brought
 
     def _hear(self, answer: Answer) -> None:
         with self._lock:
@@ -319,16 +357,21 @@ class Channel:
                 del self._pending[answer.number]
         if pending is None:
             return
-        if answer.kind == "change":
-            if pending.on_change is not None:
-                pending.on_change(answer.body)
-        elif answer.kind == "error":
-            _fail(pending.future, error_from(answer.body))
-        else:
-            try:
+        try:
+            if answer.kind == "change":
+                if pending.on_change is not None:
+                    pending.on_change(answer.body)
+            elif answer.kind == "error":
+                _fail(pending.future, error_from(answer.body))
+            else:
                 pending.future.set_result(decode_as(answer.body, pending.gives))
-            except msgspec.DecodeError as error:
-                _fail(pending.future, EngineError(f"the manager's answer cannot be read: {error}"))
+        except msgspec.DecodeError as error:
+            self.drop(pending)
+            _fail(pending.future, EngineError(f"the manager's answer cannot be read: {error}"))
+
+
+def _longer(pause: float) -> float:
+    return min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
 
 def _fail(future: Future[Any], error: BaseException) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import threading
 import warnings
 
@@ -12,8 +14,8 @@ import actorproc
 from actorproc import Procedure, Status
 from actorproc.config import Config
 from actorproc.control import channel, connection
-from actorproc.errors import EngineError, InternalError, UnknownType
-from tests.kit.waiting import outcome_of
+from actorproc.errors import EngineError, InternalError, ManagerStopped, UnknownType
+from tests.kit.waiting import BOUND, outcome_of
 
 pytestmark = pytest.mark.processes
 
@@ -64,21 +66,47 @@ def test_a_reading_thread_that_fails_fails_who_waits_and_the_next_call_connects_
     assert first.uptime < again.uptime
 
 
-def test_a_forked_child_is_told_that_its_client_is_none(client):
+def _exit_of_a_fork(run):
+    """The exit status of a forked child that runs this; -9 when it hangs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it has threads, and forks
         child = os.fork()
     if child == 0:
-        os._exit(client.health().status != "stopped")
-
-    found = threading.Thread(target=lambda: ends.append(os.waitpid(child, 0)[1]), daemon=True)
+        try:
+            status = run()
+        except BaseException:
+            status = 99
+            raise
+        finally:
+            os._exit(status)
     ends = []
+    found = threading.Thread(target=lambda: ends.append(os.waitpid(child, 0)[1]), daemon=True)
     found.start()
-    found.join(60)
+    found.join(BOUND)
     if not ends:
-        os.kill(child, 9)
-    assert ends == [0]
+        os.kill(child, signal.SIGKILL)
+        found.join()
+    return os.waitstatus_to_exitcode(ends[0])
+
+
+def test_a_forked_child_is_told_that_its_client_is_none(client):
+    assert _exit_of_a_fork(lambda: client.health().status != "stopped") == 0
     assert client.health().ok
+
+
+def test_a_forked_child_is_told_that_its_watch_hears_nothing(client):
+    def hears_something(watch):
+        refused = 0
+        with watch:
+            for take in (watch.next, lambda: next(watch), lambda: asyncio.run(anext(watch))):
+                with pytest.raises(ManagerStopped, match="forked child"):
+                    take()
+                refused += 1
+        return refused != 3
+
+    with client.watch() as watch:
+        assert _exit_of_a_fork(lambda: hears_something(watch)) == 0
+        assert client.health().ok
 
 
 def test_a_class_that_is_longer_than_the_manager_takes_is_left_out_and_costs_no_other_call(serve, tmp_path, caplog):
