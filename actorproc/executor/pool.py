@@ -194,8 +194,8 @@ class ProcedureExecutor(Executor):
         if not threading.main_thread().is_alive():
             msg = "cannot schedule new futures after interpreter shutdown"
             raise RuntimeError(msg)
-        if self._queue.broken is not None:
-            raise self._queue.broken
+        if self._queue.receiver.broken is not None:
+            raise self._queue.receiver.broken
         if os.getpid() != self._pid:
             msg = f"this executor belongs to process {self._pid} and cannot be used in its forked child"
             raise ManagerStopped(msg)
@@ -238,8 +238,13 @@ def _in_order(calls: CallQueue, futures: list[DurableFuture[T]], end: float | No
     try:
         while futures:
             yield _popped(futures, end)
-    finally:
+    except GeneratorExit:
+        # Perhaps by the garbage collector, which may have come along on any thread, the manager's too.
+        calls.cancel_soon(futures)
+        raise
+    except BaseException:
         calls.cancel_each(futures)
+        raise
 
 
 def _popped(futures: list[DurableFuture[T]], end: float | None) -> T:

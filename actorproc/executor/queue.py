@@ -1,8 +1,8 @@
 """Between the callers of an executor and its manager: calls go in together, ends come out one by one.
 
 Two daemon threads, started at the first call. The *sender* takes all calls that came while the last commit was under
-way and submits them in one commit. The *receiver* turns ends into results: unpickling is user code, and has no place
-on the manager's thread. Neither knows the executor itself, so that one that is dropped can be collected.
+way and submits them in one commit. The *receiver* (`receiver.py`) turns ends into results. Neither knows the executor
+itself, so that one that is dropped can be collected.
 """
 
 from __future__ import annotations
@@ -10,32 +10,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import queue
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
-from typing import Any
+from collections.abc import Iterable
+from concurrent.futures import wait
 
-from actorproc.actors.messages import Ending, EndListener
-from actorproc.errors import ActorprocError, ManagerBusy, UnknownProcedure
+from actorproc.errors import ActorprocError, ManagerBusy
 from actorproc.executor.futures import Batch, DurableFuture
-from actorproc.executor.results import (
-    CallBroken,
-    error_of,
-    is_broken_initializer,
-    result_of,
-    was_aborted,
-)
-from actorproc.facade.base import RunningEngine
+from actorproc.executor.receiver import AnyFuture, Receiver
 from actorproc.manager import ProcedureManager
 from actorproc.model.events import AbortRequested, Submitted
 from actorproc.model.records import NewProcedure
-from actorproc.model.states import Phase, ProcedureState
+from actorproc.model.states import Phase
 from actorproc.procedure.call import Call, PickledCall
-from actorproc.procedure.failures import in_words
 from actorproc.procedure.own_states import OWN_STATES
 from actorproc.queries import Queries
 
@@ -48,13 +37,6 @@ _MOST_BYTES = 4 * 1024 * 1024
 """One commit takes no more than this, so that it stays short."""
 _BUSY_PAUSE = 0.05
 """Seconds between tries while the manager has no room for more procedures (`ManagerBusy`)."""
-
-_MOST_TOGETHER = 64
-"""Ends that are delivered before it is looked whether all calls are over."""
-
-AnyFuture = DurableFuture[Any]
-_Try = Future[Any]
-_Arrival = tuple[AnyFuture, Ending | None, BaseException | None, _Try | None]
 
 
 class CallQueue:
@@ -73,13 +55,11 @@ class CallQueue:
         self._held: Batch | None = None
         """The one for which the manager has no room, between two tries."""
         self._unfinished: dict[AnyFuture, None] = {}
-        self._ended: queue.SimpleQueue[_Arrival | None] = queue.SimpleQueue()
+        self.receiver = Receiver(manager, self._count_off)
         self._threads: tuple[threading.Thread, ...] = ()
         self._closing = False
         self.dropped: object = None
         """The executor's weak reference to itself, kept where it outlives the executor."""
-        self.broken: CallBroken | None = None
-        """The initializer failed in a worker: no call can be made any more."""
 
     # ------------------------------------------------------------ callers
     def put(self, id: str, call: PickledCall, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
@@ -110,7 +90,7 @@ class CallQueue:
             self._start()
             self._unfinished[future] = None
         try:
-            self._watch(tree, [future], None)
+            self.receiver.watch(tree, [future], None)
         except BaseException:  # the manager was stopped meanwhile
             self._count_off((future,))
             raise
@@ -145,6 +125,10 @@ class CallQueue:
                 asked.append(future)
         self._abort(asked)
 
+    def cancel_soon(self, futures: list[AnyFuture]) -> None:
+        """As `cancel_each`, on a thread of its own. Waits for nothing and takes no lock."""
+        self.receiver.do(functools.partial(self.cancel_each, futures))
+
     def is_running(self, id: str) -> bool:  # noqa: A002
         """A worker has the call."""
         try:
@@ -168,7 +152,7 @@ class CallQueue:
             sender, receiver = threads
             if threading.current_thread() not in threads:
                 sender.join()
-            self._ended.put(None)
+            self.receiver.leave()
             if threading.current_thread() not in threads:
                 receiver.join()
 
@@ -203,7 +187,7 @@ class CallQueue:
             for future, reply in asked:
                 ending = Queries(tree).ending(future.id) if reply.exception() is None else None
                 if ending is not None:
-                    if self._deliver(future, ending):
+                    if self.receiver.deliver(future, ending):
                         self._count_off((future,))
                     wait([future])  # the receiver may have been first, and be about to set it
 
@@ -223,12 +207,12 @@ class CallQueue:
         if self._threads:
             return
         sender = threading.Thread(target=self._send_all, name="actorproc-calls", daemon=True)
-        receiver = threading.Thread(target=self._receive_all, name="actorproc-results", daemon=True)
+        receiver = threading.Thread(target=self.receiver.run, name="actorproc-results", daemon=True)
         receiver.start()
         try:
             sender.start()
         except RuntimeError:  # the system has no more threads; the caller is told, and may try again
-            self._ended.put(None)
+            self.receiver.leave()
             raise
         self._threads = (sender, receiver)
 
@@ -281,7 +265,7 @@ class CallQueue:
         tree = self._manager._running()
         reply = tree.ask(functools.partial(Submitted, tuple(news)))
         # In the inbox right behind the submit: an end cannot come before somebody watches for it.
-        self._watch(tree, futures, reply)
+        self.receiver.watch(tree, futures, reply)
         refused = reply.exception()
         if refused is not None and not isinstance(refused, ManagerBusy):
             raise refused
@@ -316,71 +300,7 @@ class CallQueue:
     def _refuse_one(self, future: AnyFuture, error: BaseException) -> None:
         """Let the receiver tell it: callbacks may ask for what this thread is to do next."""
         future.refused(error)
-        self._ended.put((future, None, error, None))
-
-    # ------------------------------------------------------------ receiver
-    def _watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: _Try | None) -> None:
-        ended = self._ended.put
-        tree.hear_each([(future.id, _CallEnd(future, reply, ended)) for future in futures])
-
-    def _receive_all(self) -> None:
-        receive = self._ended.get
-        while True:
-            arrivals = [receive()]
-            arrivals += [receive() for _ in range(min(self._ended.qsize(), _MOST_TOGETHER))]
-            over = [future for future in map(self._received, arrivals) if future is not None]
-            is_last = None in arrivals
-            del arrivals
-            self._count_off(over)
-            del over
-            if is_last:
-                return
-
-    def _received(self, arrival: _Arrival | None) -> AnyFuture | None:
-        """Deliver the end of a call; its future when it is over."""
-        if arrival is None:
-            return None
-        future, ending, error, reply = arrival
-        try:
-            if ending is not None:
-                return future if self._deliver(future, ending) else None
-            # Unknown because its submit was refused: the sender knows why, and may be trying again.
-            if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
-                return None
-            return future if self._end(future, error=error) else None
-        except BaseException as failure:
-            logger.exception("the end of call %s could not be delivered", future.id)
-            broken = CallBroken(f"the end of call {future.id} could not be delivered: {in_words(failure)}")
-            return future if self._end(future, error=broken) or future.done() else None
-
-    def _deliver(self, future: AnyFuture, ending: Ending) -> bool:
-        """Give the future what its call ended with; whether this did it."""
-        record, key = ending.record, self._manager._types.signing_key
-        if record.state == ProcedureState.SUCCESS:
-            try:
-                value = result_of(ending, key)
-            except CallBroken as broken:
-                return self._end(future, error=broken)
-            return self._end(future, value)
-        if was_aborted(record):
-            if not future.claim():
-                return False
-            future.cancel_now()
-            return True
-        error = error_of(record, key)
-        if is_broken_initializer(record.error) and isinstance(error, CallBroken) and self.broken is None:
-            self.broken = error
-            logging.getLogger("concurrent.futures").critical("%s\n%s", error, error.traceback_text)
-        return self._end(future, error=error)
-
-    def _end(self, future: AnyFuture, value: object = None, error: BaseException | None = None) -> bool:
-        if not future.claim():
-            return False
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
-        return True
+        self.receiver.refuse(future, error)
 
     def _count_off(self, over: Iterable[AnyFuture]) -> None:
         """These have ended, and whoever waits for them knows."""
@@ -389,23 +309,6 @@ class CallQueue:
                 self._unfinished.pop(future, None)
             if not self._unfinished:
                 self._all_done.notify_all()
-
-
-class _CallEnd(EndListener):
-    """Hears the end of a call. It lets the future go then: the engine may hold it a moment longer than the caller."""
-
-    __slots__ = ("_future", "_put", "_reply")
-
-    def __init__(self, future: AnyFuture, reply: _Try | None, put: Callable[[_Arrival], None]) -> None:
-        self._future: AnyFuture | None = future
-        self._reply = reply
-        self._put = put
-
-    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
-        """Pass it on to the receiver."""
-        future, self._future = self._future, None
-        assert future is not None
-        self._put((future, ending, error, self._reply))
 
 
 def _on_event_loop() -> bool:

@@ -29,8 +29,10 @@ from actorproc import (
     UsageError,
     step,
 )
+from actorproc.actors.manager import ManagerActor
 from actorproc.actors.replies import ReplyTable
-from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue
+from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue, receiver
+from actorproc.model.events import Submitted
 from actorproc.model.ids import new_id
 from actorproc.procedure.call import Call
 from tests.executor import calls
@@ -130,7 +132,7 @@ def test_an_end_that_cannot_be_delivered_keeps_nobody_waiting(open_executor, mon
         raise ValueError("no room for it")
 
     executor = open_executor()
-    monkeypatch.setattr(queue, "error_of", broken)
+    monkeypatch.setattr(receiver, "error_of", broken)
 
     error = executor.submit(fail, OurError).exception(30)
 
@@ -256,6 +258,41 @@ def test_a_map_that_is_left_early_cancels_all_that_is_left_at_once(open_executor
 
     assert sum(Path(marker).exists() for marker in markers) < 100
     assert executor.manager.health().commits - before < 300
+
+
+def test_an_iterator_of_map_may_be_collected_also_on_the_managers_thread(open_executor, tmp_path, monkeypatch, until):
+    """As one that an error inside of ``for … in executor.map()`` left in a cycle."""
+
+    def collecting(manager, message):
+        if isinstance(message, Submitted) and len(sent) > 1 and cycle:
+            cycle.clear()
+        return handle(manager, message)
+
+    def standing(batch):
+        sent.append(batch)
+        send(batch) if len(sent) == 1 or may_send.wait(30) else None
+
+    executor = open_executor(max_workers=1)
+    calls, handle, send = executor._queue, ManagerActor.on_receive, executor._queue._send
+    cycle, sent, may_send = [], [], threading.Event()
+    monkeypatch.setattr(ManagerActor, "on_receive", collecting)
+    monkeypatch.setattr(calls, "_send", standing)
+    release = tmp_path / "release"
+    markers = [str(tmp_path / str(number)) for number in range(1500)]
+    results = executor.map(mark_and_wait, markers, ["/", *[str(release)] * 1499])
+    next(results)
+
+    cycle.append(results)
+    del results
+    may_send.set()
+    last = executor.submit(add, 1, 1)
+    until(lambda: not cycle)
+    until(lambda: len(calls._unfinished) <= executor.manager._slots + 1)
+    release.touch()
+
+    assert last.result(30) == 2
+    executor.shutdown()
+    assert sum(Path(marker).exists() for marker in markers) < 1500
 
 
 def test_map_keeps_its_time_limit(open_executor, tmp_path):

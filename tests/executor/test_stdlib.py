@@ -73,7 +73,7 @@ class _Drop(ProcedureExecutor):
 
     @property
     def _broken(self):
-        return self._queue.broken
+        return self._queue.receiver.broken
 
 
 class _Ours:

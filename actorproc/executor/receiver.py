@@ -1,0 +1,161 @@
+"""The ends of an executor's calls become results here, on a thread of their own.
+
+Unpickling is user code, and has no place on the manager's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from actorproc.actors.messages import Ending, EndListener
+from actorproc.errors import UnknownProcedure
+from actorproc.executor.futures import DurableFuture
+from actorproc.executor.results import (
+    CallBroken,
+    error_of,
+    is_broken_initializer,
+    result_of,
+    was_aborted,
+)
+from actorproc.facade.base import RunningEngine
+from actorproc.manager import ProcedureManager
+from actorproc.model.states import ProcedureState
+from actorproc.procedure.failures import in_words
+
+__all__ = ["AnyFuture", "Receiver", "Try"]
+
+logger = logging.getLogger("actorproc")
+
+_MOST_TOGETHER = 64
+"""Ends that are delivered before it is looked whether all calls are over."""
+
+AnyFuture = DurableFuture[Any]
+Try = Future[Any]
+"""The reply to a submit."""
+_Arrival = tuple[AnyFuture, Ending | None, BaseException | None, Try | None]
+_Errand = Callable[[], object]
+
+
+class Receiver:
+    """Gives futures what their calls ended with. ``count_off`` hears which calls are over.
+
+    `run` is its thread's work; all else may be called from any thread. What it is sent goes through a queue whose
+    `put` neither waits nor takes a lock, so the engine's own threads and the garbage collector may use it.
+    """
+
+    def __init__(self, manager: ProcedureManager, count_off: Callable[[Iterable[AnyFuture]], None]) -> None:
+        self._manager = manager
+        self._count_off = count_off
+        self._arrivals: queue.SimpleQueue[_Arrival | _Errand | None] = queue.SimpleQueue()
+        self.broken: CallBroken | None = None
+        """The initializer failed in a worker: no call can be made any more."""
+
+    def watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: Try | None) -> None:
+        """Hear of the ends of these; ``reply`` tells whether they were stored at all."""
+        put = self._arrivals.put
+        tree.hear_each([(future.id, _CallEnd(future, reply, put)) for future in futures])
+
+    def refuse(self, future: AnyFuture, error: BaseException) -> None:
+        """Its call will not be stored."""
+        self._arrivals.put((future, None, error, None))
+
+    def do(self, errand: _Errand) -> None:
+        """Have this done on a thread of its own."""
+        self._arrivals.put(errand)
+
+    def leave(self) -> None:
+        """End the thread, once what was sent before is done."""
+        self._arrivals.put(None)
+
+    def run(self) -> None:
+        """Deliver what arrives, until `leave`."""
+        receive = self._arrivals.get
+        while True:
+            arrivals = [receive()]
+            arrivals += [receive() for _ in range(min(self._arrivals.qsize(), _MOST_TOGETHER))]
+            over = [future for future in map(self._received, arrivals) if future is not None]
+            is_last = None in arrivals
+            del arrivals
+            self._count_off(over)
+            del over
+            if is_last:
+                return
+
+    def deliver(self, future: AnyFuture, ending: Ending) -> bool:
+        """Give the future what its call ended with; whether this did it."""
+        record, key = ending.record, self._manager._types.signing_key
+        if record.state == ProcedureState.SUCCESS:
+            try:
+                value = result_of(ending, key)
+            except CallBroken as broken:
+                return _end(future, error=broken)
+            return _end(future, value)
+        if was_aborted(record):
+            if not future.claim():
+                return False
+            future.cancel_now()
+            return True
+        error = error_of(record, key)
+        if is_broken_initializer(record.error) and isinstance(error, CallBroken) and self.broken is None:
+            self.broken = error
+            logging.getLogger("concurrent.futures").critical("%s\n%s", error, error.traceback_text)
+        return _end(future, error=error)
+
+    def _received(self, arrival: _Arrival | _Errand | None) -> AnyFuture | None:
+        """Deliver the end of a call; its future when it is over."""
+        if arrival is None:
+            return None
+        if not isinstance(arrival, tuple):
+            _begin(arrival)
+            return None
+        future, ending, error, reply = arrival
+        try:
+            if ending is not None:
+                return future if self.deliver(future, ending) else None
+            # Unknown because its submit was refused: the sender knows why, and may be trying again.
+            if isinstance(error, UnknownProcedure) and reply is not None and reply.exception() is not None:
+                return None
+            return future if _end(future, error=error) else None
+        except BaseException as failure:
+            logger.exception("the end of call %s could not be delivered", future.id)
+            broken = CallBroken(f"the end of call {future.id} could not be delivered: {in_words(failure)}")
+            return future if _end(future, error=broken) or future.done() else None
+
+
+def _end(future: AnyFuture, value: object = None, error: BaseException | None = None) -> bool:
+    if not future.claim():
+        return False
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
+    return True
+
+
+def _begin(errand: _Errand) -> None:
+    try:
+        threading.Thread(target=errand, name="actorproc-cancel", daemon=True).start()
+    except RuntimeError:  # the system has no more threads
+        logger.exception("calls that nobody waits for any more are not cancelled")
+
+
+class _CallEnd(EndListener):
+    """Hears the end of a call. It lets the future go then: the engine may hold it a moment longer than the caller."""
+
+    __slots__ = ("_future", "_put", "_reply")
+
+    def __init__(self, future: AnyFuture, reply: Try | None, put: Callable[[_Arrival], None]) -> None:
+        self._future: AnyFuture | None = future
+        self._reply = reply
+        self._put = put
+
+    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
+        """Pass it on to the receiver."""
+        future, self._future = self._future, None
+        assert future is not None
+        self._put((future, ending, error, self._reply))
