@@ -80,7 +80,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
     def make_resident(self, record: ProcedureRecord) -> None:
         """Have one of the backlog in memory. It keeps its place there, and nothing is decided."""
         if record.id not in self.procs:
-            self.admit_alone(record)
+            self.admit_alone(copied(record))  # that one may be about to be stored
 
     def dismiss(self, tree: Tree) -> None:
         """Let a cold or finished tree leave memory."""

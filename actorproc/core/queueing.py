@@ -89,13 +89,14 @@ def wake(book: Book, record: ProcedureRecord, *, to_the_back: bool = False, to_t
 
 def queue_again(book: Book, type_name: str) -> None:
     """A class is of another class of work now, or has its own workers: what waits for one waits with that."""
-    found_at_start = [record for record in book.backlog.values() if record.type_name == type_name]
-    for record in found_at_start:
+    left_alone = [record for record in book.backlog.values() if record.type_name == type_name]
+    for record in left_alone:
         book.make_resident(record)
     names = (*book.ready.names(), *book.slots.names(), *book.aside.names())
     waiting = [record for name in names if (record := book.procs[name]).type_name == type_name]
-    if found_at_start:  # one of them may stand in the queue, behind newcomers
-        waiting = sorted(found_at_start + waiting, key=attrgetter("seq"))
+    if left_alone:  # one of them may stand in the queue, behind newcomers
+        waiting += [book.procs[record.id] for record in left_alone]
+        waiting.sort(key=attrgetter("seq"))
     for record in waiting:
         book.ready.discard(record.id)
         wake(book, record)

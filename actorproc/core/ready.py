@@ -137,7 +137,7 @@ class ReadyQueue:
     ) -> None:
         """Queue a procedure that has had its turn and lost it, at the head of its lane.
 
-        Or one that waits `since` that time by the queue's clock, as long as anybody in the lane or longer.
+        Or one that has waited `since` that time by the queue's clock.
         """
         if procedure in self.live:
             return
@@ -145,10 +145,12 @@ class ReadyQueue:
         if lane is None or not lane.is_listed:
             lane = self._list((work_class, priority, is_new_root), now)
         self.live[procedure] = (lane, root)
-        if since is None:
-            since = next(iter(lane.ring.values()))[0] if lane.ring else self.clock(now)
-        else:
-            self._lower(lane, since + lane.handicap)
+        if lane.ring:
+            first = next(iter(lane.ring.values()))[0]
+            since = first if since is None else min(first, since)
+        elif since is None:
+            since = self.clock(now)
+        self._lower(lane, since + lane.handicap)
         turn = lane.ring.get(root)
         if turn is None:
             lane.ring[root] = [since, procedure, None]

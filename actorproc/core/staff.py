@@ -304,6 +304,12 @@ class Staff:
         return worker.load + self._expected.get(type_name, PREFETCH_WINDOW) <= PREFETCH_WINDOW
 
     @property
+    def room(self) -> int:
+        """How many more steps could be handed out at most, whatever they are."""
+        workers = (one for one in self.workers.values() if one.reserved is None and not one.leaving)
+        return sum(PREFETCH_LIMIT - len(one.queue) for one in workers if one.threaded or one.load < PREFETCH_WINDOW)
+
+    @property
     def has_idle(self) -> bool:
         """Whether a worker has nothing in hand."""
         for worker in self.workers.values():  # asked after every message: no generator

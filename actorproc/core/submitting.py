@@ -13,12 +13,13 @@ from actorproc.model.commands import Reply
 from actorproc.model.events import Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord, StepKind, StepRecord, copied
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutStep
+from actorproc.model.writes import PutProcedure, PutStep
 
 __all__ = ["admit", "refusal", "submit"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_INITIALIZING, _SUBMITTED, _STEP = ProcedureState.INITIALIZING, Trigger.SUBMITTED, StepKind.STEP
+_INITIALIZING, _RUNNABLE = ProcedureState.INITIALIZING, ProcedureState.RUNNABLE
+_SUBMITTED, _STEP = Trigger.SUBMITTED, StepKind.STEP
 
 
 def submit(book: Book, event: Submitted) -> None:
@@ -34,14 +35,58 @@ def submit(book: Book, event: Submitted) -> None:
         if twin is None:
             if not new.fresh:
                 named[new.id] = new
-            if new.id not in book.procs:
+            if new.id not in book.procs and new.id not in book.backlog:
                 accepted.append(new)
     if accepted and (busy := _too_many(book, len(accepted))) is not None:
         book.command(Reply(event.reply, error=busy))
         return
-    for new in accepted:
-        wake(book, admit(book, new, parent=None))
+    _take_in(book, accepted)
     book.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
+
+
+def _take_in(book: Book, accepted: list[NewProcedure]) -> None:
+    """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
+    room = book.staff.room if book.hands_out else 0
+    if len(accepted) <= room or book.shares is not None or book.lobby.capacity is not None:
+        room = len(accepted)
+    outside: dict[int, list[ProcedureRecord]] = {}
+    for new in accepted:
+        if not _needs_only_a_worker(book, new):
+            wake(book, admit(book, new, parent=None))
+        elif room > 0:
+            room -= 1
+            wake(book, admit(book, new, parent=None))
+        else:
+            outside.setdefault(new.priority, []).append(_stored_only(book, new))
+    for priority, records in outside.items():
+        book.backlog.add_new(records, priority, book.ready.clock(book.now))
+
+
+def _stored_only(book: Book, new: NewProcedure) -> ProcedureRecord:
+    """The head of a new root that is nowhere but in the store and the backlog. There may be a hundred thousand."""
+    record = _head_of(book, new)
+    record.state = _RUNNABLE
+    record.root = new.id
+    record.owner = new.owner
+    record.priority = new.priority
+    record.updated_at = book.now
+    book.open_roots += 1
+    book.write(_first_step(book, new))
+    book.write(PutProcedure(record, None))
+    return record
+
+
+def _needs_only_a_worker(book: Book, new: NewProcedure) -> bool:
+    """Nobody asks for it, and it asks nobody for anything, before its turn."""
+    return (
+        not new.locks
+        and not new.limit_keys
+        and new.due_at is None
+        and new.deadline is None
+        and new.limits is None
+        and len(new.state) < BULKY
+        and not book.types[new.type_name].dedicated
+    )
 
 
 def _too_many(book: Book, count: int) -> ManagerBusy | None:
@@ -90,21 +135,11 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
 
 def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> ProcedureRecord:
     """Make the head and the first step record of a procedure; the caller wakes it."""
-    record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
-    record.id = new.id
-    record.version = new.version
-    record.seq = book.next_seq
-    record.unit = new.unit
-    record.unit_no_return = new.no_return
+    record = _head_of(book, new)
     record.due_at = new.due_at
     record.locks = new.locks
-    record.poisons = new.poisons
-    record.tags = new.tags
     record.limit_keys = new.limit_keys
-    record.created_at = book.now
-    record.digest = new.digest
     record.limits = new.limits
-    record.epoch = book.epoch
     if parent is None:
         record.root = new.id
         record.deadline = new.deadline
@@ -115,24 +150,39 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
         record.deadline = _earlier(new.deadline, parent.deadline)
         record.owner = new.owner if new.owner is not None else parent.owner
         record.priority = max(new.priority, parent.priority)
-    book.next_seq += 1
     if len(new.state) >= BULKY:
         book.staff.note_size(new.id, len(new.state))
     if new.locks:
         record.locked = False
     book.admit(record, stored=False)
     move(record, _SUBMITTED)
-    book.write(
-        PutStep(
-            StepRecord(  # by position: half the time
-                new.id, 1, _STEP, book.now, new.state, new.codec, new.version, "submitted", new.unit
-            )
-        )
-    )
+    book.write(_first_step(book, new))
     if record.deadline is not None:
         book.timers.add(record.deadline, record.id)
     book.touch(record)
     return record
+
+
+def _head_of(book: Book, new: NewProcedure) -> ProcedureRecord:
+    """What the heads of all new procedures have, whoever submits them and whatever they wait for."""
+    record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
+    record.id = new.id
+    record.version = new.version
+    record.seq = book.next_seq
+    record.unit = new.unit
+    record.unit_no_return = new.no_return
+    record.poisons = new.poisons
+    record.tags = new.tags
+    record.created_at = book.now
+    record.digest = new.digest
+    record.epoch = book.epoch
+    book.next_seq += 1
+    return record
+
+
+def _first_step(book: Book, new: NewProcedure) -> PutStep:
+    # By position: half the time.
+    return PutStep(StepRecord(new.id, 1, _STEP, book.now, new.state, new.codec, new.version, "submitted", new.unit))
 
 
 def _blank(book: Book, type_name: str) -> ProcedureRecord:

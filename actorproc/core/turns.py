@@ -64,16 +64,13 @@ def next_up(book: Book, barred: set[str]) -> str | None:
 def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[float, str] | None:
     """The first of the backlog if its turn comes before that of `best`: then it is resident, and heads its lane."""
     backlog, ready = book.backlog, book.ready
-    record = backlog.first()
-    is_new = is_new_root(record)
-    order = ready.order_of(backlog.since, record.priority, is_new_root=is_new)
+    order, since, record = backlog.first()
     if best is not None and (best[0], _place_of(book, best[1])) < (order, record.seq):
         return best
+    is_new = is_new_root(record)
     book.make_resident(record)
     backlog.discard(record.id)
-    ready.put_back(
-        record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=backlog.ahead
-    )
+    ready.put_back(record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=since)
     return order, record.id
 
 

@@ -26,7 +26,7 @@ class Workplace:
         """A class, or a procedure in memory, has been met whose steps run in a worker of its own."""
         self.aside = WaitingRoom()
         """Runnable procedures whose worker of their own is not there yet."""
-        self.backlog = Backlog()
+        self.backlog = Backlog(self.ready.ageing)
         self.ready.rooms += [self.lobby, self.slots, self.aside, self.backlog]
         self.shares: Shares | None = None
         if scheduling.shares or scheduling.reserved:

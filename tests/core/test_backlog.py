@@ -7,9 +7,10 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from actorproc.core import restoring
+from actorproc.core import restoring, staff, submitting
 from actorproc.core.coordinator import Coordinator
 from actorproc.core.queueing import wake
+from actorproc.core.ready import DEFAULT_AGEING, ReadyQueue
 from actorproc.model.events import (
     AbortRequested,
     Event,
@@ -25,7 +26,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Advanced, Finished
-from actorproc.model.policies import LockKey, LockMode, Scheduling, TypeMeta
+from actorproc.model.policies import LockKey, LockMode, Scheduling, StepLimits, TypeMeta
 from actorproc.model.records import NewProcedure
 from actorproc.model.snapshot import FinishedTree
 from actorproc.model.states import ProcedureState
@@ -281,7 +282,7 @@ def test_a_class_of_another_class_of_work_keeps_its_procedures_in_their_order() 
     again.submit(again.new("newcomer"))
 
     again.handle(TypeRegistered(TypeMeta(type_name="T", work_class="heavy")))
-    assert again.core._book.backlog._order == []
+    assert again.core._book.backlog._lanes == {}
     _hire(again)
 
     assert _run_dry(again) == ["a", "b", "c", "newcomer"]
@@ -338,3 +339,148 @@ def test_to_wake_one_that_is_named_leaves_it_in_its_place() -> None:
 
     assert again.core.queued == 3
     assert "c" not in book.ready
+
+
+def _busy(limit: int, monkeypatch: pytest.MonkeyPatch, workers: int = 1) -> Stage:
+    """Workers that take `limit` steps at most, and have them."""
+    monkeypatch.setattr(staff, "PREFETCH_LIMIT", limit)
+    stage = Stage(workers)
+    stage.submit(*(stage.new(f"busy-{number}") for number in range(limit * workers)))
+    return stage
+
+
+def test_new_ones_wait_outside_when_no_worker_has_room_for_them(monkeypatch) -> None:
+    stage = _busy(1, monkeypatch)
+
+    stage.submit(stage.new("a"), stage.new("b"), stage.new("c"))
+
+    assert _waiting_outside(stage) == ["b", "c"], "the first one stands in the queue"
+    assert stage.core.queued == 3
+    assert stage.core._book.open_roots == 4
+    assert difference(stage) is None
+    assert _run_dry(stage) == ["busy-0", "a", "b", "c"]
+
+
+def test_as_many_new_ones_as_may_be_handed_out_at_once_never_wait_outside(monkeypatch) -> None:
+    monkeypatch.setattr(staff, "PREFETCH_LIMIT", 2)
+    stage = Stage(2)
+
+    stage.submit(*(stage.new(f"p-{number}") for number in range(7)))
+
+    assert _waiting_outside(stage) == ["p-4", "p-5", "p-6"]
+    heads = [write.record.id for write in stage.writes if type(write) is PutProcedure]
+    assert sorted(heads) == [f"p-{number}" for number in range(7)], "one head in a decision"
+    assert _run_dry(stage)[-3:] == ["p-4", "p-5", "p-6"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"locks": (LockKey("disk", LockMode.WRITE),)},
+        {"limit_keys": ("tenant",)},
+        {"due_at": 50.0},
+        {"deadline": 1e6},
+        {"limits": StepLimits(threads=2)},
+    ],
+    ids=["locks", "limits", "delay", "deadline", "own limits"],
+)
+def test_a_new_one_that_waits_for_more_than_a_worker_is_in_memory(fields, monkeypatch) -> None:
+    stage = _busy(1, monkeypatch)
+
+    stage.submit(stage.new("a", **fields), stage.new("b"))
+
+    assert "a" in stage.core._book.procs
+    assert "a" not in stage.core._book.backlog
+    assert difference(stage) is None
+
+
+def test_a_head_that_waits_to_be_stored_is_not_changed_when_its_turn_comes(monkeypatch) -> None:
+    stage = _busy(1, monkeypatch)
+    stage.submit(stage.new("a"))
+    stored = [write for write in stage.writes if type(write) is PutProcedure and write.record.id == "a"]
+
+    _run_dry(stage)
+
+    assert [(write.record.state, write.record.attempt) for write in stored] == [(ProcedureState.RUNNABLE, 0)]
+
+
+def test_groups_of_new_ones_go_by_their_age_and_priority_with_those_in_the_queue(monkeypatch) -> None:
+    stage = _busy(1, monkeypatch)
+    for name, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
+        stage.now += 1
+        fields = {"priority": priority, "deadline": 1e6 if name in "ad" else None}
+        stage.submit(stage.new(f"{name}-1", **fields), stage.new(f"{name}-2", **fields))
+    stage.now += DEFAULT_AGEING
+    stage.submit(stage.new("late", priority=1))
+
+    ended = _run_dry(stage)
+
+    assert ended == ["busy-0", "b-1", "b-2", "d-1", "d-2", "a-1", "a-2", "c-1", "c-2", "late"]
+
+
+def test_one_that_is_put_back_goes_before_all_of_its_lane_and_keeps_the_lane_in_order() -> None:
+    ready = ReadyQueue()
+    for name, now in (("old", 1.0), ("newer", 2.0)):
+        ready.push(name, root=name, priority=0, is_new_root=True, now=now)
+
+    ready.put_back("lost", root="lost", priority=0, is_new_root=True, now=5.0, since=3.0)
+
+    (lane,) = ready._lanes.values()
+    assert [(name, turn[0]) for name, turn in lane.ring.items()] == [("lost", 1.0), ("old", 1.0), ("newer", 2.0)]
+
+
+def _newcomers(stage: Stage, dice: random.Random, move: int) -> list[NewProcedure]:
+    fields = {"priority": dice.choice((0, 0, 0, 1, -1)), "type_name": dice.choice("TU")}
+    odd: list[dict[str, object]] = [{"deadline": 1e6}, {"due_at": stage.now + 3}, {"unit": "", "tags": ("x",)}]
+    plain = [{}] * 5
+    return [
+        stage.new(f"n-{move}-{number}", **fields, **dice.choice([*plain, *odd]))
+        for number in range(dice.randrange(1, 6))
+    ]
+
+
+def _play_newcomers(seed: int) -> tuple[list[tuple[str, int, str]], list[str]]:
+    """The same moves on any memory that decides the same, most of them submits to workers that have enough to do."""
+    dice, stage = random.Random(seed), Stage(2)
+    stage.register("U")
+    lives = {0: 1, 1: 1}
+    names: list[str] = []
+    for move in range(150):
+        stage.now += dice.choice((0.001, 1.0, 40.0)) * dice.random()  # those of one moment go in submit order
+        kind = dice.random()
+        if kind < 0.3:
+            news = _newcomers(stage, dice, move)
+            names += [new.id for new in news]
+            stage.submit(*news)
+        elif kind < 0.45 and names:
+            name = dice.choice(names)
+            verbs = (AbortRequested(name, 1), PauseRequested(name, "look", 1), ResumeRequested(name, None, 1))
+            event = dice.choice((*verbs, *verbs[1:], Signalled(name, b"", None, 1)))
+            for missing in stage.core.missing(event, stage.now):
+                stage.core.load(*image_of(stage).tree(missing))
+            stage.handle(event)
+        elif kind < 0.5 and stage.inbox:
+            stage.handle(StepReturned(stage.inbox.pop(min(stage.inbox)).token))
+        elif kind < 0.54:
+            slot = dice.randrange(2)
+            for name in [name for name, run in stage.inbox.items() if run.token.worker.slot == slot]:
+                del stage.inbox[name]
+            stage.kill(slot, lives[slot])
+            lives[slot] += 1
+            stage.handle(WorkerReady(WorkerId(slot, lives[slot])))
+        elif kind < 0.58:
+            stage.handle(Tick())
+        elif stage.inbox:
+            done = Finished(output=b"") if dice.random() < 0.6 else Advanced(state=b"2")
+            stage.answer(min(stage.inbox), done)
+        assert difference(stage) is None
+    return stage.order, sorted(map(repr, stage.writes))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nobody_can_tell_whether_new_ones_wait_outside(seed, monkeypatch) -> None:
+    monkeypatch.setattr(staff, "PREFETCH_LIMIT", 2)
+    left = _play_newcomers(seed)
+    monkeypatch.setattr(submitting, "_needs_only_a_worker", lambda book, new: False)
+
+    assert _play_newcomers(seed) == left
