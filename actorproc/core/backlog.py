@@ -49,7 +49,7 @@ class Backlog(dict[str, ProcedureRecord]):
         self._ageing = ageing
         self._lanes: dict[int, _Lane] = {}
         self._heap: list[_Place] = []
-        self._first: tuple[float, float, ProcedureRecord] | None = None
+        self._first: tuple[float, ProcedureRecord] | None = None
 
     def fill(self, records: Iterable[ProcedureRecord], since: float) -> None:
         """Take these in, given in submit order: they wait since that time by the queue's clock."""
@@ -75,8 +75,8 @@ class Backlog(dict[str, ProcedureRecord]):
         lane.groups.append((since, names))
         lane.open += len(names)
 
-    def first(self) -> tuple[float, float, ProcedureRecord]:
-        """Whose turn it is: its virtual deadline, since when it waits, and its head. Not when there are none."""
+    def first(self) -> tuple[float, ProcedureRecord]:
+        """Whose turn it is: its virtual deadline, and its head. Not when there are none."""
         while self._first is None:
             order, seq, lane = self._heap[0]
             head = self._head(lane)
@@ -88,7 +88,7 @@ class Backlog(dict[str, ProcedureRecord]):
             if place > (order, seq):
                 heapq.heapreplace(self._heap, (*place, lane))
             else:
-                self._first = (place[0], since, record)
+                self._first = (place[0], record)
         return self._first
 
     def discard(self, procedure: str) -> None:
@@ -96,7 +96,7 @@ class Backlog(dict[str, ProcedureRecord]):
         record = self.pop(procedure, None)
         if record is None:
             return
-        if self._first is not None and self._first[2] is record:
+        if self._first is not None and self._first[1] is record:
             self._first = None
         lane = self._lanes[_lane(record)]
         lane.open -= 1

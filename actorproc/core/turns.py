@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from actorproc.core.backlog import is_new_root
 from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
 from actorproc.core.ready import DEFAULT_CLASS, OWN_CLASS
@@ -39,10 +38,7 @@ def work_class_of(book: Book, record: ProcedureRecord) -> str:
 
 
 def next_up(book: Book, barred: set[str]) -> str | None:
-    """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits.
-
-    One of the backlog goes to the head of the queue, and stays there.
-    """
+    """The procedure whose turn it is, of the classes of work that are not barred; it stays where it waits."""
     if book.shares is None and not book.knows_dedicated:
         if barred:
             return None
@@ -61,16 +57,12 @@ def next_up(book: Book, barred: set[str]) -> str | None:
     return None if best is None else best[1]
 
 
-def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[float, str] | None:
-    """The first of the backlog if its turn comes before that of `best`: then it is resident, and heads its lane."""
-    backlog, ready = book.backlog, book.ready
-    order, since, record = backlog.first()
+def _or_of_the_backlog(book: Book, best: tuple[float, str] | None) -> tuple[float, str]:
+    """The first of the backlog if its turn comes before that of `best`: then it is resident."""
+    order, record = book.backlog.first()
     if best is not None and (best[0], _place_of(book, best[1])) < (order, record.seq):
         return best
-    is_new = is_new_root(record)
     book.make_resident(record)
-    backlog.discard(record.id)
-    ready.put_back(record.id, root=record.root, priority=record.priority, is_new_root=is_new, now=book.now, since=since)
     return order, record.id
 
 
@@ -97,7 +89,9 @@ def open_workers(book: Book, shares: Shares, record: ProcedureRecord) -> list[Wo
 
 def take_turn(book: Book, record: ProcedureRecord) -> None:
     """It is handed out now: it leaves the queue, with its slots if it waited for any."""
-    if not book.ready.take(record.id, book.now) and record.id in book.slots:
+    if record.id in book.backlog:
+        book.backlog.discard(record.id)
+    elif not book.ready.take(record.id, book.now) and record.id in book.slots:
         for start in book.slots.grant(record, book.now):
             book.write(PutStart(start))
         book.touch(record)
@@ -107,6 +101,7 @@ def leave_queue(book: Book, record: ProcedureRecord) -> None:
     """It waits for something else now, and holds no slots meanwhile."""
     if not book.ready.take(record.id, book.now):
         book.slots.discard(record.id)
+        book.backlog.discard(record.id)
 
 
 def lend_slots(book: Book, record: ProcedureRecord) -> None:
