@@ -13,12 +13,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from actorproc.control.pending import Pending
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,
@@ -39,7 +39,7 @@ from actorproc.store.directory import OWNER_FILE
 from actorproc.store.owner import is_suspended, owner_of
 from actorproc.workers import fork_guard
 
-__all__ = ["Channel", "Pending"]
+__all__ = ["Channel"]
 
 logger = logging.getLogger("actorproc")
 
@@ -49,23 +49,6 @@ _LEAST_PATIENCE = 1.0
 """Also the seconds after which a connection was one, though no answer came: calls may wait as long as they like."""
 _LONGEST_GREETING = 10.0
 """Seconds for the greeting of a manager that is there; within these bounds it is the client's patience."""
-
-
-class Pending:
-    """A call that has no answer yet."""
-
-    def __init__(self, call: Call, gives: Any, deadline: float, *, repeatable: bool) -> None:
-        self.call = call
-        self.gives = gives
-        self.deadline = deadline
-        """When it is given up if there is no connection; monotonic."""
-        self.repeatable = repeatable
-        self.on_change: Callable[[msgspec.Raw], None] | None = None
-        """Gets what a stream brings, on the reading thread."""
-        self.renew: Callable[[], bytes] | None = None
-        """The body when the call is sent again."""
-        self.future: Future[Any] = Future()
-        self.sent = False
 
 
 class Channel:
@@ -153,10 +136,9 @@ class Channel:
             waiting, self._pending = list(self._pending.values()), {}
             self._lock.notify_all()
         if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+            _hang_up(sock)
         for pending in waiting:
-            _fail(pending.future, ManagerStopped("this client was closed"))
+            pending.fail(ManagerStopped("this client was closed"))
 
     def forget(self) -> None:
         """In a forked copy of the program, which must neither keep the connection alive nor end it.
@@ -184,7 +166,7 @@ class Channel:
         if len(frame) > self._most:
             self.drop(pending)
             msg = f"a call of {len(frame)} bytes is longer than a frame may be ({self._most}); send less at a time"
-            _fail(pending.future, EngineError(msg))
+            pending.fail(EngineError(msg))
             return
         _send_all(sock, frame)
 
@@ -206,10 +188,9 @@ class Channel:
         try:
             while (sock := self._connect(pause)) is not None:
                 begun = time.monotonic()
-                with sock:
-                    brought = self._begin(sock) and self._read(sock)
-                is_good = brought or time.monotonic() - begun > _LEAST_PATIENCE
-                self._lose(renew=is_good or not pause)
+                self._use(sock)
+                is_good = time.monotonic() - begun > _LEAST_PATIENCE
+                self._lose(was_good=is_good)
                 pause = 0.0 if is_good else _longer(pause)
                 # A manager that takes calls and always hangs up must not keep them for ever.
                 self._give_up_late_ones(ConnectionError("the connection is always closed again"))
@@ -217,8 +198,16 @@ class Channel:
             self._give_up(error)
         except BaseException as error:
             logger.exception("reading from the manager at %s failed; the next call connects again", self._directory)
-            self._lose(renew=False)
+            self._lose(was_good=False)
             self._give_up(EngineError(f"reading from the manager failed: {type(error).__name__}: {error}"))
+
+    def _use(self, sock: socket.socket) -> None:
+        with sock:
+            try:
+                if self._begin(sock):
+                    self._read(sock)
+            finally:
+                _hang_up(sock)  # or who sends would wait for a manager that does not read, and we for our turn to send
 
     def _rest(self, pause: float) -> bool:
         """Wait before the next try; False when nobody waits for an answer any more: then this thread is at its end."""
@@ -251,20 +240,25 @@ class Channel:
                 self._send(sock, pending)
         return True
 
-    def _lose(self, *, renew: bool) -> None:
-        """The connection is lost: give up what must not be repeated. `renew` the patience of the others."""
+    def _lose(self, *, was_good: bool) -> None:
+        """The connection is lost: give up what must not be repeated. The others have their patience anew.
+
+        But not those that lose one after the other before these are good for anything: they may be the reason.
+        """
         deadline = time.monotonic() + self._patience
         with self._lock:
             self._sock = None
-            lost = [one for one in self._pending.values() if one.sent and not one.repeatable]
+            waiting = list(self._pending.values())
+            lost = [one for one in waiting if one.sent and not one.repeatable]
             for one in lost:
                 del self._pending[one.call.number]
-            if renew:
-                for one in self._pending.values():
+            for one in waiting:
+                if was_good or not one.lost_one:
                     one.deadline = deadline
+                one.lost_one = one.sent and not was_good
         for one in lost:
             msg = f"the manager went away while {one.call.name!r} was asked; look at the procedure, and ask again"
-            _fail(one.future, OutcomeUnknown(msg))
+            one.fail(OutcomeUnknown(msg))
 
     def _connect(self, pause: float) -> socket.socket | None:
         """A connection, after a pause; None when nobody waits for an answer any more."""
@@ -279,18 +273,21 @@ class Channel:
     def _time_left(self) -> float:
         """Seconds until the first of those that wait is given up."""
         with self._lock:
-            return min((one.deadline for one in self._pending.values()), default=0.0) - time.monotonic()
+            return min((one.deadline for one in list(self._pending.values())), default=0.0) - time.monotonic()
 
     def _give_up_late_ones(self, error: Exception) -> None:
+        if self._time_left() > 0:
+            return
+        why = self._unanswered(error)
         now = time.monotonic()
         with self._lock:
-            late = [one for one in self._pending.values() if one.deadline <= now]
+            late = [one for one in list(self._pending.values()) if one.deadline <= now]
             for one in late:
                 del self._pending[one.call.number]
         for one in late:
-            stopped = ManagerStopped(self._unanswered(error))
+            stopped = ManagerStopped(why)
             stopped.__cause__ = error
-            _fail(one.future, stopped)
+            one.fail(stopped)
 
     def _unanswered(self, error: Exception) -> str:
         waited = f"(waited {self._patience:g} s): {error}"
@@ -337,18 +334,14 @@ class Channel:
             self._connecting, self._reader, self._sock = False, None, None
             waiting, self._pending = list(self._pending.values()), {}
         for pending in waiting:
-            _fail(pending.future, error)
+            pending.fail(error)
 
-    def _read(self, sock: socket.socket) -> bool:
-        """Read to the end of the connection; whether it brought an answer."""
-        brought = False
+    def _read(self, sock: socket.socket) -> None:
         try:
             while True:
                 self._hear(decode_as(read_frame(sock, 2**32 - 1), Answer))
-                brought = True
         except (Torn, msgspec.DecodeError) as error:
             logger.debug("the connection to the manager at %s ended: %s", self._directory, error)
-        return brought
 
     def _hear(self, answer: Answer) -> None:
         with self._lock:
@@ -362,29 +355,28 @@ class Channel:
                 if pending.on_change is not None:
                     pending.on_change(answer.body)
             elif answer.kind == "error":
-                _fail(pending.future, error_from(answer.body))
+                pending.fail(error_from(answer.body))
             else:
                 pending.future.set_result(decode_as(answer.body, pending.gives))
-        except msgspec.DecodeError as error:
+        except Exception as error:  # noqa: BLE001 - whatever an odd answer leads to, its call has an end
             self.drop(pending)
-            _fail(pending.future, EngineError(f"the manager's answer cannot be read: {error}"))
+            pending.fail(EngineError(f"the manager's answer cannot be read: {error}"))
 
 
 def _longer(pause: float) -> float:
     return min(2 * pause, _LONGEST_PAUSE) or _FIRST_PAUSE
 
 
-def _fail(future: Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _hang_up(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _send_all(sock: socket.socket, data: bytes) -> None:
     try:
         sock.sendall(data)
     except BaseException as error:  # Ctrl-C, too: half a frame is out, and whatever came next would be its other half
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)  # the reading thread sees it, and takes care of what has no answer
+        _hang_up(sock)  # the reading thread sees it, and takes care of what has no answer
         if not isinstance(error, OSError):
             raise
 

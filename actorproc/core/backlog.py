@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from actorproc.model.records import ProcedureRecord
 
@@ -18,23 +18,23 @@ __all__ = ["Backlog", "is_new_root"]
 
 _AHEAD = 0.001
 """Seconds by which who goes before others of the backlog came earlier. They decide between those of one moment."""
+_MOST_GONE = 64
+"""So many more may have left than wait in a lane before they are forgotten."""
 
 
 class _Lane:
-    """Those of one lane of the queue: groups that came together, since when they wait, and their names."""
+    """Those of one lane of the queue, in groups that came together."""
 
-    __slots__ = ("groups", "number", "open")
+    __slots__ = ("groups", "held", "number", "open")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.groups: deque[tuple[float, list[str]]] = deque()
-        """The first goes first; of a group the last, and with those that have left."""
+        self.groups: deque[tuple[float, list[ProcedureRecord]]] = deque()
+        """Since when they wait, and their heads. The first group goes first, and of a group the last."""
         self.open = 0
-        """How many have not left."""
-
-
-_Place = tuple[float, int, _Lane]
-"""Virtual deadline and number in submit order of who is the first of a lane, or was when it was looked at."""
+        """How many wait."""
+        self.held = 0
+        """How many stand in the groups; with those that have left."""
 
 
 class Backlog(dict[str, ProcedureRecord]):
@@ -48,7 +48,8 @@ class Backlog(dict[str, ProcedureRecord]):
         super().__init__()
         self._ageing = ageing
         self._lanes: dict[int, _Lane] = {}
-        self._heap: list[_Place] = []
+        self._heap: list[tuple[float, int, int]] = []
+        """One for each lane: its number, behind a lower bound of the virtual deadline and the seq of its first one."""
         self._first: tuple[float, ProcedureRecord] | None = None
 
     def fill(self, records: Iterable[ProcedureRecord], since: float) -> None:
@@ -59,34 +60,38 @@ class Backlog(dict[str, ProcedureRecord]):
         for number, members in lanes.items():
             self._join(number, members, since)
 
-    def add_new(self, records: Sequence[ProcedureRecord], priority: int, since: float) -> None:
-        """As `fill`, for new roots of this priority."""
+    def add_new(self, records: list[ProcedureRecord], priority: int, since: float) -> None:
+        """As `fill`, for new roots of this priority. The list is the backlog's from now on."""
         self._join(_NEW - 2 * priority, records, since)
 
-    def _join(self, number: int, records: Sequence[ProcedureRecord], since: float) -> None:
-        names = [record.id for record in records]
-        self.update(zip(names, records, strict=True))
+    def _join(self, number: int, records: list[ProcedureRecord], since: float) -> None:
+        before = len(self)
+        self.update((record.id, record) for record in records)
         lane = self._lanes.get(number)
         if lane is None:
             lane = self._lanes[number] = _Lane(number)
-            heapq.heappush(self._heap, (self._order(since, number), records[0].seq, lane))
+            heapq.heappush(self._heap, (self._order(since, number), records[0].seq, number))
             self._first = None
-        names.reverse()
-        lane.groups.append((since, names))
-        lane.open += len(names)
+        elif not lane.open:
+            self._first = None
+        lane.open += len(self) - before
+        lane.held += len(records)
+        records.reverse()
+        lane.groups.append((since, records))
 
     def first(self) -> tuple[float, ProcedureRecord]:
         """Whose turn it is: its virtual deadline, and its head. Not when there are none."""
         while self._first is None:
-            order, seq, lane = self._heap[0]
-            head = self._head(lane)
+            order, seq, number = self._heap[0]
+            head = self._head(self._lanes[number])
             if head is None:
                 heapq.heappop(self._heap)
+                del self._lanes[number]
                 continue
             since, record = head
-            place = (self._order(since, lane.number), record.seq)
+            place = (self._order(since, number), record.seq)
             if place > (order, seq):
-                heapq.heapreplace(self._heap, (*place, lane))
+                heapq.heapreplace(self._heap, (*place, number))
             else:
                 self._first = (place[0], record)
         return self._first
@@ -100,9 +105,8 @@ class Backlog(dict[str, ProcedureRecord]):
             self._first = None
         lane = self._lanes[_lane(record)]
         lane.open -= 1
-        if not lane.open:
-            lane.groups.clear()
-            del self._lanes[lane.number]
+        if not lane.open or lane.held > 2 * lane.open + _MOST_GONE:
+            self._tidy(lane)
 
     def ahead_of(self, record: ProcedureRecord) -> float | None:
         """Since when somebody waits who goes before all those of its lane; None when there are none."""
@@ -113,14 +117,21 @@ class Backlog(dict[str, ProcedureRecord]):
     def _head(self, lane: _Lane) -> tuple[float, ProcedureRecord] | None:
         groups = lane.groups
         while groups:
-            since, names = groups[0]
-            while names:
-                record = self.get(names[-1])
-                if record is not None:
+            since, records = groups[0]
+            while records:
+                record = records[-1]
+                if self.get(record.id) is record:  # else it has left; the id may have come again since, elsewhere
                     return since, record
-                names.pop()
+                records.pop()
+                lane.held -= 1
             groups.popleft()
         return None
+
+    def _tidy(self, lane: _Lane) -> None:
+        """Forget those of a lane that have left."""
+        groups = [(since, [one for one in records if self.get(one.id) is one]) for since, records in lane.groups]
+        lane.groups = deque(group for group in groups if group[1])
+        lane.held = lane.open
 
     def _order(self, since: float, number: int) -> float:
         """As `ReadyQueue.order_of`."""

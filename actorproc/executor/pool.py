@@ -124,6 +124,7 @@ class ProcedureExecutor(Executor):
     ) -> Iterator[T]:
         """``map(fn, *iterables)`` in the workers, results in order; ``chunksize`` calls make one procedure.
 
+        Calls whose results nobody waits for any more, because the iterator was dropped, are cancelled soon after.
         Raises the builtin `TimeoutError` in the iteration when a result is not there ``timeout`` seconds after this
         call. ``options`` are passed on to the standard library (``buffersize``, from Python 3.14).
         """
@@ -240,7 +241,8 @@ def _in_order(calls: CallQueue, futures: list[DurableFuture[T]], end: float | No
             yield _popped(futures, end)
     except GeneratorExit:
         # Perhaps by the garbage collector, which may have come along on any thread, the manager's too.
-        calls.cancel_soon(futures)
+        if futures:
+            calls.cancel_soon(futures)
         raise
     except BaseException:
         calls.cancel_each(futures)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
+import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
@@ -18,6 +21,7 @@ import pytest
 from actorproc.control import channel
 from actorproc.control.channel import Channel
 from actorproc.control.wire import (
+    HEADER,
     PROTOCOL,
     SOCKET_FILE,
     Answer,
@@ -120,6 +124,11 @@ def _ask(made: Channel, name: str = "metrics") -> Any:
     return made.call("call", name, encode(()), Any).future
 
 
+def _arrived(sock: socket.socket) -> int:
+    """Bytes that nobody has read yet."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def _ok(call: Call) -> Answer:
     return Answer(call.number, "ok", msgspec.Raw(encode(call.name)))
 
@@ -150,6 +159,45 @@ def test_a_manager_that_always_hangs_up_does_not_keep_a_call_for_ever(open_chann
     assert isinstance(failed, ManagerStopped)
     assert "always closed again" in str(failed)
     assert 2 <= len(stands.heard) <= 8
+
+
+def test_answers_to_others_do_not_keep_a_call_for_which_the_manager_hangs_up(open_channel, manager, clock):
+    def later() -> None:
+        clock.now += 1.0
+
+    stands = manager(lambda call: _ok(call) if call.name == "learn" else None)
+    stands.on_knock = later
+    made = open_channel(patience=5)
+    made.greet("call", "learn", encode("a class"))
+
+    assert isinstance(_ask(made).exception(BOUND), ManagerStopped)
+    assert len(stands.heard) <= 8
+
+
+def test_who_sends_to_a_manager_that_does_not_read_is_let_go_when_the_connection_is_given_up(open_channel, manager):
+    def odd(call: Call) -> Answer | None:
+        if len(stands.heard) > 1:
+            return _ok(call)
+        sending.wait(BOUND)
+        stands._guest.sendall(HEADER.pack(3) + b"\xc1\xc1\xc1")
+        let_go.wait(BOUND)
+        return None
+
+    sending, let_go = threading.Event(), threading.Event()
+    stands = manager(odd)
+    made = open_channel()
+    first = _ask(made)
+    wait_until(lambda: stands.heard and stands.heard[0])
+    big = threading.Thread(target=lambda: made.call("call", "big", encode(bytes(1 << 19)), Any), daemon=True)
+    big.start()
+    wait_until(lambda: _arrived(stands._guest) > 1 << 16)  # more does not go in: it waits in the middle of its frame
+
+    sending.set()
+    big.join(BOUND)
+
+    assert not big.is_alive()
+    let_go.set()
+    assert first.result(BOUND) == "metrics"
 
 
 def test_a_lost_connection_gives_those_that_wait_their_patience_anew(open_channel, manager, clock):
@@ -184,7 +232,10 @@ def test_ctrl_c_while_the_reading_thread_starts_leaves_one_of_them(open_channel,
     assert len(stands.heard) == 1
 
 
-@pytest.mark.parametrize(("kind", "body"), [("error", 17), ("change", "none"), ("ok", b"no text")])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [("error", 17), ("error", ("OSError", "", {"__traceback__": 1})), ("change", "none"), ("ok", b"no text")],
+)
 def test_an_answer_that_cannot_be_read_fails_its_call(open_channel, manager, kind, body):
     def odd(call: Call) -> Answer:
         return Answer(call.number, kind, msgspec.Raw(encode(body))) if call.name == "odd" else _ok(call)

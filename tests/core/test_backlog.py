@@ -13,6 +13,7 @@ from actorproc.core.queueing import wake
 from actorproc.core.ready import DEFAULT_AGEING, ReadyQueue
 from actorproc.model.events import (
     AbortRequested,
+    DeleteRequested,
     Event,
     PauseRequested,
     ResumeRequested,
@@ -282,7 +283,7 @@ def test_a_class_of_another_class_of_work_keeps_its_procedures_in_their_order() 
     again.submit(again.new("newcomer"))
 
     again.handle(TypeRegistered(TypeMeta(type_name="T", work_class="heavy")))
-    assert again.core._book.backlog._lanes == {}
+    assert not any(lane.groups for lane in again.core._book.backlog._lanes.values())
     _hire(again)
 
     assert _run_dry(again) == ["a", "b", "c", "newcomer"]
@@ -429,6 +430,45 @@ def test_one_that_is_put_back_goes_before_all_of_its_lane_and_keeps_the_lane_in_
     assert [(name, turn[0]) for name, turn in lane.ring.items()] == [("lost", 1.0), ("old", 1.0), ("newer", 2.0)]
 
 
+def _leave(stage: Stage, name: str) -> None:
+    """It is aborted, and removed at once."""
+    _ask(stage, AbortRequested(name, 1))
+    stage.core.settle(stage.core.seal())
+    stage.handle(DeleteRequested(name, 1, False, None, FinishedTree((image_of(stage).heads[name],))))
+    stage.core.settle(stage.core.seal())
+
+
+@pytest.mark.parametrize("priority", [0, -5])
+def test_an_id_that_comes_again_takes_a_new_place(priority, monkeypatch) -> None:
+    stage = _busy(1, monkeypatch)
+    stage.submit(*(stage.new(name, priority=priority + 1) for name in ("first", "again", "other")))
+    stage.now += 1
+    stage.submit(stage.new("later"))
+    _leave(stage, "again")
+
+    stage.submit(stage.new("again", priority=priority))
+
+    assert difference(stage) is None
+    assert _run_dry(stage)[-1] == "again"
+
+
+@pytest.mark.parametrize("stays", [0, 3])
+def test_those_that_leave_before_their_turn_are_forgotten_also_while_nobody_is_handed_out(stays, monkeypatch) -> None:
+    stage = _busy(1, monkeypatch)
+    stage.handle(PauseRequested(None, "night", 1))
+    for priority in (0, 5):
+        stage.submit(*(stage.new(f"stays-{priority}-{number}", priority=priority) for number in range(stays)))
+
+    for number in range(500):
+        stage.submit(stage.new(f"goes-{number}", priority=number % 2 * 5))
+        _ask(stage, AbortRequested(f"goes-{number}", 1))
+
+    backlog = stage.core._book.backlog
+    assert len(backlog) == 2 * stays
+    assert sum(len(group) for lane in backlog._lanes.values() for _, group in lane.groups) < 200
+    assert len(backlog._heap) == 2
+
+
 def _newcomers(stage: Stage, dice: random.Random, move: int) -> list[NewProcedure]:
     fields = {"priority": dice.choice((0, 0, 0, 1, -1)), "type_name": dice.choice("TU")}
     odd: list[dict[str, object]] = [{"deadline": 1e6}, {"due_at": stage.now + 3}, {"unit": "", "tags": ("x",)}]
@@ -456,9 +496,7 @@ def _play_newcomers(seed: int) -> tuple[list[tuple[str, int, str]], list[str]]:
             name = dice.choice(names)
             verbs = (AbortRequested(name, 1), PauseRequested(name, "look", 1), ResumeRequested(name, None, 1))
             event = dice.choice((*verbs, *verbs[1:], Signalled(name, b"", None, 1)))
-            for missing in stage.core.missing(event, stage.now):
-                stage.core.load(*image_of(stage).tree(missing))
-            stage.handle(event)
+            _ask(stage, event)
         elif kind < 0.5 and stage.inbox:
             stage.handle(StepReturned(stage.inbox.pop(min(stage.inbox)).token))
         elif kind < 0.54:
