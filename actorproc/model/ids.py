@@ -82,13 +82,23 @@ def _tails() -> list[str]:
 
     Many at once: to ask the system gives the interpreter lock away, and among busy threads it is long in coming back.
     """
-    many = os.urandom(_TAIL * 256).hex()
-    tails = (many[at : at + 2 * _TAIL] for at in range(0, len(many), 2 * _TAIL))
-    return [f"-7{one[:3]}-{_VARIANT[one[3]]}{one[4:7]}-{one[7:19]}" for one in tails]
+    digits = os.urandom(_MANY * _DRAWN // 2).hex().encode()
+    made = bytearray(_BLANK * _MANY)
+    # A digit of all of them at a time: in a third of the time that one id after the other takes.
+    for drawn, place in enumerate(_PLACES):
+        made[place :: len(_BLANK)] = digits[drawn::_DRAWN]
+    made[_VARIANT :: len(_BLANK)] = made[_VARIANT :: len(_BLANK)].translate(_VARIANTS)
+    text = made.decode()
+    return [text[at : at + len(_BLANK)] for at in range(0, len(text), len(_BLANK))]
 
 
-_TAIL = 10
-_VARIANT = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
+_MANY = 256
+_BLANK = b"-7xxx-xxxx-xxxxxxxxxxxx"
+_PLACES = [place for place, character in enumerate(_BLANK) if character == ord("x")]
+_DRAWN = len(_PLACES) + len(_PLACES) % 2
+"""Digits that are drawn for each id, of which a byte gives two."""
+_VARIANT = _BLANK.index(b"x", _BLANK.rindex(b"-", 0, _BLANK.rindex(b"-")))
+_VARIANTS = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
 _drawn: list[str] = []
 _head = (0, "", 0)
 os.register_at_fork(after_in_child=_drawn.clear)  # or both processes would give the same ones

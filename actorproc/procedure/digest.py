@@ -32,18 +32,24 @@ def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> b
 
     if codec == "pickle" and not positioned and (known := digest_in(state)) is not None:
         return known[:_SIZE]
+    parts = _parts(codec, state, positioned=positioned, ordered=ordered)
+    if len(state) <= LARGE:
+        return hashlib.blake2b(b"".join(parts), digest_size=_SIZE).digest()
     # Processors have instructions for SHA-256: a long state takes a third of the time, a short one more.
-    found = hashlib.sha256() if len(state) > LARGE else hashlib.blake2b(digest_size=_SIZE)
-    found.update(codec.encode())
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.digest()[:_SIZE]
+
+
+def _parts(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> tuple[bytes | memoryview, ...]:
+    """What is hashed, one after the other."""
     position, payload = _enveloped.decode(state) if positioned else (None, state)
     if codec == "pickle":
         # What is signed, for signatures differ.
-        found.update(_encode(position))
-        found.update(content_of(bytes(payload)))
-        return found.digest()[:_SIZE]
+        return codec.encode(), _encode(position), content_of(bytes(payload))
     content = _sorted(payload, ordered=ordered)
-    found.update(_encode((position, msgspec.Raw(content))) if positioned else content)
-    return found.digest()[:_SIZE]
+    return codec.encode(), _encode((position, msgspec.Raw(content))) if positioned else content
 
 
 def _sorted(content: bytes | msgspec.Raw, *, ordered: bool) -> bytes:
