@@ -15,6 +15,16 @@ def test_a_new_id_is_a_uuid_of_version_7():
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
 
 
+def test_of_an_id_all_is_drawn_but_time_version_and_half_of_the_variant():
+    made = [new_id() for _ in range(600)]
+
+    assert {one[8] + one[13:15] + one[18] + one[23] for one in made} == {"--7--"}
+    assert {one[19] for one in made} == set("89ab")
+    for place in (15, 16, 17, 20, 21, 22, *range(24, 36)):
+        assert {one[place] for one in made} == set("0123456789abcdef")
+    assert len({one[15:] for one in made}) == 600
+
+
 def test_ids_made_by_many_threads_are_all_different():
     made = [[] for _ in range(8)]
 
