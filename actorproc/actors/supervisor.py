@@ -102,6 +102,8 @@ class SupervisorActor(QuickActor):
         """Every slot was parked, and none has booted since."""
         self._unheard: set[int] = set()
         """Slots whose first worker has neither booted nor failed."""
+        self._has_booted = False
+        """Some worker did, since the start, whatever became of it."""
         self._stopping = False
         self._routes: dict[type, Callable[[Any], None]] = {
             Gone: self._gone,
@@ -129,7 +131,7 @@ class SupervisorActor(QuickActor):
     # ------------------------------------------------------------ starting
     def _launch_all(self, message: LaunchAll) -> None:
         self._starting = message.future
-        self._unheard = set(self._slots)
+        self._unheard, self._has_booted = set(self._slots), False
         for slot in self._slots.values():
             self._launch(slot)
 
@@ -152,6 +154,7 @@ class SupervisorActor(QuickActor):
             if slot.state == "parked":
                 self._parts.on_slot(SlotRecovered(slot.worker))
             slot.state, slot.reason = "running", None
+            self._has_booted = True
             slot.past.booted(self._parts.clock.monotonic())
             self._recover()
         self._heard(slot)
@@ -163,7 +166,7 @@ class SupervisorActor(QuickActor):
         if future is None or self._unheard:
             return
         self._starting = None
-        if any(other.state == "running" for other in self._slots.values()):
+        if self._has_booted:
             settle_future(future, None)
         else:
             self._stopping = True

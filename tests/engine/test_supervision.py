@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from concurrent.futures import Future
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 
 from actorproc import Config, Procedure, Status
+from actorproc.actors.messages import Booted, Gone, LaunchAll
 from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
+from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.errors import InternalError, WorkerBootFailed
 from actorproc.model.crash_report import CrashReport
+from actorproc.model.ids import WorkerId
 from actorproc.testing import VirtualClock
 from actorproc.workers import pool_thread
+from tests.kit.clocks import HandClock
 
 
 @dataclass
@@ -258,3 +264,25 @@ def test_a_variable_that_another_thread_removes_keeps_no_worker_from_starting(op
 
     assert manager.submit(Job()).result(30) == "done"
     assert Changing.is_changed
+
+
+@pytest.mark.parametrize("one_boots", [True, False])
+def test_a_start_counts_a_worker_that_booted_also_when_it_has_died_again(one_boots):
+    """The other one cannot start, and says so later."""
+    parts = SupervisorParts(
+        config=Config(), clock=HandClock(), alarm=Mock(), pool=Mock(), slots=2, replies=Mock(),
+        on_failed=Mock(), on_slot=Mock(), on_recovered=Mock(), on_broken=Mock(),
+    )  # fmt: skip
+    supervisor, started = SupervisorActor(parts), Future()
+    first, second = WorkerId(0, 1), WorkerId(1, 1)
+    report = CrashReport(kind="exit", message="exited with code 1", code=1)
+
+    supervisor.on_receive(LaunchAll(started))
+    if one_boots:
+        supervisor.on_receive(Booted(first))
+    supervisor.on_receive(Gone(first, report, booted=one_boots, idle=True))
+    assert not started.done()
+    supervisor.on_receive(Gone(second, report, booted=False, idle=True))
+
+    assert isinstance(started.exception(0), WorkerBootFailed) is not one_boots
+    parts.on_broken.assert_not_called()
