@@ -46,7 +46,7 @@ logger = logging.getLogger("actorproc")
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _LEAST_PATIENCE = 1.0
-"""Also the seconds after which a connection was one, though no answer came: calls may wait as long as they like."""
+"""Also the seconds that a connection must have stood to be good for anything; calls may wait longer for answers."""
 _LONGEST_GREETING = 10.0
 """Seconds for the greeting of a manager that is there; within these bounds it is the client's patience."""
 

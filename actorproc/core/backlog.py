@@ -60,10 +60,6 @@ class Backlog(dict[str, ProcedureRecord]):
         for number, members in lanes.items():
             self._join(number, members, since)
 
-    def add_new(self, records: list[ProcedureRecord], priority: int, since: float) -> None:
-        """As `fill`, for new roots of this priority. The list is the backlog's from now on."""
-        self._join(_NEW - 2 * priority, records, since)
-
     def _join(self, number: int, records: list[ProcedureRecord], since: float) -> None:
         before = len(self)
         self.update((record.id, record) for record in records)
@@ -143,13 +139,9 @@ def is_new_root(record: ProcedureRecord) -> bool:
     return record.parent is None and record.step == 1 and not record.attempt
 
 
-_NEW = 1
-"""A new root stands back by half a level of priority."""
-
-
 def _lane(record: ProcedureRecord) -> int:
     """A number for each lane of a class of work; the smallest goes first among those who came at once.
 
     The order of `ReadyQueue`, where a new root stands back by half a level of priority.
     """
-    return _NEW * is_new_root(record) - 2 * record.priority
+    return is_new_root(record) - 2 * record.priority

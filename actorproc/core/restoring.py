@@ -110,7 +110,7 @@ def _admit_all(book: Book, snapshot: Snapshot, ordinary: Container[str]) -> list
 
 def _ordinary_types(book: Book, snapshot: Snapshot) -> set[str]:
     """Classes whose procedures may wait in the backlog: nobody counts, shares out or hires before their turn comes."""
-    if snapshot.damage or book.shares is not None or book.lobby.capacity is not None:
+    if snapshot.damage or not book.leaves_outside:
         return set()
     return {name for name, meta in book.types.items() if not meta.dedicated}
 

@@ -47,9 +47,9 @@ def submit(book: Book, event: Submitted) -> None:
 def _take_in(book: Book, accepted: list[NewProcedure]) -> None:
     """Admit these; but those that need nothing but a worker, and would get none now, wait for their turn outside."""
     room = book.staff.room if book.hands_out else 0
-    if len(accepted) <= room or book.shares is not None or book.lobby.capacity is not None:
+    if not book.leaves_outside:
         room = len(accepted)
-    outside: dict[int, list[ProcedureRecord]] = {}
+    outside = []
     for new in accepted:
         if not _needs_only_a_worker(book, new):
             wake(book, admit(book, new, parent=None))
@@ -57,9 +57,8 @@ def _take_in(book: Book, accepted: list[NewProcedure]) -> None:
             room -= 1
             wake(book, admit(book, new, parent=None))
         else:
-            outside.setdefault(new.priority, []).append(_stored_only(book, new))
-    for priority, records in outside.items():
-        book.backlog.add_new(records, priority, book.ready.clock(book.now))
+            outside.append(_stored_only(book, new))
+    book.backlog.fill(outside, book.ready.clock(book.now))
 
 
 def _stored_only(book: Book, new: NewProcedure) -> ProcedureRecord:

@@ -39,3 +39,8 @@ class Workplace:
         """Procedures one of which killed a worker that ran several: each runs alone until it was answered."""
         self.warm: dict[str, WorkerId] = {}
         """Which worker holds the live object of a procedure."""
+
+    @property
+    def leaves_outside(self) -> bool:
+        """Who needs nothing but a worker may wait in the backlog: nobody counts or shares out before its turn."""
+        return self.shares is None and self.lobby.capacity is None

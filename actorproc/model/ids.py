@@ -93,11 +93,11 @@ def _tails() -> list[str]:
 
 
 _MANY = 256
-_BLANK = b"-7xxx-xxxx-xxxxxxxxxxxx"
-_PLACES = [place for place, character in enumerate(_BLANK) if character == ord("x")]
+_BLANK = b"-7xxx-vxxx-xxxxxxxxxxxx"
+_PLACES = [place for place, character in enumerate(_BLANK) if character in b"vx"]
 _DRAWN = len(_PLACES) + len(_PLACES) % 2
 """Digits that are drawn for each id, of which a byte gives two."""
-_VARIANT = _BLANK.index(b"x", _BLANK.rindex(b"-", 0, _BLANK.rindex(b"-")))
+_VARIANT = _BLANK.index(b"v")
 _VARIANTS = bytes.maketrans(b"0123456789abcdef", b"89ab" * 4)
 _drawn: list[str] = []
 _head = (0, "", 0)
