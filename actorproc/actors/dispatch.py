@@ -100,15 +100,26 @@ class Dispatcher:
         }
 
     def act(self, batch: Batch) -> list[Event]:
-        """Carry out a batch's commands in order; returns what happened on the way (states that cannot be read)."""
+        """Carry out a batch's commands; returns what happened on the way (states that cannot be read).
+
+        In their order, but for callers, who are told when all steps are sent: each who is told is a thread that wakes
+        up and wants the interpreter, while workers could be at their steps.
+        """
         self._events = []
+        told: list[Command] = []
         verbs = self._verbs
         if not batch.is_routine:
             self._first_states.note(batch.writes)
         self._recent_ends.forget_removed(() if batch.is_routine else batch.writes)
         for command in batch.commands:
-            verbs[type(command)](command, batch)
+            kind = type(command)
+            if kind is Reply or kind is Resolve:
+                told.append(command)
+            else:
+                verbs[kind](command, batch)
         self._flush()
+        for command in told:
+            verbs[type(command)](command, batch)
         self._ahead.clear()
         return self._events
 
