@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from actorproc.control.pending import Pending
+from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,
@@ -63,7 +64,7 @@ class Channel:
         self._patience = patience
         self._max_frame = max_frame
         self._lock = threading.Condition()
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()
         self._pending: dict[int, Pending] = {}
         self._greetings: list[tuple[str, str, bytes]] = []
         self._number = 0
@@ -87,6 +88,7 @@ class Channel:
         renew: Callable[[], bytes] | None = None,
     ) -> Pending:
         """Send a call; its `future` has the answer."""
+        refuse_whom_it_interrupts(self._lock, self._sending)
         with self._lock:
             if self._closed:
                 msg = "this client was closed; make another one"
@@ -145,7 +147,7 @@ class Channel:
 
         Threads that do not exist there may have held the locks.
         """
-        self._lock, self._sending = threading.Condition(), threading.Lock()
+        self._lock, self._sending = threading.Condition(), threading.RLock()
         self._connecting, self._reader, self._pending = False, None, {}
         sock, self._sock = self._sock, None
         if sock is not None:

@@ -24,6 +24,7 @@ from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
 from actorproc.control.channel import Channel
 from actorproc.control.methods import METHODS, REPEATABLE
+from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, UsageError
@@ -111,7 +112,7 @@ class RemoteEngine:
         self._patience = patience
         self._channel = Channel(directory, patience=patience, max_frame=max_frame)
         self._courier = Courier()
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
         self._store: RemoteStore | None = None
         self._ends = SharedEnds()
         self.pool = RemotePool(self._channel)
@@ -121,6 +122,10 @@ class RemoteEngine:
     @property
     def store(self) -> ProcedureStore:
         """The store, opened for reading when it is first needed. Raises `EngineError` when there is none."""
+        store = self._store
+        if store is not None:
+            return cast("ProcedureStore", store)
+        refuse_whom_it_interrupts(self._opening)
         with self._opening:
             if self.closed:
                 raise ManagerStopped("this client was closed")

@@ -23,6 +23,7 @@ from actorproc.actors.ring import Ring
 from actorproc.actors.sweeper import Sweeper
 from actorproc.actors.types import TypeTable
 from actorproc.config import Config
+from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.core.retention import CHUNK
 from actorproc.errors import ManagerStopped, StorageUnavailable
 from actorproc.model.commands import Reply
@@ -51,7 +52,7 @@ class StoppedEngine:
         self._config = config
         self.store = LmdbStore(directory, role="command")
         self._epoch = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._replies = ReplyTable()
         self._types = TypeTable()
         self._committed: list[int] = []
@@ -113,6 +114,7 @@ class StoppedEngine:
 
     def ask(self, make: Callable[[int], Event]) -> Future[Any]:
         """The same; the future is done when this returns."""
+        refuse_whom_it_interrupts(self._lock)
         with self._lock:
             ring = self._opened()
             number, future = self._replies.open()
@@ -128,6 +130,7 @@ class StoppedEngine:
 
     def register(self, definition: Definition) -> None:
         """Make a type known, for a submit of it."""
+        refuse_whom_it_interrupts(self._lock)
         with self._lock:
             if self._types.put(definition):
                 self._opened().handle(TypeRegistered(definition.meta))

@@ -33,7 +33,7 @@ from actorproc.control.wire import (
     framed,
     read_frame,
 )
-from actorproc.errors import EngineError, ManagerStopped
+from actorproc.errors import EngineError, ManagerStopped, NotAllowed
 from tests.kit.waiting import BOUND, wait_until
 
 Reply = Callable[[Call], Answer | None]
@@ -258,3 +258,25 @@ def test_a_class_that_is_registered_again_is_told_once(open_channel, manager):
 
     assert _ask(made, "leave").result(BOUND) == "leave"
     assert stands.heard[1] == ["learn", "leave"]
+
+
+@pytest.mark.parametrize("inside", ["send", "call"])
+def test_a_signal_handler_in_the_middle_of_its_threads_call_is_refused_and_that_call_goes_on(
+    open_channel, manager, monkeypatch, inside
+):
+    def interrupted(*given: Any) -> Any:
+        monkeypatch.undo()
+        with pytest.raises(NotAllowed, match="in a signal handler"):
+            _ask(made, "of the handler")
+        return as_usual(*given)
+
+    stands = manager(_ok)
+    made = open_channel()
+    assert _ask(made, "first").result(BOUND) == "first"
+    name = {"send": "framed", "call": "Call"}[inside]
+    as_usual = getattr(channel, name)
+    monkeypatch.setattr(channel, name, interrupted)
+
+    assert _ask(made, "second").result(BOUND) == "second"
+    assert _ask(made, "third").result(BOUND) == "third"
+    assert stands.heard == [["first", "second", "third"]]

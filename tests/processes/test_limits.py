@@ -17,6 +17,7 @@ from actorproc.model.outcomes import Failed, Finished
 from actorproc.model.policies import StepLimits
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.workers.base import WorkerDied
+from actorproc.workers.exit_codes import EXIT_INTERNAL
 from actorproc.workers.frames import Answer, Ask, Began, Ended, Leaving, Returned, Stop
 from tests.kit.waiting import wait_until
 
@@ -217,3 +218,20 @@ def test_a_stop_waits_for_steps_that_run_at_once(host: Listener, tmp_path: Path)
 
     assert {host.next_message(Ended, worker).token for _ in runs} == {run.token for run in runs}
     assert host.died(worker).report.code == 0
+
+
+def test_a_fault_of_the_worker_beside_a_long_step_takes_no_further_step_along(host: Listener, tmp_path: Path) -> None:
+    worker = host.boot()
+    limits, gate = StepLimits(threads=2), tmp_path / "gate"
+    longer = host.start(worker, Do("wait_for", str(gate)), name="longer", limits=limits)
+    host.heartbeat(worker)
+    met = host.start(worker, Do("break_machinery"), name="met", limits=limits)
+
+    assert "LookupError: a fault of ours" in host.next_message(Leaving, worker).reason
+    late = host.start(worker, Count(1), name="late")
+    assert host.next_message(Returned, worker).token == late.token
+    gate.touch()
+
+    ended = host.next_message(Ended, worker)
+    assert ended.token == longer.token != met.token
+    assert host.died(worker).report.code == EXIT_INTERNAL

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from actorproc.procedure.context import StopStep
+from actorproc.procedure.failures import in_words
 from actorproc.workers.child.actor import ProcedureActor
 from actorproc.workers.child.crew import Crew
 from actorproc.workers.child.desk import Desk
@@ -68,6 +69,7 @@ class Roster:
             desk.broken = error
         if desk.broken is not None:
             desk.wake()
+            desk.leave(f"a fault of its own: {in_words(desk.broken)}")  # the steps beside it may take long to end
         elif not desk.running:
             desk.restore()
             if desk.worn:
@@ -78,10 +80,11 @@ class Roster:
         # An answer may bring the next step before the thread that gave it is back from the actor: one at a time.
         with actor.turn:
             actor.receive(run)
+            lacks_state = actor.lacks_state
         self._desk.finished(run)
         if actor.stopped.is_on or len(self._actors) > self._warm_limit:
             self._passivate(run.token.procedure)
-        if actor.lacks_state:  # last: the same step comes again with its state, and may begin on another thread
+        if lacks_state:  # last: the same step comes again with its state, and may begin on another thread
             self._desk.channel.send([NeedState(run.token)])
 
     def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:

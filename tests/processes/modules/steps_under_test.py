@@ -113,6 +113,16 @@ def do_wait_for(ctx: Context, path: str) -> str:
     return "seen"
 
 
+def do_break_machinery(_ctx: Context, _argument: str) -> None:
+    from actorproc.workers.child import actor
+
+    def once(*_: object) -> None:
+        actor._set = force
+        raise LookupError("a fault of ours")
+
+    force, actor._set = actor._set, once
+
+
 def do_wait_for_abort(ctx: Context, _argument: str) -> str:
     ctx.heartbeat(0.0, "waiting")
     while not ctx.aborting:
