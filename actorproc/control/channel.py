@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from actorproc.control.pending import Pending
 from actorproc.control.interruption import refuse_whom_it_interrupts
+from actorproc.control.pending import Pending
 from actorproc.control.wire import (
     HEADER,
     PROTOCOL,

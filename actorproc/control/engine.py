@@ -23,8 +23,8 @@ from actorproc.actors.replies import SharedEnds, pass_on
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
 from actorproc.control.channel import Channel
-from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.interruption import refuse_whom_it_interrupts
+from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, UsageError
