@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -235,6 +236,18 @@ def test_sigterm_ends_an_idle_worker_in_order(host: Listener) -> None:
     worker = host.boot()
 
     os.kill(host.pid(worker), signal.SIGTERM)
+
+    report = host.died(worker).report
+    assert (report.kind, report.code) == ("exit", 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals one thread of another process")
+def test_a_sigterm_that_interrupts_no_wait_of_the_main_thread_ends_an_idle_worker_as_well(host: Listener) -> None:
+    worker = host.boot()
+    thread = host.finish(worker, Do("thread_that_takes_signals"))
+
+    # As one that comes in the instant before the main thread begins to wait.
+    ctypes.CDLL(None).tgkill(host.pid(worker), thread, signal.SIGTERM)
 
     report = host.died(worker).report
     assert (report.kind, report.code) == ("exit", 0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 from queue import SimpleQueue
 
 import pytest
 
-from actorproc.workers.child.reading import Reading
+from actorproc.workers.child import reading
+from actorproc.workers.child.reading import Reading, wait_for_next
 
 PATIENCE = 60
 
@@ -254,3 +256,27 @@ def test_whatever_comes_and_however_long_steps_take_nothing_is_left_unread(worke
             threading.Event().wait(chance.random() * 0.01)
 
     assert [worker.words.get(timeout=PATIENCE) for _ in range(said)] == sorted(range(said))
+
+
+def test_a_signal_that_another_thread_took_is_heard_by_who_waits_for_the_next(monkeypatch):
+    def heard(*_):
+        raise InterruptedError
+
+    def come():
+        waiting.wait(PATIENCE)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR2)
+
+    class Queue:
+        def get(self, timeout):
+            waiting.set()
+            return SimpleQueue().get(timeout=timeout)
+
+    waiting = threading.Event()
+    monkeypatch.setattr(reading, "_LOOK_UP", 0.01)
+    usual = signal.signal(signal.SIGUSR2, heard)
+    try:
+        threading.Thread(target=come, daemon=True).start()
+        with pytest.raises(InterruptedError):
+            wait_for_next(Queue())
+    finally:
+        signal.signal(signal.SIGUSR2, usual)

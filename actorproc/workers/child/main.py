@@ -32,7 +32,7 @@ from actorproc.workers.child.guard import (
     write_stacks_to,
 )
 from actorproc.workers.child.limits import Limiter
-from actorproc.workers.child.reading import Reading, read_into
+from actorproc.workers.child.reading import Reading, read_into, wait_for_next
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.child.streams import Streams
 from actorproc.workers.child.telling import changes
@@ -204,7 +204,7 @@ class _Worker:
 
     def _next_boot_message(self) -> Prepare | Hello | WarmUp:
         self._desk.guard.allow_interrupt()
-        message = self._boot.get()
+        message = wait_for_next(self._boot)
         self._desk.guard.forbid_interrupt()
         return message
 

@@ -14,16 +14,20 @@ import threading
 import traceback
 from collections.abc import Callable, Sized
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from actorproc.workers.child.channel import Channel
 from actorproc.workers.child.guard import die_with_group
 from actorproc.workers.exit_codes import EXIT_PROTOCOL
 from actorproc.workers.frames import FrameError, Run, ToWorker
 
-__all__ = ["Reading", "read_into"]
+__all__ = ["Reading", "read_into", "wait_for_next"]
 
+T = TypeVar("T")
 _PAUSE = 0.005
 """Seconds between two looks at whether the main thread is still in the same step."""
+_LOOK_UP = 2.0
+"""Seconds after which the main thread looks up when nothing comes."""
 _LOOKS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
@@ -64,7 +68,7 @@ class Reading:
             with self._right:
                 while self._steps.empty():
                     self._read()
-        step = self._steps.get()
+        step = wait_for_next(self._steps) if self._steps.empty() else self._steps.get()
         self._in_step = True
         self._begun += 1
         if self._sleeps or self._asked:
@@ -132,6 +136,16 @@ class Reading:
         return True
 
 
+def wait_for_next(queue: SimpleQueue[T]) -> T:
+    """The next of a queue, for a thread that is to hear signals as well.
+
+    One that comes in the instant before the wait begins does not interrupt it, and Python acts on it after the wait.
+    """
+    while True:
+        with contextlib.suppress(Empty):
+            return queue.get(timeout=_LOOK_UP)
+
+
 def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable[[], None]:
     """What reads once from a channel, and takes in what came. It ends the process when the host is gone, or babbles."""
 
@@ -140,9 +154,10 @@ def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable
             messages = channel.receive()
             if messages is None:
                 die_with_group()
-            with channel.limiter.lifted():
-                for message in messages or ():
-                    take_in(message)
+            if messages:
+                with channel.limiter.lifted():
+                    for message in messages:
+                        take_in(message)
         except FrameError:
             traceback.print_exc()
             os._exit(EXIT_PROTOCOL)

@@ -288,6 +288,12 @@ def do_thread(_ctx: Context, _argument: str) -> None:
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
+def do_thread_that_takes_signals(_ctx: Context, _argument: str) -> int:
+    thread = threading.Thread(target=time.sleep, args=(600,), daemon=True)
+    thread.start()
+    return thread.native_id
+
+
 def do_allocate(_ctx: Context, megabytes: str) -> int:
     return len(bytearray(int(megabytes) * 1024 * 1024))
 
