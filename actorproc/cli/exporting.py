@@ -59,6 +59,8 @@ def _export(options: argparse.Namespace) -> int:
     # A store that nobody writes to is read page by page, so that one damaged page costs its own trees only.
     apart = options.skip_damaged and owner_of(Path(place, OWNER_FILE)) is None
     with SalvageReader(place) if apart else LmdbReader(place) as store:
+        if isinstance(store, LmdbReader):
+            store.check_is_up_to_date("an export")
         if isinstance(store, SalvageReader) and options.all:
             roots = store.roots()
         elif options.all:

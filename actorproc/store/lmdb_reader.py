@@ -64,13 +64,17 @@ class LmdbReader(OpenStore):
         other = self._other()
         if other is not None:
             return other.backup(path)
+        self.check_is_up_to_date("a backup")
+        return super().backup(path)
+
+    def check_is_up_to_date(self, what: str) -> None:
+        """Raise `NotAllowed` for what would lack a commit that the next owner makes again; nobody owns the store."""
         if owner_of(self.path / OWNER_FILE) is None and is_one_behind(self.path):
             raise NotAllowed(
-                f"a backup of {self.path} would lack its last commit, which the next owner makes again after the power "
+                f"{what} of {self.path} would lack its last commit, which the next owner makes again after the power "
                 f"cut, or the kill, that it came from: run actorproc --path {self.path} compact, or start its manager, "
-                "and back it up then"
+                "and try again then"
             )
-        return super().backup(path)
 
     def _other(self) -> OpenStore | None:
         """Through whom this one reads: the owner in this process, or a reader that was here first."""

@@ -2,7 +2,8 @@
 
 A page that is not what it should be costs the keys it held, and between which keys these lay is known from the page
 above. So a question that touches lost keys is answered with `StoreDamaged`, and every other one as by a sound store.
-Index rows are made anew from the heads. All rows are held in memory: this is for saving what is good, once.
+Index rows are made anew from the heads. A last commit that is there as its redo record only, or whose meta page cannot
+be read, counts. All rows are held in memory: this is for saving what is good, once.
 
 The layout is that of LMDB 0.9 (data version 1) on this machine: ``MDB_page``, ``MDB_node`` and ``MDB_db`` in its mdb.c.
 """
@@ -19,8 +20,9 @@ from typing import Self
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE, check_directory
-from actorproc.store.layout import index_rows
+from actorproc.store.layout import Row, index_rows
 from actorproc.store.reading import RecordReader
+from actorproc.store.redo import RedoRecord
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["SalvageReader"]
@@ -40,17 +42,19 @@ class SalvageReader(RecordReader):
     """The reading methods of a store over what is left of its file. A context manager; holds nothing open.
 
     Nobody may be writing to the store. Raises `EngineError` when there is no file, `StoreDamaged` when neither meta
-    page can be read.
+    page can be read, and `StoreFormat` when a later actorproc made the last commit.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         check_directory(self.path, allow_any_filesystem=True)
         try:
-            data = (self.path / DATA_FILE).read_bytes()
+            with (self.path / DATA_FILE).open("rb") as file:
+                pages = _Pages(file.read())
+                last = RedoRecord(file.fileno(), pages.size).read(pages.transaction + 1)
         except OSError as error:
             raise EngineError(f"cannot read {self.path / DATA_FILE}: {error.strerror}") from error
-        self._rows = _Saved(_Pages(data))
+        self._rows = _Saved(pages, last or [])
 
     def __enter__(self) -> Self:
         return self
@@ -77,13 +81,21 @@ class SalvageReader(RecordReader):
 class _Saved:
     """`Rows` that know which keys were lost."""
 
-    def __init__(self, pages: _Pages) -> None:
+    def __init__(self, pages: _Pages, last: Sequence[Row]) -> None:
+        """``last`` are the rows of a commit after that of the pages."""
         self._lost: dict[Table, list[tuple[bytes, bytes]]] = {}
         self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in Table}
         for table in Table:
             rows, lost = pages.table(table.label.encode())
             if table not in _INDEXES:
                 self._tables[table], self._lost[table] = rows, lost
+        for table, place, row in last:
+            if table in _INDEXES:
+                continue
+            if isinstance(row, bytes):
+                self._tables[table][place] = row
+            else:
+                self._tables[table].pop(place, None)
         for key, value in self.known(Table.PROCEDURES):
             try:
                 head = codec.decode(Table.PROCEDURES, key, value)
@@ -131,7 +143,9 @@ class _Pages:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._size = 4096
+        self.size = 4096
+        self.transaction = 0
+        """That whose pages these are: the last one with a meta page that can be read."""
         root = self._newest_main_root()
         self._databases: dict[bytes, int] = {}
         self._gaps: list[tuple[bytes, bytes]] = []
@@ -163,7 +177,7 @@ class _Pages:
             raise StoreDamaged(
                 "neither meta page of the data file can be read; restore a backup", reason="no meta page"
             )
-        _, self._size, root = max(found)
+        self.transaction, self.size, root = max(found)
         return int(root)
 
     def _walk(self, root: int, *, wanted: int) -> tuple[dict[bytes, bytes], list[tuple[bytes, bytes]]]:
@@ -198,7 +212,7 @@ class _Pages:
 
         Values of branches are page numbers, those of big rows length and page number.
         """
-        size, at = self._size, page * self._size
+        size, at = self.size, page * self.size
         raw = self._data[at : at + size]
         if page < 2 or len(raw) < size:
             return None
@@ -237,7 +251,7 @@ class _Pages:
         if not flags & _BIG:
             return value
         length = int.from_bytes(value[:8])
-        at = struct.unpack("=Q", value[8:])[0] * self._size
+        at = struct.unpack("=Q", value[8:])[0] * self.size
         header = self._data[at : at + 16]
         if len(header) < 16 or _HEADER.unpack(header)[2] != _OVERFLOW or at + 16 + length > len(self._data):
             return None

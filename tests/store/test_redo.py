@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import subprocess
@@ -10,13 +11,15 @@ import sys
 import lmdb
 import pytest
 
+from actorproc.cli.main import main
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreFormat
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutProcedure, PutStep
 from actorproc.store.layout import SWEEP
 from actorproc.store.lmdb import LmdbReader, LmdbStore
 from actorproc.store.meta_pages import read_meta_pages
-from actorproc.store.redo import RedoRecord
+from actorproc.store.redo import _SECTOR, RedoRecord
+from actorproc.store.salvage import SalvageReader
 from actorproc.store.tables import Table
 
 PAGE = 4096
@@ -188,6 +191,38 @@ def test_a_backup_does_not_pass_it_over(cut, tmp_path):
         reader.backup(tmp_path / "copy")
     with LmdbReader(tmp_path / "copy") as copy:
         assert [head.seq for head in copy.scan()] == [1, 2, 3]
+
+
+def test_an_export_does_not_pass_it_over_either(cut, capsys):
+    assert main(["--path", str(cut.path), "export", "--all"]) != 0
+    assert "would lack its last commit" in capsys.readouterr().err
+
+    assert main(["--path", str(cut.path), "export", "--all", "--skip-damaged"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["trees"]) == 3
+
+
+def test_who_saves_what_is_good_does_not_pass_it_over(cut):
+    with SalvageReader(cut.path) as reader:
+        assert reader.roots() == ["p1", "p2", "p3"]
+        assert reader.step("p3", 1).state == b"3" * 20
+        assert [head.id for head in reader.scan()] == ["p1", "p2", "p3"]
+
+
+def test_a_damaged_meta_page_costs_no_commit_of_which_there_is_the_record(tmp_path):
+    path = tmp_path / "store"
+    store = LmdbStore(path)
+    epoch = store.own()
+    for number in (1, 2, 3):
+        store.commit(writes(number), epoch, number)
+    store._settle = lambda: None  # it is killed, and does not close in good order
+    store._sound = False
+    store.close()
+    with (path / "data.mdb").open("r+b") as file:
+        file.seek(last_transaction(path) % 2 * PAGE)
+        file.write(bytes(_SECTOR))
+
+    with SalvageReader(path) as reader:
+        assert reader.roots() == ["p1", "p2", "p3"]
 
 
 def test_it_is_made_again_once(cut, caplog):
