@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,6 +35,9 @@ from actorproc.procedure.codec import check_size
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.state import StateRefused
+
+if TYPE_CHECKING:
+    import hmac
 
 __all__ = ["SigningKey", "content_of", "digest_in", "opened", "seal", "signed_state", "verified"]
 
@@ -192,13 +195,21 @@ def _id_of(key: bytes) -> bytes:
 
 
 def _signature(parts: Sequence[bytes | memoryview], purpose: str, key: bytes) -> bytes:
-    import hmac  # noqa: PLC0415
-
+    signing = _begun_with(key).copy()
     name = purpose.encode() + b"\0"
     if len(parts) == 1 and len(parts[0]) < LARGE:
-        # Not hmac.digest: that gives the interpreter lock away, which costs more than the signature among busy threads.
-        return hmac.new(key, name + parts[0], "sha256").digest()
-    signing = hmac.new(key, name, "sha256")
+        signing.update(name + parts[0])
+        return signing.digest()
+    signing.update(name)
     for part in parts:
         signing.update(part)
     return signing.digest()
+
+
+@functools.lru_cache(maxsize=64)
+def _begun_with(key: bytes) -> hmac.HMAC:
+    """A signature that has seen its key, to be copied: to begin anew would take twice as long as a short one."""
+    # Not hmac.digest: that gives the interpreter lock away, which costs more than the signature among busy threads.
+    import hmac  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
+
+    return hmac.new(key, digestmod="sha256")
