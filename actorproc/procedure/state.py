@@ -103,8 +103,9 @@ class StateFormat:
 
     def _refuse_undeclared(self, attributes: Mapping[str, Any], names: tuple[str, ...]) -> None:
         for name in attributes:
-            cached = isinstance(getattr(self.cls, name, None), functools.cached_property)
-            if name not in names and not name.startswith("_") and not cached:
+            if name in names or name[:1] == "_":
+                continue
+            if not isinstance(getattr(self.cls, name, None), functools.cached_property):
                 msg = (
                     f"{self.cls.__qualname__}.{name} was set but is not a declared field, so it would be lost; "
                     f"declare it, or begin its name with '_' if it need not be kept"
