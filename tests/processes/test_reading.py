@@ -24,7 +24,7 @@ class Worker:
         self.asked = {}
         self.read_by = []
         self.words = SimpleQueue()
-        self.reading = Reading(self.read, self.steps, self.asked)
+        self.reading = Reading(self.read, self.steps, self.asked, self.is_heard)
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
@@ -33,6 +33,10 @@ class Worker:
             self.reading.serve()
         except EOFError:
             return
+
+    def is_heard(self):
+        assert threading.current_thread() is not self.thread, "what it allocates may be what a step has used up"
+        return True
 
     def read(self):
         message = self.channel.get()
@@ -280,3 +284,35 @@ def test_a_signal_that_another_thread_took_is_heard_by_who_waits_for_the_next(mo
             wait_for_next(Queue())
     finally:
         signal.signal(signal.SIGUSR2, usual)
+
+
+def test_the_main_thread_looks_up_while_it_waits():
+    def is_heard():
+        looks.append(len(looks))
+        return len(looks) == 3
+
+    steps, looks = SimpleQueue(), []
+    alone = Reading(lambda: steps.put("step"), steps, {}, is_heard)
+    alone.begin()
+
+    assert alone.next_step() == "step"
+    assert looks == [0, 1, 2]
+
+
+def test_the_main_thread_looks_up_while_the_other_one_reads(monkeypatch):
+    class Right:
+        tries = 0
+
+        def acquire(self, timeout):
+            self.tries += 1
+            return self.tries == 3
+
+        def release(self):
+            self.tries = 0
+
+    steps = SimpleQueue()
+    alone = Reading(lambda: steps.put("step"), steps, {})
+    monkeypatch.setattr(alone, "_right", Right())
+    alone.begin()
+
+    assert alone.next_step() == "step"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ from actorproc.workers.frames import (
 __all__ = ["Channel"]
 
 _RECEIVE = 64 * 1024
-_LOOK_UP = 2
-"""Whole seconds after which who waits for messages looks up."""
+_LOOK_UP = 2000
+"""Milliseconds after which the main thread looks up when nothing comes."""
 
 
 class Channel:
@@ -35,8 +35,8 @@ class Channel:
 
     def __init__(self, fd: int, guard: Guard) -> None:
         self._socket = socket.socket(fileno=fd)
-        # A signal in the instant before a wait begins interrupts no wait, and Python acts on it after the wait only.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _LOOK_UP, 0))
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._attachments = Attachments()
         self._frames = FrameBuffer(begin_attachment=self._attachments.begin)
         self._received = memoryview(bytearray(_RECEIVE))
@@ -55,15 +55,20 @@ class Channel:
         """Frames may have so many bytes, both ways. For the reader thread."""
         self.max_frame = self._frames.max_frame = max_frame
 
+    def is_heard(self) -> bool:
+        """Wait until there is something to receive, but not for long. For the main thread, which is to hear signals.
+
+        One that comes in the instant before a wait begins does not interrupt it, and Python acts on it after the wait.
+        """
+        return bool(self._poll.poll(_LOOK_UP))
+
     def receive(self) -> list[ToWorker] | None:
-        """The next messages, waiting for them; after a while none, and None without a host. Raises `FrameError`."""
+        """The next messages, waiting for them; None when the host is gone. Raises `FrameError`."""
         messages: list[ToWorker] = []
         while not messages:
             room = self._attachments.room
             try:
                 size = self._socket.recv_into(self._received if room is None else room)
-            except BlockingIOError:
-                break
             except ConnectionError:
                 return None
             except OSError as error:

@@ -117,7 +117,8 @@ class _Worker:
         self._channel = channel
         self._desk = desk
         self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
-        self._reading = desk.reading = Reading(read_into(channel, self._take_in), desk.queue, desk.asked)
+        read = read_into(channel, self._take_in)
+        self._reading = desk.reading = Reading(read, desk.queue, desk.asked, channel.is_heard)
         self._warm_limit = 0
 
     def live(self) -> int:
@@ -139,8 +140,10 @@ class _Worker:
         try:
             self._reading.serve()
         except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
-            traceback.print_exc()
-            os._exit(EXIT_INTERNAL)
+            try:
+                traceback.print_exc()
+            finally:  # also where there is no memory for it
+                os._exit(EXIT_INTERNAL)
 
     # ------------------------------------------------------------------ whoever reads
     def _take_in(self, message: ToWorker) -> None:

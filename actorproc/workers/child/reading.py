@@ -38,10 +38,20 @@ class Reading:
     ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
     that wait for an answer. Whoever has the right reads, and the reader thread gives it back after each message, unless
     it is still needed: so the main thread, which waits for the right, sees what has come.
+
+    The main thread waits with ``is_heard``, for a while at a time, so that it hears signals. The other one must not: it
+    waits beside steps that have used up their memory, and to look up takes some.
     """
 
-    def __init__(self, read: Callable[[], None], steps: SimpleQueue[Run | None], asked: Sized) -> None:
+    def __init__(
+        self,
+        read: Callable[[], None],
+        steps: SimpleQueue[Run | None],
+        asked: Sized,
+        is_heard: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._read = read
+        self._is_heard = is_heard
         self._steps = steps
         self._asked = asked
         self._right = threading.Lock()
@@ -65,9 +75,14 @@ class Reading:
         self._in_step = False
         if self._main_reads and self._steps.empty():
             self._led += 1
-            with self._right:
+            while not self._right.acquire(timeout=_LOOK_UP):
+                pass
+            try:
                 while self._steps.empty():
-                    self._read()
+                    if self._is_heard():
+                        self._read()
+            finally:
+                self._right.release()
         step = wait_for_next(self._steps) if self._steps.empty() else self._steps.get()
         self._in_step = True
         self._begun += 1
@@ -154,12 +169,13 @@ def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable
             messages = channel.receive()
             if messages is None:
                 die_with_group()
-            if messages:
-                with channel.limiter.lifted():
-                    for message in messages:
-                        take_in(message)
+            with channel.limiter.lifted():
+                for message in messages or ():
+                    take_in(message)
         except FrameError:
-            traceback.print_exc()
-            os._exit(EXIT_PROTOCOL)
+            try:
+                traceback.print_exc()
+            finally:  # also where there is no memory for it
+                os._exit(EXIT_PROTOCOL)
 
     return read
