@@ -7,6 +7,7 @@ A call that may be repeated without harm is sent again to the next manager; one 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.actors.replies import settle_future
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.pending import Pending
 from actorproc.control.wire import (
@@ -67,7 +69,7 @@ class Channel:
         self._sending = threading.RLock()
         self._pending: dict[int, Pending] = {}
         self._greetings: list[tuple[str, str, bytes]] = []
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._sock: socket.socket | None = None
         self._connecting = False
         self._reader: threading.Thread | None = None
@@ -89,27 +91,31 @@ class Channel:
     ) -> Pending:
         """Send a call; its `future` has the answer."""
         refuse_whom_it_interrupts(self._lock, self._sending)
+        call, deadline = Call(next(self._numbers), kind, name, msgspec.Raw(body)), time.monotonic() + self._patience
+        pending = Pending(call, gives, deadline, repeatable=repeatable)
+        pending.on_change, pending.renew = on_change, renew
+        try:
+            self._begin_call(pending)
+        except BaseException:  # Ctrl-C, too: who was told of an error is not to see it done later
+            self.drop(pending)
+            raise
+        return pending
+
+    def _begin_call(self, pending: Pending) -> None:
         with self._lock:
             if self._closed:
-                msg = "this client was closed; make another one"
-                raise ManagerStopped(msg)
-            self._number += 1
-            call, deadline = Call(self._number, kind, name, msgspec.Raw(body)), time.monotonic() + self._patience
-            pending = Pending(call, gives, deadline, repeatable=repeatable)
-            pending.on_change, pending.renew = on_change, renew
-            self._pending[self._number] = pending
-            sock = self._sock
+                raise ManagerStopped("this client was closed; make another one")
+            self._pending[pending.call.number] = pending
+            sock = self._sock  # in one go with the above: a connection sends what waits when it begins
             if sock is None:
                 try:
                     self._connect_soon()
                 except RuntimeError as error:
-                    del self._pending[self._number]
                     msg = f"no thread for the connection to the manager: {error}; raise this program's limit of threads"
                     raise EngineError(msg) from error
         if sock is not None:
             with self._sending:
                 self._send(sock, pending)
-        return pending
 
     def drop(self, pending: Pending) -> bool:
         """Nobody waits for this call any more; whether it had no answer yet."""
@@ -359,7 +365,7 @@ class Channel:
             elif answer.kind == "error":
                 pending.fail(error_from(answer.body))
             else:
-                pending.future.set_result(decode_as(answer.body, pending.gives))
+                settle_future(pending.future, decode_as(answer.body, pending.gives))
         except Exception as error:  # noqa: BLE001 - whatever an odd answer leads to, its call has an end
             self.drop(pending)
             pending.fail(EngineError(f"the manager's answer cannot be read: {error}"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.actors.replies import fail_future
 from actorproc.control.wire import Call
 
 __all__ = ["Pending"]
@@ -33,5 +34,4 @@ class Pending:
 
     def fail(self, error: BaseException) -> None:
         """It ends with this error, unless it has ended."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        fail_future(self.future, error)

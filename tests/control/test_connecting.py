@@ -260,23 +260,64 @@ def test_a_class_that_is_registered_again_is_told_once(open_channel, manager):
     assert stands.heard[1] == ["learn", "leave"]
 
 
-@pytest.mark.parametrize("inside", ["send", "call"])
-def test_a_signal_handler_in_the_middle_of_its_threads_call_is_refused_and_that_call_goes_on(
-    open_channel, manager, monkeypatch, inside
+@pytest.mark.parametrize("inside", ["framed", "_connect_soon"], ids=["while it sends", "with the lock"])
+@pytest.mark.parametrize("is_caught", [True, False], ids=["caught", "passed on"])
+def test_a_signal_handler_in_the_middle_of_its_threads_call_is_refused(
+    open_channel, manager, monkeypatch, inside, is_caught
 ):
     def interrupted(*given: Any) -> Any:
         monkeypatch.undo()
-        with pytest.raises(NotAllowed, match="in a signal handler"):
+        try:
             _ask(made, "of the handler")
+        except NotAllowed:
+            if not is_caught:
+                raise
         return as_usual(*given)
 
     stands = manager(_ok)
     made = open_channel()
-    assert _ask(made, "first").result(BOUND) == "first"
-    name = {"send": "framed", "call": "Call"}[inside]
-    as_usual = getattr(channel, name)
-    monkeypatch.setattr(channel, name, interrupted)
+    if inside == "framed":
+        _ask(made, "first").result(BOUND)
+    where = channel if inside == "framed" else made
+    as_usual = getattr(where, inside)
+    monkeypatch.setattr(where, inside, interrupted)
 
-    assert _ask(made, "second").result(BOUND) == "second"
+    if is_caught:
+        assert _ask(made, "second").result(BOUND) == "second"
+    else:
+        with pytest.raises(NotAllowed, match="in a signal handler"):
+            _ask(made, "second")
     assert _ask(made, "third").result(BOUND) == "third"
-    assert stands.heard == [["first", "second", "third"]]
+    expected = [["first"] * (inside == "framed") + ["second"] * is_caught + ["third"]]
+    assert stands.heard == expected  # what failed is not done later
+
+
+def test_a_call_that_ctrl_c_interrupts_is_not_made_by_the_next_connection(open_channel, manager, monkeypatch):
+    def interrupted(*_: Any) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    stands = manager(_ok)
+    made = open_channel()
+    _ask(made, "first").result(BOUND)
+    monkeypatch.setattr(channel, "framed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _ask(made, "second")
+    stands._guest.shutdown(socket.SHUT_RDWR)
+
+    assert _ask(made, "third").result(BOUND) == "third"
+    assert [name for names in stands.heard for name in names] == ["first", "third"]
+
+
+def test_an_answer_comes_though_the_thread_that_waits_for_it_is_interrupted_with_the_lock_of_its_future(
+    open_channel, manager
+):
+    release = threading.Event()
+    manager(lambda call: _ok(call) if call.name == "second" or release.wait(BOUND) else None)
+    made = open_channel()
+    first = _ask(made, "first")
+
+    with first._condition:  # as in the moment before it waits
+        release.set()
+        assert _ask(made, "second").result(BOUND) == "second"
+    assert first.result(BOUND) == "first"
