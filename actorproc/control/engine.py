@@ -127,11 +127,20 @@ class RemoteEngine:
             return cast("ProcedureStore", store)
         refuse_whom_it_interrupts(self._opening)
         with self._opening:
-            if self.closed:
-                raise ManagerStopped("this client was closed")
+            self._refuse_when_closed()
             if self._store is None:
-                self._store = RemoteStore(LmdbReader(Path(self._directory).resolve()), self._channel)
+                reader = LmdbReader(Path(self._directory).resolve())
+                try:
+                    self._refuse_when_closed()  # by a signal handler, in the middle of the above
+                except ManagerStopped:
+                    reader.close()
+                    raise
+                self._store = RemoteStore(reader, self._channel)
             return cast("ProcedureStore", self._store)
+
+    def _refuse_when_closed(self) -> None:
+        if self.closed:
+            raise ManagerStopped("this client was closed")
 
     def open(self) -> None:
         """Open the store for reading, once a manager has made it. Raises `EngineError` when none does in time."""

@@ -97,8 +97,10 @@ class StateFormat:
             values = {name: attributes[name] for name in names}
         except KeyError:
             values = {name: getattr(procedure, name) for name in names if hasattr(procedure, name)}
-        if len(attributes) > len(names):
             self._refuse_undeclared(attributes, names)
+        else:
+            if len(attributes) > len(names):
+                self._refuse_undeclared(attributes, names)
         return values
 
     def _refuse_undeclared(self, attributes: Mapping[str, Any], names: tuple[str, ...]) -> None:

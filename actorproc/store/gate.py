@@ -26,7 +26,8 @@ class Gate:
 
     def __init__(self) -> None:
         # Readers take the lock itself: a condition is entered in Python, and could be interrupted while it is held.
-        self._lock = threading.Lock()
+        # Reentrant, for a signal handler may read in the middle of its thread's coming or going.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._inside: set[weakref.ref[Pass]] = set()
         self._closed = False

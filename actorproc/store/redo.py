@@ -142,13 +142,18 @@ class RedoRecord:
 
 
 def is_one_behind(path: Path) -> bool:
-    """Whether the store at `path`, which nobody owns, lacks a commit of which it has the redo record."""
+    """Whether the store at `path`, which nobody owns, lacks a commit of which it has the redo record.
+
+    Raises `StoreFormat` when a later actorproc made that one.
+    """
     try:
         metas = read_meta_pages(path)
         if metas is None:
             return False
         with (path / DATA_FILE).open("rb") as file:
             return RedoRecord(file.fileno(), metas.page_size).read(metas.newest + 1) is not None
+    except StoreFormat:
+        raise
     except (OSError, EngineError):
         return False  # whoever reads on meets it
 

@@ -3,7 +3,7 @@
 A page that is not what it should be costs the keys it held, and between which keys these lay is known from the page
 above. So a question that touches lost keys is answered with `StoreDamaged`, and every other one as by a sound store.
 Index rows are made anew from the heads. A last commit that is there as its redo record only, or whose meta page cannot
-be read, counts. All rows are held in memory: this is for saving what is good, once.
+be read, counts if it was small enough for a record. All rows are held in memory: this is for saving what is good, once.
 
 The layout is that of LMDB 0.9 (data version 1) on this machine: ``MDB_page``, ``MDB_node`` and ``MDB_db`` in its mdb.c.
 """
@@ -17,7 +17,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
 
-from actorproc.errors import EngineError, StoreDamaged
+from actorproc.engine_log import engine_logger
+from actorproc.errors import EngineError, StoreDamaged, StoreFormat
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE, check_directory
 from actorproc.store.layout import Row, index_rows
@@ -26,6 +27,8 @@ from actorproc.store.redo import RedoRecord
 from actorproc.store.tables import Rows, Table
 
 __all__ = ["SalvageReader"]
+
+logger = engine_logger("actorproc.store")
 
 _HEADER, _NODE, _DB = struct.Struct("=QHHHH"), struct.Struct("=HHHH"), struct.Struct("=IHHQQQQQ")
 _META = struct.Struct("=II")
@@ -42,7 +45,7 @@ class SalvageReader(RecordReader):
     """The reading methods of a store over what is left of its file. A context manager; holds nothing open.
 
     Nobody may be writing to the store. Raises `EngineError` when there is no file, `StoreDamaged` when neither meta
-    page can be read, and `StoreFormat` when a later actorproc made the last commit.
+    page can be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -51,10 +54,10 @@ class SalvageReader(RecordReader):
         try:
             with (self.path / DATA_FILE).open("rb") as file:
                 pages = _Pages(file.read())
-                last = RedoRecord(file.fileno(), pages.size).read(pages.transaction + 1)
+                last = _last_commit(file.fileno(), pages)
         except OSError as error:
             raise EngineError(f"cannot read {self.path / DATA_FILE}: {error.strerror}") from error
-        self._rows = _Saved(pages, last or [])
+        self._rows = _Saved(pages, last)
 
     def __enter__(self) -> Self:
         return self
@@ -76,6 +79,15 @@ class SalvageReader(RecordReader):
 
     def _view(self) -> AbstractContextManager[Rows]:
         return nullcontext(self._rows)
+
+
+def _last_commit(fd: int, pages: _Pages) -> list[Row]:
+    """The rows of the commit after that of the pages, if it has a redo record; a larger one has none."""
+    try:
+        return RedoRecord(fd, pages.size).read(pages.transaction + 1) or []
+    except StoreFormat as error:  # what is good is saved all the same
+        logger.warning("the last commit is left out: %s", error)
+        return []
 
 
 class _Saved:

@@ -15,7 +15,7 @@ from actorproc.actors.recent_ends import RecentEnds
 from actorproc.actors.replies import Waiters
 from actorproc.actors.types import TypeTable
 from actorproc.errors import StoreDamaged
-from actorproc.model.commands import Resolve
+from actorproc.model.commands import Reply, Resolve, TakeBack
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
@@ -98,3 +98,19 @@ def test_steps_are_asked_back_in_several_messages_when_one_would_be_too_long():
     dispatcher.post(WORKER, TakeBackSteps(tokens))
 
     assert sum(pool.sent, ()) == tokens
+
+
+def test_callers_are_told_when_everything_is_with_the_workers():
+    class Both(ShortMessages):
+        def settle(self, number: int, _value: object) -> None:
+            told.append((number, len(self.sent)))
+
+    told: list[tuple[int, int]] = []
+    both = Both()
+    batch = Batch()
+    token = StepToken(1, WORKER, "p", 1, 1)
+    batch.commands += [Reply(1), TakeBack(WORKER, (token,)), Reply(2)]
+
+    dispatcher_of(pool=both, replies=both).act(batch)
+
+    assert told == [(1, 1), (2, 1)]

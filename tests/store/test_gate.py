@@ -102,3 +102,33 @@ def test_a_thousand_interrupted_reads_leave_nobody_inside(tmp_path):
     )
 
     assert ended.stdout == "closed 1000\n", ended.stderr
+
+
+def test_a_signal_handler_may_read_in_the_middle_of_its_threads_coming_and_going():
+    gate = Gate()
+
+    class Interrupted(set):
+        def add(self, one):
+            super().add(one)
+            visit()
+
+        def discard(self, one):
+            visit()
+            super().discard(one)
+
+    def visit():
+        usual, gate._inside = gate._inside, set()
+        gate.enter().leave()
+        assert not gate._inside
+        gate._inside = usual
+
+    def read():
+        gate.enter().leave()
+
+    gate._inside = Interrupted()
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(BOUND)
+
+    assert not thread.is_alive()
+    assert not gate._inside
