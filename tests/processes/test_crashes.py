@@ -242,9 +242,9 @@ def test_sigterm_ends_an_idle_worker_in_order(host: Listener) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals one thread of another process")
-def test_a_sigterm_that_interrupts_no_wait_of_the_main_thread_ends_an_idle_worker_as_well(host: Listener) -> None:
+def test_a_nudge_has_an_idle_worker_act_on_a_sigterm_that_did_not_interrupt_its_wait(host: Listener) -> None:
     worker = host.boot()
-    thread = host.finish(worker, Do("thread_that_takes_signals"))
+    thread = host.finish(worker, Do("thread_that_nudges"))
 
     # As one that comes in the instant before the main thread begins to wait.
     ctypes.CDLL(None).tgkill(host.pid(worker), thread, signal.SIGTERM)

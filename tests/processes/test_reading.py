@@ -24,7 +24,7 @@ class Worker:
         self.asked = {}
         self.read_by = []
         self.words = SimpleQueue()
-        self.reading = Reading(self.read, self.steps, self.asked, self.is_heard)
+        self.reading = Reading(self.read, self.steps, self.asked)
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
@@ -33,10 +33,6 @@ class Worker:
             self.reading.serve()
         except EOFError:
             return
-
-    def is_heard(self):
-        assert threading.current_thread() is not self.thread, "what it allocates may be what a step has used up"
-        return True
 
     def read(self):
         message = self.channel.get()
@@ -286,17 +282,23 @@ def test_a_signal_that_another_thread_took_is_heard_by_who_waits_for_the_next(mo
         signal.signal(signal.SIGUSR2, usual)
 
 
-def test_the_main_thread_looks_up_while_it_waits():
-    def is_heard():
-        looks.append(len(looks))
-        return len(looks) == 3
+def test_the_main_thread_is_nudged_when_it_has_come_to_rest(worker, monkeypatch):
+    nudges = SimpleQueue()
+    monkeypatch.setattr(reading, "_NUDGES", (0.01, 0.01))
+    worker.reading._nudge = lambda: nudges.put(threading.current_thread())
+    worker.reading.begin()
+    worker.channel.put("first")
+    assert worker.reading.next_step() == "first"
 
-    steps, looks = SimpleQueue(), []
-    alone = Reading(lambda: steps.put("step"), steps, {}, is_heard)
-    alone.begin()
+    def give_the_next_when_nudged():
+        for _ in range(2):
+            assert nudges.get(timeout=PATIENCE) is worker.thread
+        worker.channel.put("second")
 
-    assert alone.next_step() == "step"
-    assert looks == [0, 1, 2]
+    giver = threading.Thread(target=give_the_next_when_nudged, daemon=True)
+    giver.start()
+    assert worker.reading.next_step() == "second"
+    giver.join(PATIENCE)
 
 
 def test_the_main_thread_looks_up_while_the_other_one_reads(monkeypatch):

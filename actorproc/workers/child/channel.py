@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 import threading
 from collections import deque
@@ -26,8 +25,6 @@ from actorproc.workers.frames import (
 __all__ = ["Channel"]
 
 _RECEIVE = 64 * 1024
-_LOOK_UP = 2000
-"""Milliseconds after which the main thread looks up when nothing comes."""
 
 
 class Channel:
@@ -35,8 +32,6 @@ class Channel:
 
     def __init__(self, fd: int, guard: Guard) -> None:
         self._socket = socket.socket(fileno=fd)
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
         self._attachments = Attachments()
         self._frames = FrameBuffer(begin_attachment=self._attachments.begin)
         self._received = memoryview(bytearray(_RECEIVE))
@@ -54,13 +49,6 @@ class Channel:
     def allow(self, max_frame: int) -> None:
         """Frames may have so many bytes, both ways. For the reader thread."""
         self.max_frame = self._frames.max_frame = max_frame
-
-    def is_heard(self) -> bool:
-        """Wait until there is something to receive, but not for long. For the main thread, which is to hear signals.
-
-        One that comes in the instant before a wait begins does not interrupt it, and Python acts on it after the wait.
-        """
-        return bool(self._poll.poll(_LOOK_UP))
 
     def receive(self) -> list[ToWorker] | None:
         """The next messages, waiting for them; None when the host is gone. Raises `FrameError`."""

@@ -23,6 +23,8 @@ __all__ = ["Guard", "arm_lifeline", "die_with_group", "out_of_the_way", "prefer_
 
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
 _OOM_SCORE = 500
+_NUDGE = signal.SIGURG
+"""Ignored by whoever has no handler for it."""
 
 
 def out_of_the_way(fd: int) -> int:
@@ -74,6 +76,10 @@ def prefer_to_be_killed() -> None:
             path.write_text(str(_OOM_SCORE))
 
 
+def _look_up(_number: int, _frame: FrameType | None) -> None:
+    """Nothing: that a handler ran is enough."""
+
+
 class Guard:
     """Signals of a worker, and the process-wide settings a step may have changed.
 
@@ -98,6 +104,7 @@ class Guard:
     def _install(self) -> None:
         signal.signal(signal.SIGTERM, self._handler)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(_NUDGE, _look_up)
         # What a host ignores is ignored in its children too; without this one nobody gets the exit codes of his.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -106,6 +113,10 @@ class Guard:
         if self._may_raise:
             self._may_raise = False
             raise StopStep
+
+    def nudge_main(self) -> None:
+        """Have the main thread look up from whatever it waits for, and act on a signal that came before."""
+        signal.pthread_kill(self._main, _NUDGE)
 
     def allow_interrupt(self) -> None:
         """From here SIGTERM raises `StopStep`; at once, when it came before. On other threads it does nothing."""

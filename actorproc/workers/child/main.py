@@ -118,7 +118,7 @@ class _Worker:
         self._desk = desk
         self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
         read = read_into(channel, self._take_in)
-        self._reading = desk.reading = Reading(read, desk.queue, desk.asked, channel.is_heard)
+        self._reading = desk.reading = Reading(read, desk.queue, desk.asked, desk.guard.nudge_main)
         self._warm_limit = 0
 
     def live(self) -> int:

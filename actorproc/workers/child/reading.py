@@ -28,6 +28,8 @@ _PAUSE = 0.005
 """Seconds between two looks at whether the main thread is still in the same step."""
 _LOOK_UP = 2.0
 """Seconds after which the main thread looks up when nothing comes."""
+_NUDGES = (0.05, 1.0, 5.0)
+"""Seconds after each nudge; several, as a machine with much to do may take long between the last look and the wait."""
 _LOOKS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
@@ -39,8 +41,10 @@ class Reading:
     that wait for an answer. Whoever has the right reads, and the reader thread gives it back after each message, unless
     it is still needed: so the main thread, which waits for the right, sees what has come.
 
-    The main thread waits with ``is_heard``, for a while at a time, so that it hears signals. The other one must not: it
-    waits beside steps that have used up their memory, and to look up takes some.
+    A signal that comes in the instant before the main thread begins to wait does not interrupt the wait, and Python
+    acts on it after the wait only. So ``nudge``, which interrupts it, is called a few times when the main thread has come to
+    rest. The reader thread needs no such thing, nor could it always look up: it may wait beside a step that has used up
+    its memory.
     """
 
     def __init__(
@@ -48,10 +52,10 @@ class Reading:
         read: Callable[[], None],
         steps: SimpleQueue[Run | None],
         asked: Sized,
-        is_heard: Callable[[], bool] = lambda: True,
+        nudge: Callable[[], None] = lambda: None,
     ) -> None:
         self._read = read
-        self._is_heard = is_heard
+        self._nudge = nudge
         self._steps = steps
         self._asked = asked
         self._right = threading.Lock()
@@ -79,8 +83,7 @@ class Reading:
                 pass
             try:
                 while self._steps.empty():
-                    if self._is_heard():
-                        self._read()
+                    self._read()
             finally:
                 self._right.release()
         step = wait_for_next(self._steps) if self._steps.empty() else self._steps.get()
@@ -139,9 +142,16 @@ class Reading:
             if nothing_began:  # and none runs: the next one calls
                 self._sleeps = True
                 if self._begun == seen:
-                    self._calls.get()
+                    self._sleep()
                 self._sleeps = False
             seen, led = self._begun, self._led
+
+    def _sleep(self) -> None:
+        for seconds in _NUDGES:
+            self._nudge()
+            if self._is_called_within(seconds):
+                return
+        self._calls.get()
 
     def _is_called_within(self, seconds: float) -> bool:
         try:

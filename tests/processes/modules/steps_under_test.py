@@ -288,8 +288,13 @@ def do_thread(_ctx: Context, _argument: str) -> None:
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
-def do_thread_that_takes_signals(_ctx: Context, _argument: str) -> int:
-    thread = threading.Thread(target=time.sleep, args=(600,), daemon=True)
+def do_thread_that_nudges(_ctx: Context, _argument: str) -> int:
+    def nudge_again_and_again() -> None:
+        while True:
+            time.sleep(0.02)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGURG)
+
+    thread = threading.Thread(target=nudge_again_and_again, daemon=True)
     thread.start()
     return thread.native_id
 
