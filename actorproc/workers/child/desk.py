@@ -102,10 +102,6 @@ class Interrupts(Protocol):
         """In a forked copy, whose step is over now, do not come back."""
         ...
 
-    def nudge_main(self) -> None:
-        """Have the main thread look up from whatever it waits for."""
-        ...
-
     def restore(self) -> str:
         """Undo what a step did to the process; what could not be undone, "" for nothing."""
         ...

@@ -82,7 +82,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
-        code = _Worker(channel, desk).live()
+        code = _Worker(channel, desk, guard).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
         traceback.print_exc()
         code = EXIT_INTERNAL
@@ -113,12 +113,12 @@ def _leave(code: int) -> NoReturn:
 
 
 class _Worker:
-    def __init__(self, channel: Channel, desk: Desk) -> None:
+    def __init__(self, channel: Channel, desk: Desk, guard: Guard) -> None:
         self._channel = channel
         self._desk = desk
         self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
         read = read_into(channel, self._take_in)
-        self._reading = desk.reading = Reading(read, desk.queue, desk.asked, desk.guard.nudge_main)
+        self._reading = desk.reading = Reading(read, desk.queue, desk.asked, guard.nudge_main)
         self._warm_limit = 0
 
     def live(self) -> int:

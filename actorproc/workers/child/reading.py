@@ -42,9 +42,9 @@ class Reading:
     it is still needed: so the main thread, which waits for the right, sees what has come.
 
     A signal that comes in the instant before the main thread begins to wait does not interrupt the wait, and Python
-    acts on it after the wait only. So ``nudge``, which interrupts it, is called a few times when the main thread has come to
-    rest. The reader thread needs no such thing, nor could it always look up: it may wait beside a step that has used up
-    its memory.
+    acts on it after the wait only. So ``nudge``, which interrupts it, is called a few times when the main thread has
+    come to rest. The reader thread needs no such thing, nor could it always look up: it may wait beside a step that has
+    used up its memory.
     """
 
     def __init__(
