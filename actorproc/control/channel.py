@@ -111,6 +111,7 @@ class Channel:
                 try:
                     self._connect_soon()
                 except RuntimeError as error:
+                    del self._pending[pending.call.number]
                     msg = f"no thread for the connection to the manager: {error}; raise this program's limit of threads"
                     raise EngineError(msg) from error
         if sock is not None:

@@ -130,12 +130,13 @@ class RemoteEngine:
             self._refuse_when_closed()
             if self._store is None:
                 reader = LmdbReader(Path(self._directory).resolve())
+                self._store = RemoteStore(reader, self._channel)
                 try:
                     self._refuse_when_closed()  # by a signal handler, in the middle of the above
                 except ManagerStopped:
+                    self._store = None
                     reader.close()
                     raise
-                self._store = RemoteStore(reader, self._channel)
             return cast("ProcedureStore", self._store)
 
     def _refuse_when_closed(self) -> None:

@@ -39,19 +39,21 @@ class Gate:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Nobody else is inside during this block."""
-        with self._lock:
-            while self._closed:
-                self._changed.wait()
-            self._closed = True
-            while self._inside:
-                self._changed.wait(_LOOK_AGAIN)
-                self._inside = {one for one in self._inside if one() is not None}
+        is_mine = False
         try:
+            with self._lock:
+                while self._closed:
+                    self._changed.wait()
+                is_mine = self._closed = True
+                while self._inside:
+                    self._changed.wait(_LOOK_AGAIN)
+                    self._inside = {one for one in self._inside if one() is not None}
             yield
         finally:
-            with self._lock:
-                self._closed = False
-                self._changed.notify_all()
+            if is_mine:
+                with self._lock:
+                    self._closed = False
+                    self._changed.notify_all()
 
 
 class Pass:

@@ -141,16 +141,8 @@ def _unsealed(last: dict[str, str]) -> str:
     """What is said of the data file until somebody vouches for it: that there was one, and its last transaction."""
     if "boot" not in last and "sealed-size" not in last:
         return ""
-    if "sealed-transaction" not in last:
-        return _UNSEALED
-    kept: dict[str, str] = {
-        name: last[name] for name in ("sealed-size", "sealed-transaction", "sealed-boot") if name in last
-    }
-    for name in ("inode", "written", "changed"):  # under another name, as the pages are to be looked at all the same
-        value = last.get(f"sealed-{name}") or last.get(f"was-{name}")
-        if value is not None:
-            kept[f"was-{name}"] = value
-    return _UNSEALED + "".join(f"{name} {value}\n" for name, value in kept.items())
+    kept = ("sealed-size", "sealed-transaction", "sealed-boot") if "sealed-transaction" in last else ()
+    return _UNSEALED + "".join(f"{name} {last[name]}\n" for name in kept if name in last)
 
 
 def _write(fd: int, text: str) -> None:

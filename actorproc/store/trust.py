@@ -102,33 +102,22 @@ def examined(path: Path, last: Mapping[str, str]) -> bool:
 
 def must_examine(path: Path, last: Mapping[str, str]) -> bool:
     """Whether the pages have to be looked at."""
+    found = {f"sealed-{name}": value for name, value in _facts(path).items()}
+    size = int(found["sealed-size"])
     if "sealed-size" in last:
         bound = last.get("sealed-boot", "")
-        return not _is_as_left(path, last) or (bound != "" and bound != boot_id())
-    facts = _facts(path)
-    size = int(facts["size"])
+        as_left = all(last.get(name) == value for name, value in found.items())
+        return not as_left or (bound != "" and bound != boot_id())
     was_killed_in_this_boot = last.get("boot", "") == boot_id() != ""
-    is_the_same = last.get("inode") == facts["inode"]  # a copy of what was written to meanwhile may be torn
+    is_the_same = last.get("inode") == found["sealed-inode"]  # a copy of what was written to meanwhile may be torn
     return not (was_killed_in_this_boot and is_the_same) or size <= EXAMINED_ANYWAY
-
-
-def _is_as_left(path: Path, last: Mapping[str, str], *, or_before: bool = False) -> bool:
-    """Nothing has changed the file since it was sealed, as far as the file system knows.
-
-    `or_before`: also when somebody had it since then, who did not find it sound.
-    """
-    return all(
-        value in {last.get(f"sealed-{name}"), last.get(f"was-{name}") if or_before else None}
-        for name, value in _facts(path).items()
-    )
 
 
 def _check_metas(path: Path, last: Mapping[str, str], size: int) -> None:
     """Raise `StoreDamaged` unless the two meta pages are of two transactions that follow each other.
 
     LMDB takes the newer one. If its number is damaged, the older one is taken, and the last commit is lost in silence.
-    A number that is two too low, or that of the older one two too high, follows as well: there the seal knows which was
-    the last. It may be one behind where the power failed after a commit of the next owner, which has changed the file.
+    A number that is two too low follows as well: there the seal knows which was the last.
     """
     metas = read_meta_pages(path)
     if metas is None or len(metas.transactions) < 2:
@@ -137,12 +126,10 @@ def _check_metas(path: Path, last: Mapping[str, str], size: int) -> None:
     if abs(even - odd) == 1 and even % 2 == 0:
         sealed = last.get("sealed-transaction", "")
         is_as_large = last.get("sealed-size") == str(size)
-        is_another = sealed not in {"", "0", str(max(numbers))} and _is_as_left(path, last, or_before=True)
-        is_lost = is_as_large and sealed == str(max(numbers) + 1)
-        if (is_another or is_lost) and last.get("sealed-boot", "") in {"", boot_id()}:
+        if sealed == str(max(numbers) + 1) and is_as_large and last.get("sealed-boot", "") in {"", boot_id()}:
             raise StoreDamaged(
                 f"the newest transaction of {path / DATA_FILE} is {max(numbers)}, and the last one was {sealed}: "
-                "the number of one of its meta pages is damaged; restore a backup. If another file was put there on "
+                "the number of its newest meta page is damaged; restore a backup. If another file was put there on "
                 f"purpose, remove {path / OWNER_FILE}",
                 reason="the last transaction is missing",
             )

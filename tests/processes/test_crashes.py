@@ -241,6 +241,14 @@ def test_sigterm_ends_an_idle_worker_in_order(host: Listener) -> None:
     assert (report.kind, report.code) == ("exit", 0)
 
 
+def test_a_handler_that_a_step_left_for_the_signal_of_a_nudge_is_gone_before_one(host: Listener) -> None:
+    worker = host.boot()
+
+    host.finish(worker, Do("raise_when_something_is_urgent"))
+
+    assert host.finish(worker, Do("urgent")) == "_look_up"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="signals one thread of another process")
 def test_a_nudge_has_an_idle_worker_act_on_a_sigterm_that_did_not_interrupt_its_wait(host: Listener) -> None:
     worker = host.boot()

@@ -284,14 +284,14 @@ def test_a_signal_that_another_thread_took_is_heard_by_who_waits_for_the_next(mo
 
 def test_the_main_thread_is_nudged_when_it_has_come_to_rest(worker, monkeypatch):
     nudges = SimpleQueue()
-    monkeypatch.setattr(reading, "_NUDGES", (0.01, 0.01))
+    monkeypatch.setattr(reading, "_NUDGES", (0.0, 0.01))
     worker.reading._nudge = lambda: nudges.put(threading.current_thread())
     worker.reading.begin()
     worker.channel.put("first")
     assert worker.reading.next_step() == "first"
 
     def give_the_next_when_nudged():
-        for _ in range(2):
+        for _ in range(5):
             assert nudges.get(timeout=PATIENCE) is worker.thread
         worker.channel.put("second")
 

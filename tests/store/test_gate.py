@@ -7,6 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 import actorproc.store.lmdb as store_lmdb
 from actorproc.store.gate import Gate
 from tests.kit.waiting import BOUND, wait_until
@@ -132,3 +134,20 @@ def test_a_signal_handler_may_read_in_the_middle_of_its_threads_coming_and_going
 
     assert not thread.is_alive()
     assert not gate._inside
+
+
+def test_ctrl_c_while_one_waits_to_be_alone_opens_the_gate_again(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    gate = Gate()
+    inside = gate.enter()
+    monkeypatch.setattr(gate._changed, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt), gate.alone():
+        pass
+    monkeypatch.undo()
+
+    inside.leave()
+    gate.enter().leave()
+    with gate.alone():
+        pass

@@ -116,7 +116,8 @@ class Guard:
 
     def nudge_main(self) -> None:
         """Have the main thread look up from whatever it waits for, and act on a signal that came before."""
-        signal.pthread_kill(self._main, _NUDGE)
+        with contextlib.suppress(Exception):  # whatever a step's audit hook raises
+            signal.pthread_kill(self._main, _NUDGE)
 
     def allow_interrupt(self) -> None:
         """From here SIGTERM raises `StopStep`; at once, when it came before. On other threads it does nothing."""
@@ -156,6 +157,7 @@ class Guard:
 
     def remember_surroundings(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
+        signal.signal(_NUDGE, _look_up)  # again, as a module that was imported before may have a handler of its own
         self._surroundings = Surroundings(self._arm_stacks)
 
     def give_up_in_fork(self) -> None:

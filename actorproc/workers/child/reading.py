@@ -9,6 +9,7 @@ while none does.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import traceback
@@ -28,8 +29,9 @@ _PAUSE = 0.005
 """Seconds between two looks at whether the main thread is still in the same step."""
 _LOOK_UP = 2.0
 """Seconds after which the main thread looks up when nothing comes."""
-_NUDGES = (0.05, 1.0, 5.0)
-"""Seconds after each nudge; several, as a machine with much to do may take long between the last look and the wait."""
+_NUDGES = (0.0, 0.05, 1.0, 10.0)
+"""Seconds before each nudge, the last again and again: on a busy machine the main thread may come late to its wait, and a
+message that brings no step has it wait anew."""
 _LOOKS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
@@ -147,11 +149,9 @@ class Reading:
             seen, led = self._begun, self._led
 
     def _sleep(self) -> None:
-        for seconds in _NUDGES:
+        pauses = itertools.chain(_NUDGES, itertools.repeat(_NUDGES[-1]))
+        while not self._is_called_within(next(pauses)):
             self._nudge()
-            if self._is_called_within(seconds):
-                return
-        self._calls.get()
 
     def _is_called_within(self, seconds: float) -> bool:
         try:

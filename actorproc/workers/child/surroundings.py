@@ -30,7 +30,7 @@ _SIGNALS = tuple(
     int(getattr(signal, name))
     for name in (
         *("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"),
-        *("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPIPE", "SIGCHLD"),
+        *("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGPIPE", "SIGCHLD", "SIGURG"),
     )
     if hasattr(signal, name)
 )

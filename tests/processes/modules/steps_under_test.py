@@ -288,6 +288,17 @@ def do_thread(_ctx: Context, _argument: str) -> None:
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
+def do_raise_when_something_is_urgent(_ctx: Context, _argument: str) -> None:
+    def handler(*_: object) -> None:
+        raise LookupError("urgent")
+
+    signal.signal(signal.SIGURG, handler)
+
+
+def do_urgent(_ctx: Context, _argument: str) -> str:
+    return signal.getsignal(signal.SIGURG).__name__
+
+
 def do_thread_that_nudges(_ctx: Context, _argument: str) -> int:
     def nudge_again_and_again() -> None:
         while True:
