@@ -30,8 +30,8 @@ _PAUSE = 0.005
 _LOOK_UP = 2.0
 """Seconds after which the main thread looks up when nothing comes."""
 _NUDGES = (0.0, 0.05, 1.0, 10.0)
-"""Seconds before each nudge, the last again and again: on a busy machine the main thread may come late to its wait, and a
-message that brings no step has it wait anew."""
+"""Seconds before each nudge, the last again and again: on a busy machine the main thread may come late to its wait,
+and a message that brings no step has it wait anew."""
 _LOOKS = 4
 """Looks between which the main thread came to read nothing: its steps are short, but more than was expected."""
 
