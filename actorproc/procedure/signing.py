@@ -196,11 +196,7 @@ def _id_of(key: bytes) -> bytes:
 
 def _signature(parts: Sequence[bytes | memoryview], purpose: str, key: bytes) -> bytes:
     signing = _begun_with(key).copy()
-    name = purpose.encode() + b"\0"
-    if len(parts) == 1 and len(parts[0]) < LARGE:
-        signing.update(name + parts[0])
-        return signing.digest()
-    signing.update(name)
+    signing.update(purpose.encode() + b"\0")
     for part in parts:
         signing.update(part)
     return signing.digest()
@@ -209,7 +205,7 @@ def _signature(parts: Sequence[bytes | memoryview], purpose: str, key: bytes) ->
 @functools.lru_cache(maxsize=64)
 def _begun_with(key: bytes) -> hmac.HMAC:
     """A signature that has seen its key, to be copied: to begin anew would take twice as long as a short one."""
-    # Not hmac.digest: that gives the interpreter lock away, which costs more than the signature among busy threads.
     import hmac  # noqa: PLC0415 - as in `child_id`: most procedures are not pickled
 
+    # Not hmac.digest: that gives the interpreter lock away, which costs more than the signature among busy threads.
     return hmac.new(key, digestmod="sha256")

@@ -97,10 +97,7 @@ class StateFormat:
             values = {name: attributes[name] for name in names}
         except KeyError:
             values = {name: getattr(procedure, name) for name in names if hasattr(procedure, name)}
-            self._refuse_undeclared(attributes, names)
-        else:
-            if len(attributes) > len(names):
-                self._refuse_undeclared(attributes, names)
+        self._refuse_undeclared(attributes, names)
         return values
 
     def _refuse_undeclared(self, attributes: Mapping[str, Any], names: tuple[str, ...]) -> None:

@@ -287,17 +287,16 @@ def test_the_main_thread_is_nudged_when_it_has_come_to_rest(worker, monkeypatch)
     monkeypatch.setattr(reading, "_NUDGES", (0.0, 0.01))
     worker.reading._nudge = lambda: nudges.put(threading.current_thread())
     worker.reading.begin()
-    worker.channel.put("first")
-    assert worker.reading.next_step() == "first"
 
     def give_the_next_when_nudged():
+        worker.channel.put(("word", "for the reader thread, which leaves the reading to the main thread then"))
         for _ in range(5):
             assert nudges.get(timeout=PATIENCE) is worker.thread
-        worker.channel.put("second")
+        worker.channel.put("next")
 
     giver = threading.Thread(target=give_the_next_when_nudged, daemon=True)
     giver.start()
-    assert worker.reading.next_step() == "second"
+    assert worker.reading.next_step() == "next"
     giver.join(PATIENCE)
 
 

@@ -64,8 +64,8 @@ class Cut:
 
 
 @pytest.fixture
-def cut(tmp_path):
-    """A store with three commits, of which the disk has no meta page for the last; its owner is gone."""
+def killed(tmp_path):
+    """A store with three commits, whose owner was killed."""
     path = tmp_path / "store"
     cut = Cut(path)
     store = LmdbStore(path)
@@ -76,8 +76,14 @@ def cut(tmp_path):
     store._settle = lambda: None  # it is killed, and does not close in good order
     store._sound = False
     store.close()
-    cut.happen()
     return cut
+
+
+@pytest.fixture
+def cut(killed):
+    """The same when the disk has no meta page for the last commit."""
+    killed.happen()
+    return killed
 
 
 # ------------------------------------------------------------------ the record
@@ -208,20 +214,12 @@ def test_who_saves_what_is_good_does_not_pass_it_over(cut):
         assert [head.id for head in reader.scan()] == ["p1", "p2", "p3"]
 
 
-def test_a_damaged_meta_page_costs_no_commit_of_which_there_is_the_record(tmp_path):
-    path = tmp_path / "store"
-    store = LmdbStore(path)
-    epoch = store.own()
-    for number in (1, 2, 3):
-        store.commit(writes(number), epoch, number)
-    store._settle = lambda: None  # it is killed, and does not close in good order
-    store._sound = False
-    store.close()
-    with (path / "data.mdb").open("r+b") as file:
-        file.seek(last_transaction(path) % 2 * PAGE)
+def test_a_damaged_meta_page_costs_no_commit_of_which_there_is_the_record(killed):
+    with killed.data.open("r+b") as file:
+        file.seek(last_transaction(killed.path) % 2 * PAGE)
         file.write(bytes(_SECTOR))
 
-    with SalvageReader(path) as reader:
+    with SalvageReader(killed.path) as reader:
         assert reader.roots() == ["p1", "p2", "p3"]
 
 

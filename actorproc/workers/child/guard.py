@@ -10,16 +10,25 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from actorproc.procedure.context import StopStep
 from actorproc.workers.child.surroundings import PRIVATE_FROM, Surroundings
 from actorproc.workers.exit_codes import EXIT_ORPHAN
 
-__all__ = ["Guard", "arm_lifeline", "die_with_group", "out_of_the_way", "prefer_to_be_killed", "write_stacks_to"]
+__all__ = [
+    "Guard",
+    "arm_lifeline",
+    "die_telling",
+    "die_with_group",
+    "out_of_the_way",
+    "prefer_to_be_killed",
+    "write_stacks_to",
+]
 
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
 _OOM_SCORE = 500
@@ -59,6 +68,14 @@ def die_with_group() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(EXIT_ORPHAN)
+
+
+def die_telling(code: int) -> NoReturn:
+    """End this process at once, with the traceback of the exception at hand if there is memory for that."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def write_stacks_to(fd: int) -> None:
@@ -104,7 +121,6 @@ class Guard:
     def _install(self) -> None:
         signal.signal(signal.SIGTERM, self._handler)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(_NUDGE, _look_up)
         # What a host ignores is ignored in its children too; without this one nobody gets the exit codes of his.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -157,7 +173,7 @@ class Guard:
 
     def remember_surroundings(self) -> None:
         """From now on `restore` makes the process as it is at this moment. Main thread, before the first step."""
-        signal.signal(_NUDGE, _look_up)  # again, as a module that was imported before may have a handler of its own
+        signal.signal(_NUDGE, _look_up)  # not before: a module that is imported first may have a handler of its own
         self._surroundings = Surroundings(self._arm_stacks)
 
     def give_up_in_fork(self) -> None:

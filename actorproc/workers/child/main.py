@@ -27,6 +27,7 @@ from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.guard import (
     Guard,
     arm_lifeline,
+    die_telling,
     out_of_the_way,
     prefer_to_be_killed,
     write_stacks_to,
@@ -140,10 +141,7 @@ class _Worker:
         try:
             self._reading.serve()
         except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
-            try:
-                traceback.print_exc()
-            finally:  # also where there is no memory for it
-                os._exit(EXIT_INTERNAL)
+            die_telling(EXIT_INTERNAL)
 
     # ------------------------------------------------------------------ whoever reads
     def _take_in(self, message: ToWorker) -> None:

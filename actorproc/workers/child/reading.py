@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
-import traceback
 from collections.abc import Callable, Sized
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from actorproc.workers.child.channel import Channel
-from actorproc.workers.child.guard import die_with_group
+from actorproc.workers.child.guard import die_telling, die_with_group
 from actorproc.workers.exit_codes import EXIT_PROTOCOL
 from actorproc.workers.frames import FrameError, Run, ToWorker
 
@@ -44,9 +42,9 @@ class Reading:
     it is still needed: so the main thread, which waits for the right, sees what has come.
 
     A signal that comes in the instant before the main thread begins to wait does not interrupt the wait, and Python
-    acts on it after the wait only. So ``nudge``, which interrupts it, is called a few times when the main thread has
-    come to rest. The reader thread needs no such thing, nor could it always look up: it may wait beside a step that has
-    used up its memory.
+    acts on it after the wait only. So ``nudge``, which interrupts it, is called when the main thread has come to rest,
+    and now and then while it rests. The reader thread needs no such thing, nor could it always look up: it may wait
+    beside a step that has used up its memory.
     """
 
     def __init__(
@@ -183,9 +181,6 @@ def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable
                 for message in messages or ():
                     take_in(message)
         except FrameError:
-            try:
-                traceback.print_exc()
-            finally:  # also where there is no memory for it
-                os._exit(EXIT_PROTOCOL)
+            die_telling(EXIT_PROTOCOL)
 
     return read
