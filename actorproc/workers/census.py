@@ -7,8 +7,10 @@ import os
 __all__ = ["started_by"]
 
 
-def started_by(worker: int) -> int | None:
+def started_by(worker: int, keeper: int | None = None) -> int | None:
     """Processes that live and that this one started, directly or not; None where the system does not tell (not Linux).
+
+    Its `keeper` is none of them.
 
     Whoever left the session of its worker and has no parent there any more is not found.
     """
@@ -27,7 +29,7 @@ def started_by(worker: int) -> int | None:
         if state in (b"Z", b"X"):
             continue
         parents[int(name)] = int(parent)
-        if int(session) == worker:
+        if int(session) == worker and int(name) != keeper:
             found.add(int(name))
     for pid in parents:
         above = pid

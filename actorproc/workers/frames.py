@@ -26,6 +26,7 @@ __all__ = [
     "ATTACHED",
     "DEFAULT_MAX_FRAME",
     "HEADER",
+    "KEEPER_NAME",
     "AbortAsked",
     "Answer",
     "Ask",
@@ -188,11 +189,18 @@ class Ready(_Message, frozen=True, array_like=True, tag="ready", gc=False):
     python: str
 
 
+KEEPER_NAME = b"actorproc-mem"
+"""What `ps -o comm` and `top` call the process that keeps a worker's memory."""
+
+
 class Prepared(_Message, frozen=True, array_like=True, tag="prepared", gc=False):
     """The preparation is done; a spare that has said so can be named and given steps in one go.
 
     Said again after each `WarmUp`.
     """
+
+    keeper: int = 0
+    """The process that keeps the memory of this one; 0: there is none."""
 
 
 class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed", gc=False):

@@ -21,10 +21,10 @@ from actorproc.workers.base import PoolEvent, WorkerInfo
 from actorproc.workers.census import started_by
 from actorproc.workers.cgroups import Rooms, find_rooms
 from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
+from actorproc.workers.interpreter import boot_bytes, host_path
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
-from actorproc.workers.process import boot_bytes, host_path
 from actorproc.workers.reports import oom_kills
 from actorproc.workers.usage import cpu_and_rss, family_usage, is_above_rlimits
 
@@ -228,7 +228,9 @@ class LocalPool:
         if process is None:
             return None
         inside = self._rooms.pids.processes(process.pid) if self._rooms.pids is not None else None
-        return max(filter(None, (inside, started_by(process.pid))), default=None)
+        keeper = process.keeper
+        counted = started_by(process.pid, None if keeper is None else keeper.pid)
+        return max(filter(None, (inside, counted)), default=None)
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
         """Let a worker and what it starts have so many bytes, where there is a cgroup for it; None: no limit."""

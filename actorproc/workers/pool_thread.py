@@ -30,6 +30,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.cgroups import Rooms
 from actorproc.workers.frames import Definition, Hello, StackWanted, Stop, encode_frame
+from actorproc.workers.keepers import Keepers
 from actorproc.workers.killing import Killer
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook
@@ -44,8 +45,8 @@ __all__ = ["PoolThread", "Recipe"]
 
 logger = engine_logger("actorproc.pool")
 
-_REAP_AGAIN = 0.005
-"""Seconds between looks at a process that is dead but not collectable yet (a debugger holds it)."""
+_REAP_AGAIN = 0.002
+"""Seconds between looks at a dead process that is not collectable (a debugger holds it), or whose memory is in use."""
 _EOF_PATIENCE = 1.0
 """Seconds a worker may live after it closed its channel: it cannot answer any more."""
 _DRAIN_READS = 1024
@@ -81,6 +82,7 @@ class PoolThread:
         self._sink = sink
         self._timers = Timers()
         self._killer = Killer(self._timers)
+        self._keepers = Keepers(self._timers)
         self.stacks = StackDesk(self._timers)
         self._spares = Spares(
             wanted=recipe.spares,
@@ -125,7 +127,7 @@ class PoolThread:
     def _run(self) -> None:
         failure: BaseException | None = None
         try:
-            while not (self._closing and not self._links and not self._spares):
+            while not (self._closing and not self._links and not self._spares and not self._keepers):
                 for key, mask in self._selector.select(self._timers.wait()):
                     if key.data is None:
                         self._wake_out.recv(4096)
@@ -150,6 +152,9 @@ class PoolThread:
             if link.process is not None and not link.process.closed:
                 link.process.kill_group()
                 link.process.close()
+                link.process.let_go()
+                link.process.forget_keeper()
+        self._keepers.abandon()
         self._links.clear()
         self._book.close()
         self._rooms.close()
@@ -189,7 +194,8 @@ class PoolThread:
     def _start(self, link: Link) -> None:
         recipe = self._recipe
         try:
-            process = WorkerProcess(executable=recipe.executable, label=link.label, use_pidfd=recipe.use_pidfd)
+            kept = self._keepers.are_of_use()
+            process = WorkerProcess(recipe.executable, link.label, use_pidfd=recipe.use_pidfd, kept=kept)
         except WorkerBootFailed as error:
             self._report(link, CrashReport(kind="boot", message=str(error)))
             return
@@ -330,7 +336,7 @@ class PoolThread:
             self._drain(link, process)
         process.stdout.read_rest()
         process.stderr.read_rest()
-        if process.reap() is None:
+        if process.reap() is None or self._keepers.must_end_first(process):
             if process.pidfd is not None:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
@@ -342,6 +348,7 @@ class PoolThread:
         group_killed = self._rooms.was_killed(process.pid)
         self._spares.blame(process)
         report = link.bury(group_killed=group_killed)
+        self._keepers.take(process)
         self._rooms.forget(process.pid)
         if link.should_start_again():
             link.forget_process()
@@ -390,6 +397,7 @@ class PoolThread:
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""
         self._closing = True
+        self._keepers.close()
         for link in self._spares:
             self._killer.kill_at_once(link, "stopped", "the pool was closed")
         for worker in list(self._links):

@@ -18,70 +18,37 @@ import resource
 import select
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 
 from actorproc.errors import WorkerBootFailed
-from actorproc.procedure.names import module_path
 from actorproc.workers import fork_guard
-from actorproc.workers.frames import HEADER
+from actorproc.workers.interpreter import start_interpreter
+from actorproc.workers.keepers import Keeper
 from actorproc.workers.output import OutputPipe
 
-__all__ = ["Reaped", "WorkerProcess", "boot_bytes", "host_path"]
+__all__ = ["Reaped", "WorkerProcess"]
 
 _RECEIVE = 64 * 1024
 _STACK_BYTES = 16 * 1024
 _NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
-_NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-
-# The host's module path comes first through the channel, NUL-separated: what follows must be imported from the
-# same places as in the host. Only the standard library is at hand here.
-_BOOT = """\
-import os, sys
-def take(size):
-    data = b""
-    while len(data) < size:
-        chunk = os.read(int(sys.argv[1]), size - len(data))
-        if not chunk:
-            os._exit(94)
-        data += chunk
-    return data
-sys.path[:] = [os.fsdecode(part) for part in take(int.from_bytes(take(4), "big")).split(b"\\0")]
-from actorproc.workers.child.main import main
-main(*map(int, sys.argv[1:4]))
-"""
-
 Reaped = tuple[int | None, int | None, float | None]
 """Wait status (None: collected by somebody else), peak resident bytes and CPU seconds (None: not known)."""
-
-
-def host_path() -> tuple[str, ...]:
-    """This interpreter's module path, absolute, with the directory of this package on it."""
-    path = list(module_path())
-    home = str(Path(__file__).resolve().parents[2])
-    if home not in path:
-        path.append(home)
-    return tuple(dict.fromkeys(path))
-
-
-def boot_bytes(path: Sequence[str]) -> bytes:
-    """What a worker reads from its channel before the first frame."""
-    body = b"\0".join(os.fsencode(entry) for entry in path)
-    return HEADER.pack(len(body)) + body
 
 
 class WorkerProcess:
     """A running worker. Raises `WorkerBootFailed` when the process cannot be started at all."""
 
-    def __init__(self, *, executable: str, label: str, use_pidfd: bool = True) -> None:
+    def __init__(self, executable: str, label: str, *, use_pidfd: bool = True, kept: bool = False) -> None:
+        """With `kept` another process has its memory after its death, until `let_go` (Linux)."""
         self.closed = False
+        self.keeper: Keeper | None = None
+        self.lifeline_fd: int | None = None
         self.warming: tuple[str, ...] = ()
         """The classes it was told to load and has not loaded yet."""
         self._lock = threading.Lock()
@@ -90,23 +57,25 @@ class WorkerProcess:
         self._stack_taken = 0
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with fork_guard.starting:
-            self._start(executable, label, use_pidfd)
+            self._start(executable, label, use_pidfd, kept and use_pidfd)
             fork_guard.guarded(self)
 
-    def _start(self, executable: str, label: str, use_pidfd: bool) -> None:
+    def _start(self, executable: str, label: str, use_pidfd: bool, kept: bool) -> None:
         with contextlib.ExitStack() as mine, contextlib.ExitStack() as childs:
             try:
                 self.fault_fd = _closed_by(mine, _memory_file())
                 self.channel, far_end = socket.socketpair()
                 mine.enter_context(self.channel)
                 childs.enter_context(far_end)
-                lifeline, self.lifeline_fd = _pipe(childs, mine)
+                lifeline, lifeline_fd = _pipe(childs, mine)
                 out, err = _pipe(mine, childs), _pipe(mine, childs)
-                self._popen = _popen(executable, (far_end.fileno(), lifeline, self.fault_fd), out[1], err[1])
+                passed = far_end.fileno(), lifeline, self.fault_fd
+                self._popen = start_interpreter(executable, passed, out[1], err[1], kept=kept)
                 self._identify(use_pidfd)
             except (OSError, ValueError) as error:
                 msg = f"cannot start a worker process with {executable!r}: {error}"
                 raise WorkerBootFailed(msg) from error
+            self.lifeline_fd = lifeline_fd
             mine.pop_all()
         self.channel.setblocking(False)
         self.stdout = OutputPipe(out[0], label=f"{label} stdout:", level=logging.INFO, name="stdout")
@@ -279,30 +248,56 @@ class WorkerProcess:
             self._stack_taken = self.stack_size()
         return text
 
+    # ------------------------------------------------------------------ the keeper of its memory, and the end
+    def found_keeper(self, pid: int) -> None:
+        """The worker has said who keeps its memory."""
+        if self.keeper is None and not self.closed:
+            with fork_guard.starting, contextlib.suppress(OSError):
+                self.keeper = Keeper(pid)
+
+    def let_go(self) -> None:
+        """Close the lifeline: the kernel kills whoever is tied to it. Idempotent."""
+        with self._lock:
+            fd, self.lifeline_fd = self.lifeline_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def forget_keeper(self) -> None:
+        """Watch the keeper no longer. Idempotent."""
+        keeper, self.keeper = self.keeper, None
+        if keeper is not None:
+            keeper.close()
+
     def close(self) -> None:
-        """Give up every descriptor. Idempotent."""
+        """Give up every descriptor, but the lifeline of one that has a keeper. Idempotent."""
         with self._lock:
             if self.closed:
                 return
             self.closed = True
             self._outbox.clear()
-            for fd in self.descriptors():
+            for fd in (*self.watched(), self.fault_fd):
                 os.close(fd)
             self.channel.detach()
+        if self.keeper is None:
+            self.let_go()
 
     def forget(self) -> None:
         """Close the descriptors in a forked copy of the host, where locks may be held by threads that do not exist."""
-        if self.closed:
-            return  # the numbers may be somebody else's by now
-        self.closed = True
-        for fd in self.descriptors():
+        fds = self.descriptors()
+        self.lifeline_fd = self.keeper = None
+        for fd in fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self.channel.detach()
+        if not self.closed:
+            self.closed = True
+            self.channel.detach()
 
     def descriptors(self) -> list[int]:
-        """All descriptors of the host's side."""
-        return [*self.watched(), self.lifeline_fd, self.fault_fd]
+        """All descriptors of the host's side that are open."""
+        fds = [] if self.closed else [*self.watched(), self.fault_fd]
+        if self.lifeline_fd is not None:
+            fds.append(self.lifeline_fd)
+        return fds if self.keeper is None else [*fds, self.keeper.pidfd]
 
     def watched(self) -> list[int]:
         """The descriptors a selector watches."""
@@ -325,42 +320,6 @@ def _exists(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _popen(executable: str, passed: tuple[int, int, int], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
-        [executable, *_interpreter_flags(), "-c", _BOOT, *map(str, passed)],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        close_fds=True,
-        pass_fds=passed,
-        start_new_session=True,
-        env=_environment(),
-    )
-
-
-def _environment() -> dict[str, str]:
-    while True:
-        try:
-            return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
-        except KeyError:  # another thread of the host removed a variable meanwhile
-            continue
-
-
-def _interpreter_flags() -> list[str]:
-    """The host's isolation settings; ``-P`` because ``-c`` would put the working directory on the module path."""
-    flags = sys.flags
-    chosen = ["-P"]
-    if flags.isolated:
-        chosen.append("-I")
-    else:
-        chosen += ["-E"] * flags.ignore_environment + ["-s"] * flags.no_user_site
-    chosen += ["-S"] * flags.no_site + ["-B"] * flags.dont_write_bytecode + ["-O"] * flags.optimize
-    chosen += ["-X", f"utf8={flags.utf8_mode}"]
-    if flags.dev_mode:
-        chosen += ["-X", "dev"]
-    return chosen + [f"-W{option}" for option in sys.warnoptions]
 
 
 def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:

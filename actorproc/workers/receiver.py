@@ -91,6 +91,8 @@ class Receiver:
                 link.prepared = True
                 assert link.process is not None
                 link.process.warming = ()
+                if message.keeper:
+                    link.process.found_keeper(message.keeper)
                 if link.worker is None:
                     self._spares.warm_up()
             elif isinstance(message, Ready) and link.worker is not None:

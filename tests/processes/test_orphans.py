@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kept import keepers_of
 from pool_listener import is_gone
 
 from tests.kit.waiting import wait_until
@@ -26,7 +27,8 @@ def started(*what: str) -> tuple[subprocess.Popen[str], list[int]]:
     named = [int(pid) for pid in host.stdout.readline().split()]
     children = Path(f"/proc/{host.pid}/task")
     spares = [int(pid) for task in children.iterdir() for pid in (task / "children").read_text().split()]
-    return host, sorted({*named, *spares})
+    workers = {*named, *spares}
+    return host, sorted({*workers, *keepers_of(*workers)})
 
 
 @pytest.mark.parametrize(

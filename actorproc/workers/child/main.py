@@ -32,6 +32,7 @@ from actorproc.workers.child.guard import (
     prefer_to_be_killed,
     write_stacks_to,
 )
+from actorproc.workers.child.keeping import start_keeper
 from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.reading import Reading, read_into, wait_for_next
 from actorproc.workers.child.roster import Roster
@@ -57,8 +58,9 @@ _LEAVE_SECONDS = 2.0
 """How long an orderly end may take: a thread or an exit hook of user code may never finish."""
 
 
-def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
-    """Live as a worker on these descriptors."""
+def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoReturn:
+    """Live as a worker on these descriptors, and with a keeper of this process's memory if it is to be kept."""
+    keeper = start_keeper(lifeline_fd, (0, 1, 2, channel_fd, fault_fd)) if is_kept else 0
     lifeline = out_of_the_way(lifeline_fd)
     arm_lifeline(lifeline)
     fault = out_of_the_way(fault_fd)
@@ -83,7 +85,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int) -> NoReturn:
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
-        code = _Worker(channel, desk, guard).live()
+        code = _Worker(channel, desk, guard, keeper).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
         traceback.print_exc()
         code = EXIT_INTERNAL
@@ -114,7 +116,8 @@ def _leave(code: int) -> NoReturn:
 
 
 class _Worker:
-    def __init__(self, channel: Channel, desk: Desk, guard: Guard) -> None:
+    def __init__(self, channel: Channel, desk: Desk, guard: Guard, keeper: int) -> None:
+        self._keeper = keeper
         self._channel = channel
         self._desk = desk
         self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
@@ -186,7 +189,7 @@ class _Worker:
         self._desk.remember_surroundings()
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
-        channel.send([Prepared()])
+        channel.send([Prepared(self._keeper)])
         while isinstance(message := self._next_boot_message(), WarmUp):
             self._warm_up()
             channel.send([Prepared()])

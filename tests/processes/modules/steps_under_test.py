@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import logging
 import mmap
 import os
@@ -450,3 +451,15 @@ def do_leave_files_open(_ctx: Context, number: str) -> None:
 def do_refuse_threads(_ctx: Context, _argument: str) -> None:
     """No address space for the stack of another thread, for good; less of a hard limit has the worker replaced."""
     resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
+
+
+def do_map_a_locked_file(ctx: Context, path: str) -> None:
+    """A file that is locked and mapped, beside memory that takes the kernel a while to take apart."""
+    ballast = b"x" * (128 * 1024 * 1024)
+    with Path(path).open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        mapped = mmap.mmap(file.fileno(), 0)
+        ctx.heartbeat(0.0, "locked")
+        time.sleep(60)
+        mapped.close()
+    del ballast
