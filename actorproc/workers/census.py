@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 
+from actorproc.workers.frames import KEEPER_NAME
+
 __all__ = ["started_by"]
 
 
-def started_by(worker: int, keeper: int | None = None) -> int | None:
+def started_by(worker: int) -> int | None:
     """Processes that live and that this one started, directly or not; None where the system does not tell (not Linux).
 
-    Its `keeper` is none of them.
+    The keeper of its memory (`keepers`) is none of them.
 
     Whoever left the session of its worker and has no parent there any more is not found.
     """
     parents: dict[int, int] = {}
     found: set[int] = set()
+    keeper = worker
     try:
         names = [name for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - names are all that is wanted
     except OSError:
@@ -23,14 +26,17 @@ def started_by(worker: int, keeper: int | None = None) -> int | None:
     for name in names:
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - thousands of them, when it matters
-                state, parent, _, session = file.read().rpartition(b")")[2].split()[:4]
+                comm, _, rest = file.read().partition(b"(")[2].rpartition(b")")
+                state, parent, _, session = rest.split()[:4]
         except (OSError, ValueError):
             continue  # it ended meanwhile
         if state in (b"Z", b"X"):
             continue
         parents[int(name)] = int(parent)
-        if int(session) == worker and int(name) != keeper:
+        if int(session) == worker:
             found.add(int(name))
+            if comm == KEEPER_NAME:
+                keeper = int(name)
     for pid in parents:
         above = pid
         line = []
@@ -39,5 +45,5 @@ def started_by(worker: int, keeper: int | None = None) -> int | None:
             above = parents[above]
         if above in found or above == worker:
             found.update(line)
-    found.discard(worker)
+    found -= {worker, keeper}
     return len(found)

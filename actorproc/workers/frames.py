@@ -41,6 +41,7 @@ __all__ = [
     "FromWorker",
     "Heartbeat",
     "Hello",
+    "Keeping",
     "Leaving",
     "LogLine",
     "NeedState",
@@ -193,14 +194,17 @@ KEEPER_NAME = b"actorproc-mem"
 """What `ps -o comm` and `top` call the process that keeps a worker's memory."""
 
 
+class Keeping(_Message, frozen=True, array_like=True, tag="keeping", gc=False):
+    """The first word of a worker that has a keeper."""
+
+    pid: int
+
+
 class Prepared(_Message, frozen=True, array_like=True, tag="prepared", gc=False):
     """The preparation is done; a spare that has said so can be named and given steps in one go.
 
     Said again after each `WarmUp`.
     """
-
-    keeper: int = 0
-    """The process that keeps the memory of this one; 0: there is none."""
 
 
 class BootFailed(_Message, frozen=True, array_like=True, tag="bootfailed", gc=False):
@@ -279,7 +283,19 @@ ToWorker = (
     Prepare | Hello | WarmUp | Define | StateAhead | Run | TakeBackSteps | AbortAsked | Answer | StackWanted | Stop
 )
 FromWorker = (
-    Prepared | Ready | BootFailed | Began | Ended | Returned | NeedState | Ask | Heartbeat | Leaving | LogLine | Stack
+    Keeping
+    | Prepared
+    | Ready
+    | BootFailed
+    | Began
+    | Ended
+    | Returned
+    | NeedState
+    | Ask
+    | Heartbeat
+    | Leaving
+    | LogLine
+    | Stack
 )
 
 _encode = msgspec.msgpack.Encoder(enc_hook=as_plain).encode

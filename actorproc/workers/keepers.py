@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import time
 from collections import deque
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import psutil
@@ -20,36 +20,39 @@ import psutil
 from actorproc.engine_log import engine_logger
 from actorproc.workers.frames import KEEPER_NAME
 from actorproc.workers.timers import Timers
+from actorproc.workers.usage import free_memory
 
-__all__ = ["Keeper", "Keepers", "Kept"]
+__all__ = ["Keeper", "Keepers", "Kept", "find_keeper", "is_missed"]
 
 logger = engine_logger("actorproc.pool")
 
 _LET_GO_AFTER = 0.02
 """Seconds for the step to start again, on the processors that the end of the memory needs as well."""
 _LOOK_AGAIN = 0.005
-_MOST_UNCOLLECTED = 256
 _PATIENCE = 5.0
 """Seconds in which a keeper that was let go ends, if it ends at all."""
+_MOST_UNCOLLECTED = 32
+"""A container may be allowed no more than a hundred processes in all."""
+_COLLECTED_WITHIN = 30.0
+"""Seconds after which it is said that nobody collects what has ended."""
 _LITTLE = 64 * 1024 * 1024
 """Bytes of which nobody asks whether there are as many again."""
 _READ = 1024 * 1024
-_SHARED = (b"-s ", b"xs ")
-"""How the rights of a shared mapping end."""
-_OTHERS_SEE = (b"hugepage", b" /dev/")
-_CHARACTER_SETS = b"/gconv-modules.cache\n"
-"""Of the C library, and mapped as if it were shared."""
+_OF_THE_C_LIBRARY = (b"/gconv-modules.cache", b"/locale-archive")
+_LOCALES = b"/locale/"
 
 
 class Keeper:
-    """One of them, as its host sees it.
-
-    Raises `OSError` when it is gone or cannot be watched. Its number is what the worker said: it is only watched by it.
-    """
+    """One of them, as its host sees it. Raises `OSError` when it is gone or cannot be watched."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        """End it."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def close(self) -> None:
         """Watch it no longer."""
@@ -64,21 +67,67 @@ class Keeper:
     def holds_what_is_missed(self) -> bool:
         """Whether the memory of the dead worker is shared with others, or too much to have it twice."""
         try:
-            if is_missed(_read(f"/proc/{self.pid}/maps")):
+            maps = _read(f"/proc/{self.pid}/maps")
+            if not maps or is_missed(maps):  # no mappings: it is ending, by whoever's doing, and its memory is not free
                 return True
             held = int(_read(f"/proc/{self.pid}/statm").split()[1]) * os.sysconf("SC_PAGESIZE")
-            return held > _LITTLE and 2 * held > psutil.virtual_memory().available
+            return held > _LITTLE and 2 * held > free_memory()
         except (OSError, ValueError, IndexError, psutil.Error):
             return True  # as if it did: then it is waited for
+
+
+def find_keeper(pid: int, worker: int) -> Keeper | None:
+    """The keeper of this worker, by the number that the worker says; None when it is none, or cannot be watched."""
+    try:
+        keeper = Keeper(pid)
+    except (OSError, OverflowError):
+        return None
+    # With the handle in hand: before, the number may have become somebody else's.
+    if _stands_for(pid, worker) and not keeper.is_gone():
+        return keeper
+    keeper.close()
+    return None
+
+
+def _stands_for(pid: int, worker: int) -> bool:
+    found = _name_and_stat(pid)
+    return found is not None and found[0] == KEEPER_NAME and int(found[1][3]) == worker
+
+
+def _has_ended(pid: int) -> bool:
+    """A process of this number is a keeper that has ended, and is not collected."""
+    found = _name_and_stat(pid)
+    return found is not None and found[0] == KEEPER_NAME and found[1][0] == b"Z"
+
+
+def _name_and_stat(pid: int) -> tuple[bytes, list[bytes]] | None:
+    try:
+        name, _, rest = _read(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b")")
+    except OSError:
+        return None
+    return name, rest.split()
 
 
 def is_missed(maps: bytes) -> bool:
     """Whether others can see, or miss, something of these mappings (the text of /proc/PID/maps).
 
-    Files and memory that are shared, devices, huge pages: an open file that is mapped keeps its `flock`, for example.
+    That is all that is shared, devices, huge pages, and files: one that is open and mapped keeps its `flock`, even a
+    private mapping. Files of code are not, nor what the C library maps.
     """
-    shared = sum(maps.count(kind) for kind in _SHARED) - maps.count(_CHARACTER_SETS)
-    return shared > 0 or any(part in maps for part in _OTHERS_SEE)
+    code: set[bytes] = set()
+    files: set[bytes] = set()
+    for line in maps.splitlines():
+        fields = line.split(None, 5)
+        if len(fields) < 6 or fields[5].startswith(b"["):
+            continue
+        rights, path = fields[1], fields[5]
+        if rights.endswith(b"p") and b"x" in rights:
+            code.add(path)
+        elif not (path.endswith(_OF_THE_C_LIBRARY) or _LOCALES in path):
+            if rights.endswith(b"s"):
+                return True
+            files.add(path)
+    return not files <= code
 
 
 def _read(path: str) -> bytes:
@@ -110,12 +159,23 @@ class Keepers:
         self._ends_by: dict[Kept, float | None] = {}
         """When a keeper must have ended at the latest; None while it is not let go."""
         self._closing = False
-        self._uncollected: deque[int] = deque()
-        """Those that have ended, as long as the system's first process, whose children they are, does not know it."""
+        self._uncollected: deque[tuple[int, float]] = deque()
+        """Those that have ended, and when, while the system's first process, whose children they are, ignores it."""
+        self._has_warned = False
 
     def are_of_use(self) -> bool:
-        """Whether workers should have keepers: not where nobody collects what has ended."""
-        return len(self._uncollected) < _MOST_UNCOLLECTED
+        """Whether a worker should have a keeper: not where nobody collects what has ended."""
+        while self._uncollected and not _has_ended(self._uncollected[0][0]):
+            self._uncollected.popleft()
+        if len(self._uncollected) < _MOST_UNCOLLECTED:
+            return True
+        if not self._has_warned and time.monotonic() > self._uncollected[0][1] + _COLLECTED_WITHIN:
+            self._has_warned = True
+            logger.warning(
+                "the first process of this system does not collect the processes that have ended (a container without "
+                "an init process): workers are made without keepers of their memory, and are replaced more slowly"
+            )
+        return False
 
     def __bool__(self) -> bool:
         return bool(self._ends_by)
@@ -171,23 +231,8 @@ class Keepers:
             self._timers.after(_LOOK_AGAIN, partial(self._look, process))
 
     def _note_end(self, pid: int) -> None:
-        with contextlib.suppress(OSError):  # nearly always: it is the child of another process than this one
-            if _is_ours(pid):
-                os.waitpid(pid, os.WNOHANG)
-        self._uncollected.append(pid)
-        while self._uncollected and not _is_ours(self._uncollected[0]):
-            self._uncollected.popleft()
-        if len(self._uncollected) == _MOST_UNCOLLECTED:
-            logger.warning(
-                "the first process of this system does not collect the processes that have ended (a container without "
-                "an init process): workers are made without keepers of their memory, and are replaced more slowly"
-            )
-
-
-def _is_ours(pid: int) -> bool:
-    """A process of this number is a keeper that has ended, and is not collected."""
-    try:
-        name, _, rest = Path(f"/proc/{pid}/stat").read_bytes().partition(b"(")[2].rpartition(b")")
-    except OSError:
-        return False
-    return name == KEEPER_NAME and rest.split()[0] == b"Z"
+        if not _has_ended(pid):
+            return
+        with contextlib.suppress(OSError):  # nearly always: it is another process's child than this one's
+            os.waitpid(pid, os.WNOHANG)
+        self._uncollected.append((pid, time.monotonic()))

@@ -23,8 +23,8 @@ class Killer:
 
     def kill(self, link: Link, grace: float, kind: str, reason: str) -> None:
         """Kill for this reason, after `grace` seconds in which the step may end by itself; the first reason stays."""
-        if link.dead:
-            return
+        if link.dead or (link.process is not None and link.process.is_over()):
+            return  # it has ended by itself, which the pool's thread is about to find out
         self._mark(link, kind, reason)
         if link.process is None:
             return

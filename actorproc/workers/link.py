@@ -107,6 +107,8 @@ class Link:
 
     def note(self, rss: int | None, oom_count: int | None) -> None:
         """A sample of its memory, in bytes, and of the kernel's counter. Any thread."""
+        if rss is None:
+            return  # it is dead: what the kernel has counted since may be its own end
         self.seen_rss = max(filter(None, (rss, self.seen_rss)), default=None)
         self.oom_before = oom_count
 

@@ -228,9 +228,7 @@ class LocalPool:
         if process is None:
             return None
         inside = self._rooms.pids.processes(process.pid) if self._rooms.pids is not None else None
-        keeper = process.keeper
-        counted = started_by(process.pid, None if keeper is None else keeper.pid)
-        return max(filter(None, (inside, counted)), default=None)
+        return max(filter(None, (inside, started_by(process.pid))), default=None)
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
         """Let a worker and what it starts have so many bytes, where there is a cgroup for it; None: no limit."""

@@ -194,8 +194,12 @@ class PoolThread:
     def _start(self, link: Link) -> None:
         recipe = self._recipe
         try:
-            kept = self._keepers.are_of_use()
-            process = WorkerProcess(recipe.executable, link.label, use_pidfd=recipe.use_pidfd, kept=kept)
+            process = WorkerProcess(
+                executable=recipe.executable,
+                label=link.label,
+                use_pidfd=recipe.use_pidfd,
+                kept=self._keepers.are_of_use(),
+            )
         except WorkerBootFailed as error:
             self._report(link, CrashReport(kind="boot", message=str(error)))
             return

@@ -29,7 +29,7 @@ import psutil
 from actorproc.errors import WorkerBootFailed
 from actorproc.workers import fork_guard
 from actorproc.workers.interpreter import start_interpreter
-from actorproc.workers.keepers import Keeper
+from actorproc.workers.keepers import Keeper, find_keeper
 from actorproc.workers.output import OutputPipe
 
 __all__ = ["Reaped", "WorkerProcess"]
@@ -44,7 +44,7 @@ Reaped = tuple[int | None, int | None, float | None]
 class WorkerProcess:
     """A running worker. Raises `WorkerBootFailed` when the process cannot be started at all."""
 
-    def __init__(self, executable: str, label: str, *, use_pidfd: bool = True, kept: bool = False) -> None:
+    def __init__(self, *, executable: str, label: str, use_pidfd: bool = True, kept: bool = False) -> None:
         """With `kept` another process has its memory after its death, until `let_go` (Linux)."""
         self.closed = False
         self.keeper: Keeper | None = None
@@ -57,7 +57,7 @@ class WorkerProcess:
         self._stack_taken = 0
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with fork_guard.starting:
-            self._start(executable, label, use_pidfd, kept and use_pidfd)
+            self._start(executable, label, use_pidfd, kept and use_pidfd and hasattr(os, "pidfd_open"))
             fork_guard.guarded(self)
 
     def _start(self, executable: str, label: str, use_pidfd: bool, kept: bool) -> None:
@@ -251,16 +251,18 @@ class WorkerProcess:
     # ------------------------------------------------------------------ the keeper of its memory, and the end
     def found_keeper(self, pid: int) -> None:
         """The worker has said who keeps its memory."""
-        if self.keeper is None and not self.closed:
-            with fork_guard.starting, contextlib.suppress(OSError):
-                self.keeper = Keeper(pid)
+        if self.keeper is None and not self.closed and self.pidfd is not None:
+            with fork_guard.starting:
+                self.keeper = find_keeper(pid, self.pid)
 
     def let_go(self) -> None:
-        """Close the lifeline: the kernel kills whoever is tied to it. Idempotent."""
-        with self._lock:
+        """Close the lifeline, by which the kernel kills whoever is tied to it, and end the keeper. Idempotent."""
+        with fork_guard.starting:  # a copy of the host that begins meanwhile would not know that it has the lifeline
             fd, self.lifeline_fd = self.lifeline_fd, None
-        if fd is not None:
-            os.close(fd)
+            if fd is not None:
+                os.close(fd)
+        if self.keeper is not None:
+            self.keeper.kill()  # others may have the other end of the lifeline, as a copy made by native code has
 
     def forget_keeper(self) -> None:
         """Watch the keeper no longer. Idempotent."""

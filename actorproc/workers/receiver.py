@@ -10,6 +10,7 @@ from actorproc.workers.frames import (
     Ended,
     FrameError,
     FromWorker,
+    Keeping,
     LogLine,
     Prepared,
     Ready,
@@ -87,12 +88,13 @@ class Receiver:
         for message in messages:
             if isinstance(message, BootFailed):
                 link.boot_failed = message
+            elif isinstance(message, Keeping):
+                assert link.process is not None
+                link.process.found_keeper(message.pid)
             elif isinstance(message, Prepared):
                 link.prepared = True
                 assert link.process is not None
                 link.process.warming = ()
-                if message.keeper:
-                    link.process.found_keeper(message.keeper)
                 if link.worker is None:
                     self._spares.warm_up()
             elif isinstance(message, Ready) and link.worker is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["cpu_and_rss", "descendants", "family_usage", "is_above_rlimits", "kill_all"]
+__all__ = ["cpu_and_rss", "descendants", "family_usage", "free_memory", "is_above_rlimits", "kill_all"]
 
 _UNKNOWN = (psutil.Error, OSError)
 """What psutil raises: errors of its own, and what reading /proc raises when this program has no descriptors left."""
@@ -79,6 +79,17 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(*_UNKNOWN):
             process.kill()
+
+
+def free_memory() -> int:
+    """Bytes that this program may take before the system, or its own control group (version 2), has no more."""
+    free: int = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        group = Path("/sys/fs/cgroup", next(line[3:] for line in lines if line.startswith("0::")).lstrip("/"))
+        limit = int((group / "memory.max").read_text())  # ValueError: "max"
+        free = min(free, max(0, limit - int((group / "memory.current").read_text())))
+    return free
 
 
 def is_above_rlimits() -> bool:

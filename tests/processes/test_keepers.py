@@ -17,8 +17,9 @@ from kept import keepers_of
 from pool_listener import Listener, is_gone
 from steps_under_test import Count, Do
 
-from actorproc.workers import keepers
-from actorproc.workers.keepers import Keeper, Keepers, is_missed
+from actorproc.workers import keepers, pool_thread
+from actorproc.workers.child import keeping
+from actorproc.workers.keepers import Keeper, Keepers, find_keeper, is_missed
 from actorproc.workers.timers import Timers
 from tests.kit.waiting import wait_until
 
@@ -28,7 +29,10 @@ pytestmark = pytest.mark.skipif(
 
 PLAIN = b"""\
 5581a0000000-5581a0200000 r-xp 00000000 fe:00 1184 /usr/bin/python3.11
+5581a0400000-5581a0401000 rw-p 00200000 fe:00 1184 /usr/bin/python3.11
+5581a1000000-5581a1200000 rw-p 00000000 00:00 0 [heap]
 7f0300753000-7f0300757000 rw-p 00000000 00:00 0
+7f0301000000-7f0301001000 r--p 00000000 fe:00 1190 /usr/lib/locale/C.utf8/LC_CTYPE
 7fb803985000-7fb80398c000 r--s 00000000 fe:00 3388 /usr/lib/x86_64-linux-gnu/gconv/gconv-modules.cache
 7ffd1c5f2000-7ffd1c613000 rw-p 00000000 00:00 0 [stack]
 """
@@ -129,13 +133,15 @@ def test_a_file_that_a_dead_worker_had_mapped_is_free_when_its_death_is_told(hos
 def test_memory_of_which_there_is_not_as_much_again_is_waited_for(
     host: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper = Keeper(keeper_of(host, host.boot()))
+    worker = host.boot()
+    keeper = find_keeper(keeper_of(host, worker), host.pid(worker))
+    assert keeper is not None
     held = psutil.Process(keeper.pid).memory_info().rss
     monkeypatch.setattr(keepers, "_LITTLE", held // 2)
 
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=4 * held))
+    monkeypatch.setattr(keepers, "free_memory", lambda: 4 * held)
     assert not keeper.holds_what_is_missed()
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=held))
+    monkeypatch.setattr(keepers, "free_memory", lambda: held)
     assert keeper.holds_what_is_missed()
     monkeypatch.setattr(keepers, "_LITTLE", 2 * held)
     assert not keeper.holds_what_is_missed()
@@ -151,6 +157,8 @@ def test_memory_of_which_there_is_not_as_much_again_is_waited_for(
         b"7f0300753000-7f0300757000 rw-s 00000000 00:01 4711 /SYSV00000000 (deleted)",
         b"7f0300753000-7f0300757000 rw-p 00000000 00:0f 4711 /anon_hugepage (deleted)",
         b"7f0300753000-7f0300757000 rw-p 00000000 00:05 4711 /dev/nvidia0",
+        b"7f0300753000-7f0300757000 rw-p 00000000 fe:00 4711 /data/copy on write.npy",
+        b"7f0300753000-7f0300757000 rw-s 00000000 00:0e 4711 anon_inode:[io_uring]",
     ],
 )
 def test_what_others_see_of_a_dead_workers_memory_is_missed(line: bytes) -> None:
@@ -171,12 +179,13 @@ def test_a_keeper_is_not_among_the_processes_that_a_worker_has_started(host: Lis
     assert not host.pool.processes(worker)
 
 
-def test_where_nobody_collects_what_has_ended_no_more_keepers_are_made(
+def test_where_nobody_collects_what_has_ended_no_more_keepers_are_made_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keepers, "_MOST_UNCOLLECTED", 3)
+    monkeypatch.setattr(keepers, "_COLLECTED_WITHIN", 0.0)
     uncollected = {1_000_001, 1_000_002, 1_000_004}
-    monkeypatch.setattr(keepers, "_is_ours", lambda pid: pid in uncollected)
+    monkeypatch.setattr(keepers, "_has_ended", lambda pid: pid in uncollected)
     timers = Timers()
     several = Keepers(timers)
     several.close()  # what is taken from now on is let go at once
@@ -185,15 +194,86 @@ def test_where_nobody_collects_what_has_ended_no_more_keepers_are_made(
         several.take(Dead(SimpleNamespace(pid=pid, is_gone=lambda: True)))
         timers.run_due()
 
-    for pid in (1_000_001, 1_000_002):
+    for pid in (1_000_001, 1_000_002, 1_000_003):
         dies(pid)
     assert several.are_of_use()
     with caplog.at_level(logging.WARNING):
         dies(1_000_004)
-    assert not several.are_of_use()
-    assert "does not collect the processes that have ended" in caplog.text
+        assert not several.are_of_use()
+        assert not several.are_of_use()
+    assert caplog.text.count("does not collect the processes that have ended") == 1
 
     uncollected.clear()
-    dies(1_000_005)
     assert several.are_of_use()
     assert not several
+
+
+def test_a_number_that_is_no_keepers_is_not_believed(host: Listener) -> None:
+    mine, other = host.pid(host.boot(0)), host.pid(host.boot(1))
+    (keeper,) = keepers_of(mine)
+
+    assert find_keeper(keeper, other) is None
+    for pid in (1, os.getpid(), mine, 2**40, -1, 0):
+        assert find_keeper(pid, mine) is None
+    found = find_keeper(keeper, mine)
+    assert found is not None
+    found.close()
+
+
+def test_a_keeper_that_ends_already_is_waited_for(host: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the kernel, out of memory, kills all that have this memory: its mappings are gone, its memory is not."""
+    worker = host.boot()
+    keeper = find_keeper(keeper_of(host, worker), host.pid(worker))
+    assert keeper is not None
+    assert not keeper.holds_what_is_missed()
+
+    monkeypatch.setattr(keepers, "_read", lambda path: b"0 0 0 0 0 0 0\n" if path.endswith("statm") else b"")
+
+    assert keeper.holds_what_is_missed()
+    keeper.close()
+
+
+def test_a_keeper_ends_also_when_somebody_else_has_the_other_end_of_the_lifeline(host: Listener) -> None:
+    worker = host.boot()
+    pid, keeper = host.pid(worker), keeper_of(host, worker)
+    lifeline = host.pool._links[worker].process.lifeline_fd
+    copy = os.dup(lifeline)
+
+    os.kill(pid, signal.SIGKILL)
+
+    assert host.died(worker).report.signal == "SIGKILL"
+    wait_until(lambda: is_gone(keeper))
+    os.close(copy)
+
+
+def test_a_death_is_told_as_it_was_however_long_its_memory_is_waited_for(
+    host: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_thread, "_EOF_PATIENCE", 0.2)
+    monkeypatch.setattr(keepers, "_PATIENCE", 1.0)
+    monkeypatch.setattr(Keeper, "holds_what_is_missed", lambda _self: True)
+    monkeypatch.setattr(Keeper, "is_gone", lambda _self: False)
+    worker = host.boot()
+
+    host.start(worker, Do("segfault"))
+    died = host.died(worker)
+
+    assert died.report.kind == "signal"
+    assert died.report.signal == "SIGSEGV"
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError("ctypes is not allowed here"), OSError])
+def test_a_worker_that_can_have_no_keeper_does_without(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    def fails(_lifeline: int) -> int:
+        raise error
+
+    monkeypatch.setattr(keeping, "_start", fails)
+    reader, writer = os.pipe()
+
+    assert keeping.start_keeper(reader) == 0
+
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    os.close(reader)
+    os.close(writer)

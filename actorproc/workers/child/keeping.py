@@ -18,7 +18,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from actorproc.workers.frames import KEEPER_NAME
@@ -37,10 +37,10 @@ _stacks: list[mmap.mmap] = []
 """What the keeper stands on, for as long as it lives."""
 
 
-def start_keeper(lifeline: int, others: Sequence[int]) -> int:
+def start_keeper(lifeline: int) -> int:
     """Start the keeper of this process; its number, or 0 where there is none. Before there is another thread.
 
-    The kernel kills it when the other end of `lifeline` is closed. `others` are the descriptors that it must not have.
+    The kernel kills it when the other end of `lifeline` is closed.
     """
     if sys.platform != "linux" or sys.version_info[:2] > _LATEST_PYTHON:
         return 0
@@ -50,10 +50,10 @@ def start_keeper(lifeline: int, others: Sequence[int]) -> int:
         # Opened once more, as who is signalled belongs to each time it is open; not to wait for a host that is gone.
         own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK)
         try:
-            return _start(own, (lifeline, *others))
+            return _start(own)
         finally:
             os.close(own)
-    except (OSError, ImportError, AttributeError):  # no /proc, no ctypes, another C library: it is done without
+    except Exception:  # noqa: BLE001 - no /proc, no ctypes, no memory that may be executed: it is done without
         return 0
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
@@ -61,15 +61,17 @@ def start_keeper(lifeline: int, others: Sequence[int]) -> int:
             sys.modules.pop(name, None)  # it is loaded anew by who wants it, which can be seen (`telling`)
 
 
-def _start(own: int, others: Sequence[int]) -> int:
+def _start(own: int) -> int:
     system = _System()
     found: list[int] = []
 
     def in_between() -> int:
         """What the process in between does, in the memory of this one, which stands still meanwhile."""
         with contextlib.suppress(OSError):
-            for fd in others:
-                os.close(fd)  # in a table of its own, of which the keeper gets a copy
+            for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - numbers are all that is wanted
+                if fd != own:
+                    with contextlib.suppress(OSError):
+                        os.close(fd)  # in a table of its own, of which the keeper gets a copy
             _stacks.append(mmap.mmap(-1, _STACK, _PRIVATE))
             pid = system.clone(system.pause, _stacks[0], _CLONE_VM)
             if pid > 0:

@@ -43,6 +43,7 @@ from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINAT
 from actorproc.workers.frames import (
     BootFailed,
     Hello,
+    Keeping,
     Prepare,
     Prepared,
     Ready,
@@ -60,7 +61,7 @@ _LEAVE_SECONDS = 2.0
 
 def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoReturn:
     """Live as a worker on these descriptors, and with a keeper of this process's memory if it is to be kept."""
-    keeper = start_keeper(lifeline_fd, (0, 1, 2, channel_fd, fault_fd)) if is_kept else 0
+    keeper = start_keeper(lifeline_fd) if is_kept else 0
     lifeline = out_of_the_way(lifeline_fd)
     arm_lifeline(lifeline)
     fault = out_of_the_way(fault_fd)
@@ -85,7 +86,9 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:
-        code = _Worker(channel, desk, guard, keeper).live()
+        if keeper:
+            channel.send([Keeping(keeper)])
+        code = _Worker(channel, desk, guard).live()
     except BaseException:  # noqa: BLE001 - whatever it is, it must be readable in the crash report
         traceback.print_exc()
         code = EXIT_INTERNAL
@@ -116,8 +119,7 @@ def _leave(code: int) -> NoReturn:
 
 
 class _Worker:
-    def __init__(self, channel: Channel, desk: Desk, guard: Guard, keeper: int) -> None:
-        self._keeper = keeper
+    def __init__(self, channel: Channel, desk: Desk, guard: Guard) -> None:
         self._channel = channel
         self._desk = desk
         self._boot: SimpleQueue[Prepare | Hello | WarmUp] = SimpleQueue()
@@ -189,7 +191,7 @@ class _Worker:
         self._desk.remember_surroundings()
         gc.collect()
         gc.freeze()  # what is loaded now stays for life: later collections need not look at it
-        channel.send([Prepared(self._keeper)])
+        channel.send([Prepared()])
         while isinstance(message := self._next_boot_message(), WarmUp):
             self._warm_up()
             channel.send([Prepared()])
