@@ -81,12 +81,12 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
             process.kill()
 
 
-def free_memory() -> int:
+def free_memory(mount: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
     """Bytes that this program may take before the system, or its own control group (version 2), has no more."""
     free: int = psutil.virtual_memory().available
     with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        group = Path("/sys/fs/cgroup", next(line[3:] for line in lines if line.startswith("0::")).lstrip("/"))
+        lines = own.read_text().splitlines()
+        group = Path(mount, next(line[3:] for line in lines if line.startswith("0::")).lstrip("/"))
         limit = int((group / "memory.max").read_text())  # ValueError: "max"
         free = min(free, max(0, limit - int((group / "memory.current").read_text())))
     return free

@@ -21,6 +21,7 @@ from actorproc.workers import keepers, pool_thread
 from actorproc.workers.child import keeping
 from actorproc.workers.keepers import Keeper, Keepers, find_keeper, is_missed
 from actorproc.workers.timers import Timers
+from actorproc.workers.usage import free_memory
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -146,6 +147,22 @@ def test_memory_of_which_there_is_not_as_much_again_is_waited_for(
     monkeypatch.setattr(keepers, "_LITTLE", 2 * held)
     assert not keeper.holds_what_is_missed()
     keeper.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"), [("1000000", 400_000), ("500000", 0), ("max", None)], ids=["room", "over it", "no limit"]
+)
+def test_free_memory_is_what_the_control_group_leaves(tmp_path: Path, limit: str, free: int | None) -> None:
+    group = tmp_path / "mount" / "service"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text(limit)
+    (group / "memory.current").write_text("600000")
+    own = tmp_path / "own"
+    own.write_text("1:name=systemd:/elsewhere\n0::/service\n")
+
+    found = free_memory(tmp_path / "mount", own)
+
+    assert found == free if free is not None else found > 1_000_000
 
 
 @pytest.mark.parametrize(
