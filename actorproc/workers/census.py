@@ -6,7 +6,17 @@ import os
 
 from actorproc.workers.frames import KEEPER_NAME
 
-__all__ = ["started_by"]
+__all__ = ["name_and_stat", "started_by"]
+
+
+def name_and_stat(pid: int | str) -> tuple[bytes, list[bytes]] | None:
+    """A process's name, and what /proc/PID/stat has behind it: state, parent, group, session …; None: it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - thousands of them, when it matters
+            name, _, rest = file.read().partition(b"(")[2].rpartition(b")")
+    except OSError:
+        return None
+    return name, rest.split()
 
 
 def started_by(worker: int) -> int | None:
@@ -24,12 +34,9 @@ def started_by(worker: int) -> int | None:
     except OSError:
         return None
     for name in names:
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - thousands of them, when it matters
-                comm, _, rest = file.read().partition(b"(")[2].rpartition(b")")
-                state, parent, _, session = rest.split()[:4]
-        except (OSError, ValueError):
+        if (known := name_and_stat(name)) is None or len(known[1]) < 4:
             continue  # it ended meanwhile
+        comm, (state, parent, _, session, *_) = known
         if state in (b"Z", b"X"):
             continue
         parents[int(name)] = int(parent)

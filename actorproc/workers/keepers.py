@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections import deque
@@ -18,9 +17,10 @@ from typing import Protocol
 import psutil
 
 from actorproc.engine_log import engine_logger
+from actorproc.workers.census import name_and_stat
 from actorproc.workers.frames import KEEPER_NAME
 from actorproc.workers.timers import Timers
-from actorproc.workers.usage import free_memory
+from actorproc.workers.usage import free_memory, has_ended
 
 __all__ = ["Keeper", "Keepers", "Kept", "find_keeper", "is_missed"]
 
@@ -60,9 +60,7 @@ class Keeper:
 
     def is_gone(self) -> bool:
         """Its memory is free."""
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return bool(poll.poll(0))
+        return has_ended(self.pidfd)
 
     def holds_what_is_missed(self) -> bool:
         """Whether the memory of the dead worker is shared with others, or too much to have it twice."""
@@ -90,22 +88,14 @@ def find_keeper(pid: int, worker: int) -> Keeper | None:
 
 
 def _stands_for(pid: int, worker: int) -> bool:
-    found = _name_and_stat(pid)
+    found = name_and_stat(pid)
     return found is not None and found[0] == KEEPER_NAME and int(found[1][3]) == worker
 
 
 def _has_ended(pid: int) -> bool:
     """A process of this number is a keeper that has ended, and is not collected."""
-    found = _name_and_stat(pid)
+    found = name_and_stat(pid)
     return found is not None and found[0] == KEEPER_NAME and found[1][0] == b"Z"
-
-
-def _name_and_stat(pid: int) -> tuple[bytes, list[bytes]] | None:
-    try:
-        name, _, rest = _read(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b")")
-    except OSError:
-        return None
-    return name, rest.split()
 
 
 def is_missed(maps: bytes) -> bool:

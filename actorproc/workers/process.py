@@ -15,7 +15,6 @@ import errno
 import logging
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -31,6 +30,7 @@ from actorproc.workers import fork_guard
 from actorproc.workers.interpreter import start_interpreter
 from actorproc.workers.keepers import Keeper, find_keeper
 from actorproc.workers.output import OutputPipe
+from actorproc.workers.usage import has_ended
 
 __all__ = ["Reaped", "WorkerProcess"]
 
@@ -147,11 +147,7 @@ class WorkerProcess:
 
     def is_over(self) -> bool:
         """It has exited, as far as the kernel says so now; always False where it cannot be asked without reaping."""
-        if self.pidfd is None:
-            return False
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return bool(poll.poll(0))
+        return self.pidfd is not None and has_ended(self.pidfd)
 
     def kill_group(self) -> None:
         """SIGKILL to all in the worker's session that did not leave its process group."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
-__all__ = ["cpu_and_rss", "descendants", "family_usage", "free_memory", "is_above_rlimits", "kill_all"]
+__all__ = ["cpu_and_rss", "descendants", "family_usage", "free_memory", "has_ended", "is_above_rlimits", "kill_all"]
 
 _UNKNOWN = (psutil.Error, OSError)
 """What psutil raises: errors of its own, and what reading /proc raises when this program has no descriptors left."""
@@ -79,6 +80,13 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(*_UNKNOWN):
             process.kill()
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the kernel says now that this process has exited."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def free_memory(mount: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:

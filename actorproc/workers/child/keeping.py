@@ -12,22 +12,20 @@ names it, and no step waits for it. All it ever does is one call of `pause(3)`, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
-import select
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from actorproc.workers.child.guard import is_over, tie
 from actorproc.workers.frames import KEEPER_NAME
 
 __all__ = ["start_keeper"]
 
 _CLONE_VM, _CLONE_VFORK = 0x100, 0x4000
 _PR_SET_NAME, _PR_GET_NAME = 15, 16
-_F_SETSIG = 10
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _STACK = 16 * 1024
 _STACK_OF_PYTHON = 1024 * 1024
@@ -89,11 +87,9 @@ def _start(own: int) -> int:
 
 def _tie(keeper: int, lifeline: int) -> None:
     """Have the kernel kill the keeper with the host's end of the pipe, and nobody else with the worker's group."""
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, keeper)
-    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    tie(lifeline, keeper)
     os.setpgid(keeper, keeper)  # not before it is tied: until here the group's end is its own
-    if select.select([lifeline], [], [], 0)[0]:
+    if is_over(lifeline):
         os.kill(keeper, signal.SIGKILL)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from actorproc.workers.census import name_and_stat
 from actorproc.workers.frames import KEEPER_NAME
 
 
@@ -11,13 +12,9 @@ def keepers_of(*workers: int) -> list[int]:
     """Of the sessions of these workers: processes that keep their memory, and live."""
     found = []
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
+        if not folder.name.isdecimal() or (known := name_and_stat(folder.name)) is None:
             continue
-        try:
-            name, _, rest = (folder / "stat").read_bytes().partition(b"(")[2].rpartition(b")")
-        except OSError:
-            continue  # it ended meanwhile
-        state, _, _, session = rest.split()[:4]
+        name, (state, _, _, session, *_) = known
         if name == KEEPER_NAME and int(session) in workers and state != b"Z":
             found.append(int(folder.name))
     return found
