@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ class Aim:
         """1 and more: the aim is reached."""
         if self.at_least:
             return reached / self.target
-        return self.target / reached if reached > 0 else float("inf")
+        return self.target / reached if reached > 0 else math.inf
 
 
 def _least(what: str, target: float, unit: str, read: Callable[[Results], float | None]) -> Aim:
@@ -140,7 +141,8 @@ def table(results: Results) -> list[str]:
             continue
         ratio = aim.ratio(reached)
         mark = "" if ratio >= 1 else " (not reached)"
-        lines.append(f"| {aim.what} | {wanted} | {_shown(reached)} {aim.unit}".rstrip() + f" | {ratio:.2f}{mark} |")
+        shown = f"{ratio:.2f}" if ratio < math.inf else "∞"
+        lines.append(f"| {aim.what} | {wanted} | {_shown(reached)} {aim.unit}".rstrip() + f" | {shown}{mark} |")
     return lines
 
 
