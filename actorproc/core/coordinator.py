@@ -25,6 +25,7 @@ from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
+from actorproc.core.straight_end import end_straight
 from actorproc.core.straight_on import go_straight_on
 from actorproc.core.turns import may_steal, steal_at, why_queued
 from actorproc.errors import StoreDamaged
@@ -44,7 +45,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken
-from actorproc.model.outcomes import Advanced, Suspended
+from actorproc.model.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
@@ -167,10 +168,14 @@ class Coordinator:
             book.staff.set_back(now)
             book.roster.look_at = None
         book.now = now
-        if type(event) is StepEnded and type(event.outcome) is Advanced:
-            decision = go_straight_on(book, event, event.outcome)
-            if decision is not None:
-                return decision
+        if type(event) is StepEnded:
+            outcome = event.outcome
+            if type(outcome) is Advanced:
+                decision = go_straight_on(book, event, outcome)
+                if decision is not None:
+                    return decision
+            elif type(outcome) is Finished and end_straight(book, event, outcome):
+                return settle(book)
         HANDLERS[type(event)](book, event)
         return settle(book)
 
