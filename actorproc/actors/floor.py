@@ -114,11 +114,11 @@ class Floor:
             self._log_lines.put(message)
 
     def ended(self, message: Ended) -> None:
-        """Take the answer of a step."""
+        """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""
         if message.definitions:
             self._learn(message)
         self.answered(message)
-        self._ring.handle(StepEnded(message.token, message.outcome))
+        self._ring.take(StepEnded(message.token, message.outcome))
 
     def _learn(self, message: Ended) -> None:
         """A step brings classes of its children."""

@@ -88,6 +88,8 @@ class Ring:
         self._failed: Batch | None = None
         """The batch whose commit failed: its outcome is unknown until the store was read again."""
         self._numbered = 0
+        self._undecided = False
+        """Answers were taken whose decision is open."""
         self._gated = gated
         self._dispatching = True
         self.trouble = False
@@ -132,7 +134,28 @@ class Ring:
             while missing and self._load(missing):
                 missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
         batch.events.append(event)
+        self._undecided = False
         decision = core.handle(event, now)
+        batch.writes += decision.writes
+        batch.commands += decision.commands
+        if not batch.started:
+            self._begin(batch)
+
+    def take(self, event: StepEnded) -> None:
+        """As `handle`, for one of several answers that came together; `decide` is to follow the last of them."""
+        if self.trouble or not self.core.take(event, self._clock.wall()):
+            self.handle(event)
+            return
+        self._undecided = True
+        self._open.events.append(event)
+
+    def decide(self) -> None:
+        """What the answers that were taken set free is given away."""
+        if not self._undecided:
+            return
+        self._undecided = False
+        batch = self._open
+        decision = self.core.decide()
         batch.writes += decision.writes
         batch.commands += decision.commands
         if not batch.started:

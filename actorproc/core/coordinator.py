@@ -162,12 +162,9 @@ class Coordinator:
 
     # ------------------------------------------------------------------ deciding
     def handle(self, event: Event, now: float) -> Decision:
-        """Decide what `event` leads to at `now`."""
+        """Decide what `event` leads to at `now`, and what those led to that were taken before it."""
         book = self._book
-        if now < book.now:
-            book.staff.set_back(now)
-            book.roster.look_at = None
-        book.now = now
+        self._set_clock(now)
         if type(event) is StepEnded:
             outcome = event.outcome
             if type(outcome) is Advanced:
@@ -178,6 +175,29 @@ class Coordinator:
                 return settle(book)
         HANDLERS[type(event)](book, event)
         return settle(book)
+
+    def take(self, event: StepEnded, now: float) -> bool:
+        """Take a plain end (True) whose decision is still open: the next call must be `handle`, `take` or `decide`.
+
+        Of many answers that come together, what they set free is given away once, and a parent's head is written once.
+        False, and nothing is done, for any other answer: that is for `handle`.
+        """
+        outcome = event.outcome
+        if type(outcome) is not Finished:
+            return False
+        self._set_clock(now)
+        return end_straight(self._book, event, outcome)
+
+    def decide(self) -> Decision:
+        """The decision that `take` left open."""
+        return settle(self._book)
+
+    def _set_clock(self, now: float) -> None:
+        book = self._book
+        if now < book.now:
+            book.staff.set_back(now)
+            book.roster.look_at = None
+        book.now = now
 
     # ------------------------------------------------------------------ time and batches
     def next_deadline(self) -> float | None:

@@ -81,6 +81,9 @@ class Batch:
 class FakeShell:
     """One life of the host, from its start to its death. `check_every`: compare memory at every n-th commit."""
 
+    takes = True
+    """Answers that come together are taken before they are decided about."""
+
     def __init__(self, world: World, *, first: bool, check_every: int = 1) -> None:
         self.world = world
         self.check_every = check_every
@@ -156,8 +159,14 @@ class FakeShell:
         self.register(type_name)
 
     def deliver(self) -> None:
-        """Handle the next event of the inbox."""
-        event = self.world.inbox.popleft()
+        """Handle the next event of the inbox; of answers that stand there together, what they set free comes last."""
+        inbox = self.world.inbox
+        event = inbox.popleft()
+        while self.takes and type(event) is StepEnded and inbox and type(inbox[0]) is StepEnded:
+            if not self.core.take(event, self.world.now):
+                break
+            self.batch.events.append(event)
+            event = inbox.popleft()
         if isinstance(event, Acknowledged | DeleteRequested):
             event = self._completed(event)
         store = self.world.store
