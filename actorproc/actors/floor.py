@@ -116,6 +116,7 @@ class Floor:
     def ended(self, message: Ended) -> None:
         """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""
         if message.definitions:
+            self._ring.decide()  # a class that is registered may move others than this worker's steps
             self._learn(message)
         self.answered(message)
         self._ring.take(StepEnded(message.token, message.outcome))

@@ -177,10 +177,10 @@ class Coordinator:
         return settle(book)
 
     def take(self, event: StepEnded, now: float) -> bool:
-        """Take a plain end (True) whose decision is still open: the next call must be `handle`, `take` or `decide`.
+        """Take a plain end (True) whose decision is still open. False, and nothing is done, for any other answer.
 
         Of many answers that come together, what they set free is given away once, and a parent's head is written once.
-        False, and nothing is done, for any other answer: that is for `handle`.
+        The next call must be `take`, `handle` of something that a worker says, or `decide`.
         """
         outcome = event.outcome
         if type(outcome) is not Finished:

@@ -38,7 +38,7 @@ def end_straight(book: Book, event: StepEnded, outcome: Finished) -> bool:
     if not _is_calm(tree, procedure) or (record.parent is None and tree.open != 1):
         return False
     item = book.staff.current(token)
-    if item is None or item.forced is not None:
+    if item is None:
         return False
     worker = book.staff.put_down(item, book.now, outcome.elapsed)
     tree.running.discard(procedure)
@@ -50,7 +50,8 @@ def end_straight(book: Book, event: StepEnded, outcome: Finished) -> bool:
     record.state = _SUCCESS
     record.finished_at = book.now
     record.payload = None
-    record.left_open = False
+    if book.taken:
+        signals.forget(book, procedure)
     book.touch(record)
     tree.open -= 1
     book.commands.append(Resolve(procedure, _SUCCESS))
@@ -62,32 +63,24 @@ def end_straight(book: Book, event: StepEnded, outcome: Finished) -> bool:
 
 
 def _holds_nothing(record: ProcedureRecord) -> bool:
-    """It goes forward, nobody asked anything of it, it waits for no children and has nothing to give back or clear."""
+    """It goes forward, waits for no children, and has no limits, poison or earlier runs to clear up after."""
     return not (
         record.state is not _RUNNABLE
         or record.rolling
-        or record.undoing
-        or record.aborting
         or record.bypassing
-        or record.error is not None
-        or record.parked is not None
-        or record.due_at is not None
-        or record.event is not None
         or record.pending
         or record.admitted
-        or record.locks
         or record.poisons
-        or record.failing
         or record.stuck
         or record.run > 1
     )
 
 
 def _is_calm(tree: Tree, procedure: str) -> bool:
-    """Nothing of the tree is paused, undone or kept back, and this member holds no locks, nor inherited any."""
+    """Nothing of the tree is paused or undone, and this member holds no locks, nor inherited any."""
     if tree.still or tree.undoing is not None:
         return False
-    return tree.is_bare or not (tree.scopes or tree.held or procedure in tree.holders)
+    return tree.is_bare or not (tree.scopes or procedure in tree.holders)
 
 
 def _forget(book: Book, procedure: str) -> None:
@@ -97,5 +90,3 @@ def _forget(book: Book, procedure: str) -> None:
         book.suspects.discard(procedure)
     if book.asking:
         book.asking.pop(procedure, None)
-    if book.taken:
-        signals.forget(book, procedure)
