@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.commands import Command, Decision, KillWorker, Reply, Resolve, RunStep
 from actorproc.model.events import CrashReport, Event, StepEnded, Submitted, TypeRegistered, WorkerLost, WorkerReady
@@ -44,7 +46,16 @@ class Stage:
         self.handle(TypeRegistered(TypeMeta(type_name=name, **traits)))  # type: ignore[arg-type]
 
     def handle(self, event: Event) -> Decision:
-        decision = self.core.handle(event, self.now)
+        return self._noted(self.core.handle(event, self.now))
+
+    def answer_all(self, events: Iterable[StepEnded]) -> Decision:
+        """Answers that come together; what was decided last."""
+        for event in events:
+            if not self.core.take(event, self.now):
+                self.handle(event)
+        return self._noted(self.core.decide())
+
+    def _noted(self, decision: Decision) -> Decision:
         self.writes += decision.writes
         self.commands += decision.commands
         for command in decision.commands:

@@ -242,10 +242,8 @@ def _heads(writes: list[object]) -> dict[str, object]:
 def test_ends_that_come_together_write_their_parent_once_and_fill_the_workers():
     stage = _with_children(700)
     in_hand = [run.token for name, run in stage.inbox.items() if name != "parent"]
-    core = stage.core
 
-    assert all(core.take(StepEnded(token, DONE), stage.now) for token in in_hand[:40])
-    decision = core.decide()
+    decision = stage.answer_all(StepEnded(token, DONE) for token in in_hand[:40])
 
     heads = [write.record for write in decision.writes if isinstance(write, PutProcedure)]
     assert [head.pending for head in heads if head.id == "parent"] == [660]
@@ -259,15 +257,11 @@ def test_ends_that_come_together_leave_what_one_after_the_other_leaves():
     for together in (False, True):
         stage = _with_children(9)
         tokens = [run.token for name, run in stage.inbox.items() if name != "parent"]
-        for token in tokens:
-            event = StepEnded(token, DONE)
-            if together:
-                assert stage.core.take(event, stage.now)
-            else:
-                stage.handle(event)
-        decision = stage.core.decide()
-        stage.writes += decision.writes
-        stage.commands += decision.commands
+        if together:
+            stage.answer_all(StepEnded(token, DONE) for token in tokens)
+        else:
+            for token in tokens:
+                stage.handle(StepEnded(token, DONE))
         runs = [command.token for command in stage.commands if isinstance(command, RunStep)]
         found.append((_heads(stage.writes), runs, stage.core.fingerprint()))
 
