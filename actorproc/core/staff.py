@@ -276,11 +276,15 @@ class Staff:
             is_open = among is None or any(worker is one for one in among)
             if worker is not None and is_open and self._has_room(worker, type_name):
                 return worker
+        expected = self._expected.get(type_name, PREFETCH_WINDOW)
         best: Worker | None = None
-        for worker in workers:
-            if self._has_room(worker, type_name) and (
-                best is None or (worker.load, worker.id.slot) < (best.load, best.id.slot)
-            ):
+        for worker in workers:  # for every step that is handed out: `_has_room` written out
+            if worker.reserved is not None or worker.leaving:
+                continue
+            load, queue = worker.load, worker.queue
+            if queue and (worker.threaded or len(queue) >= PREFETCH_LIMIT or load + expected > PREFETCH_WINDOW):
+                continue
+            if best is None or load < best.load or (load == best.load and worker.id.slot < best.id.slot):
                 best = worker
         return best
 
