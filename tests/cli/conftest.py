@@ -183,6 +183,12 @@ class Place:
         done = self.run(*arguments)
         return done.returncode, done.stdout, done.stderr
 
+    def said(self, *arguments: str) -> str:
+        """Output of a command that works."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, done
+        return done.stdout
+
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """The JSON lines that a command prints."""
         done = self.run(*arguments)

@@ -138,7 +138,7 @@ def test_a_tree_goes_into_another_store_and_runs_on_there(stopped):
 
 
 def test_an_import_that_only_looks_leaves_a_store_as_it_is(stopped):
-    text = stopped("export", "--all")[1]
+    text = stopped.said("export", "--all")
     before = (stopped.store / "data.mdb").read_bytes()
 
     done = stopped.run("import", "-", "--dry-run", stdin=text)
@@ -149,9 +149,9 @@ def test_an_import_that_only_looks_leaves_a_store_as_it_is(stopped):
 
 
 def test_what_goes_out_twice_is_the_same(stopped):
-    first = json.loads(stopped("export", "--all")[1])["trees"]
-    stopped.run("--path", "other", "import", "-", stdin=stopped("export", "--all")[1])
-    second = json.loads(stopped("--path", "other", "export", "--all")[1])["trees"]
+    first = json.loads(stopped.said("export", "--all"))["trees"]
+    stopped.run("--path", "other", "import", "-", stdin=stopped.said("export", "--all"))
+    second = json.loads(stopped.said("--path", "other", "export", "--all"))["trees"]
 
     assert [_without_places(tree) for tree in first] == [_without_places(tree) for tree in second]
 
