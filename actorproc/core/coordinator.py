@@ -20,7 +20,7 @@ from actorproc.core import (
 )
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.damage import error_of
-from actorproc.core.deciding import HANDLERS, settle
+from actorproc.core.deciding import HANDLERS, follow_up, settle
 from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_waiters import LockWaiter
@@ -186,10 +186,13 @@ class Coordinator:
         if type(outcome) is not Finished:
             return False
         self._set_clock(now)
-        return end_straight(self._book, event, outcome)
+        if not end_straight(self._book, event, outcome):
+            return False
+        follow_up(self._book)  # its parent may have asked for locks or ended: the next event finds that settled
+        return True
 
     def decide(self) -> Decision:
-        """The decision that `take` left open."""
+        """The decision that `take` left open: what was set free is given to workers."""
         return settle(self._book)
 
     def _set_clock(self, now: float) -> None:

@@ -49,11 +49,13 @@ class Stage:
         return self._noted(self.core.handle(event, self.now))
 
     def answer_all(self, events: Iterable[StepEnded]) -> Decision:
-        """Answers that come together; what was decided last."""
+        """Answers that come together, as the ring has them decided; what was decided last."""
+        decision, is_open = Decision([], []), False
         for event in events:
-            if not self.core.take(event, self.now):
-                self.handle(event)
-        return self._noted(self.core.decide())
+            is_open = self.core.take(event, self.now)
+            if not is_open:
+                decision = self.handle(event)
+        return self._noted(self.core.decide()) if is_open else decision
 
     def _noted(self, decision: Decision) -> Decision:
         self.writes += decision.writes

@@ -282,3 +282,87 @@ def test_another_event_is_decided_about_together_with_the_ends_taken_before_it()
     assert heads["parent"].succeeded == 1
     assert not stage.core.take(StepEnded(first, DONE), stage.now)  # it was answered
     assert not stage.core.take(StepEnded(third, Advanced(state=b"1")), stage.now)
+
+
+K = (LockKey.write("k"),)
+ON = Advanced(state=b"1", elapsed=1e-5)
+
+
+def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> Stage:
+    """P gave its key up while it waits for its child C; others are in hand, or hold, as they say."""
+    stage = _prefetching()
+    stage.register("S", lock_scope="step")
+    stage.submit(stage.new("P", "S", locks=K))
+    stage.answer("P", Suspended(state=b"s", children=(stage.new("C"),)))
+    for name, fields in strangers:
+        stage.submit(stage.new(name, **fields))
+    return stage
+
+
+def _prefetching() -> Stage:
+    stage = Stage(workers=1)
+    stage.core._book.staff._expected.update(T=1e-5, S=1e-5)
+    return stage
+
+
+def _together(stage: Stage, *answers: tuple[str, object]) -> None:
+    stage.answer_all([StepEnded(stage.inbox.pop(name).token, outcome) for name, outcome in answers])
+
+
+def _agenda_is_empty(stage: Stage) -> bool:
+    book = stage.core._book
+    return not (book.refused or book.victims or book.bereft or book.locks.has_news or book.scopes_to_advance)
+
+
+def _error_of(stage: Stage, name: str) -> str | None:
+    record = stage.core.view(name)
+    return record.error.type_name if record is not None and record.error is not None else None
+
+
+def test_a_parent_that_wakes_for_a_poisoned_key_fails_before_the_next_end_takes_the_poison_back():
+    stage = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}))
+
+    _together(stage, ("C", DONE), ("Z", DONE))
+
+    assert _error_of(stage, "P") == "KeyPoisoned"
+    assert stage.state("Z") is ProcedureState.SUCCESS
+    assert _agenda_is_empty(stage)
+
+
+def test_the_same_when_the_poison_goes_with_a_parent_that_is_passed_over():
+    stage = _waiting_for_a_poisoned_key(("R", {"poisons": ("k",)}))
+    stage.answer("R", Suspended(state=b"s", children=(stage.new("A"), stage.new("B"))))
+    stage.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
+    stage.handle(BypassRequested("A", 9, ancestors=True))
+
+    _together(stage, ("C", DONE), ("B", DONE))
+
+    assert _error_of(stage, "P") == "KeyPoisoned"
+    assert stage.state("R") is ProcedureState.SUCCESS
+    assert _agenda_is_empty(stage)
+
+
+def test_a_parent_that_wakes_for_a_poisoned_key_fails_though_another_step_goes_straight_on():
+    stage = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}), ("Q", {}))
+
+    _together(stage, ("C", DONE), ("Q", ON))
+
+    assert _error_of(stage, "P") == "KeyPoisoned"
+    assert stage.inbox["Q"].token.step == 2
+    assert _agenda_is_empty(stage)
+
+
+def test_the_keys_of_a_parent_that_is_passed_over_are_given_on_though_another_step_goes_straight_on():
+    stage = _prefetching()
+    stage.submit(stage.new("P", locks=K))
+    stage.answer("P", Suspended(state=b"s", children=(stage.new("A"), stage.new("B"))))
+    stage.submit(stage.new("X", locks=K))
+    stage.submit(stage.new("Q"))
+    stage.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
+    stage.handle(BypassRequested("A", 9, ancestors=True))
+
+    _together(stage, ("B", DONE), ("Q", ON))
+
+    assert stage.state("P") is ProcedureState.SUCCESS
+    assert set(stage.inbox) == {"Q", "X"}
+    assert _agenda_is_empty(stage)
