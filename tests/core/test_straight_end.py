@@ -30,7 +30,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutProcedure
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.simulation import simulate
-from tests.core.stage import Stage
+from tests.core.stage import Stage, difference
 
 DONE = Finished(state=b"end", output=b"out", elapsed=0.0001)
 
@@ -61,10 +61,12 @@ def test_the_same_histories_on_both_ways_leave_the_same_trace(monkeypatch):
 class _Play:
     """Procedures of all kinds, mostly plain ones, are submitted, answered and disturbed as a seed says."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, together: bool = False) -> None:
+        self.together = together
         self.random = random.Random(seed)
         self.stage = Stage(self.random.choice((1, 2, 3)))
         self.stage.register("Asks", asks_abort=True)
+        self.stage.register("Steps", lock_scope="step")
         self.stage.register("Undoes", rollback_supported=True, on_child_failure=self.random.choice(("fail", "resume")))
         if self.random.random() < 0.5:
             self.stage.core._book.staff._expected.update(
@@ -97,7 +99,7 @@ class _Play:
         drawn = self.random.random()
         traits: dict[str, object] = {}
         if drawn < 0.08:
-            traits = {"locks": (LockKey.write(f"k{self.random.randrange(2)}"),)}
+            traits = {"locks": (LockKey.write(self.random.choice(("k", "p"))),)}
         elif drawn < 0.16:
             traits = {"deadline": self.stage.now + self.random.choice((0.003, 60.0))}
         elif drawn < 0.4:
@@ -110,6 +112,8 @@ class _Play:
             traits = {"priority": self.random.randrange(-1, 2), "tags": ("t",)}
         self.names.append(name)
         kind = "Undoes" if "unit" in traits else self.random.choice(("T", "T", "T", "Asks"))
+        if "locks" in traits and self.random.random() < 0.6:
+            kind = "Steps"
         return self.stage.new(name, kind, **traits)
 
     def _submit(self) -> None:
@@ -119,11 +123,22 @@ class _Play:
         runs = list(self.stage.inbox.values())
         if not runs:
             return
+        if self.together:
+            self._answer_some(self.random.sample(runs, min(len(runs), self.random.randrange(1, 6))), plain=plain)
+            return
         run = self.random.choice(runs)
         token = run.token
         del self.stage.inbox[token.procedure]
         self.answered.append(token)
         self._tell(StepEnded(token, self._outcome(run, plain=plain)))
+
+    def _answer_some(self, runs: list[RunStep], *, plain: bool) -> None:
+        answers = [StepEnded(run.token, self._outcome(run, plain=plain)) for run in runs]
+        for run in runs:
+            del self.stage.inbox[run.token.procedure]
+        self.stage.answer_all(answers)
+        assert _agenda_is_empty(self.stage)
+        assert difference(self.stage) is None
 
     def _outcome(self, run: RunStep, *, plain: bool) -> object:
         if run.token.mode is Mode.ASK_ABORT:
@@ -144,7 +159,12 @@ class _Play:
             0.2: Failed(error=ErrorInfo("step", "ValueError", "no"), retryable=self.random.random() < 0.5),
             0.21: Slept(state=b"z", seconds=0.001),
             0.22: Waited(state=b"w", event="go"),
-            0.35: Advanced(state=b"a", unit=self.random.choice((None, "made")), no_return=self.random.random() < 0.1),
+            0.35: Advanced(
+                state=b"a",
+                unit=self.random.choice((None, "made")),
+                no_return=self.random.random() < 0.1,
+                poisons=self.random.choice((None, None, (), ("p",))),
+            ),
         }
         return next((outcome for bound, outcome in other.items() if 0.12 <= drawn < bound), DONE)
 
@@ -164,7 +184,7 @@ class _Play:
         forced = self.random.random() < 0.3
         asked = (
             AbortRequested(name, 7, force=forced),
-            BypassRequested(name, 7, force=forced),
+            BypassRequested(name, 7, force=forced, ancestors=self.random.random() < 0.5),
             PauseRequested(name, 7),
             ResumeRequested(name, 7),
             RetryRequested(name, 7),
@@ -225,6 +245,24 @@ def test_procedures_of_all_kinds_are_decided_alike_on_both_ways(monkeypatch, fir
         assert _left(long_way) == _left(short_way), seed
 
     assert min(ways) > 300  # as many took each way
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_answers_that_come_together_leave_nothing_undone_and_memory_as_a_restart_would_make_it(monkeypatch, first):
+    taken = 0
+    take = coordinator.Coordinator.take
+
+    def counted(self, event, now):
+        nonlocal taken
+        is_taken = take(self, event, now)
+        taken += is_taken
+        return is_taken
+
+    monkeypatch.setattr(coordinator.Coordinator, "take", counted)
+    for seed in range(first, first + 100):
+        _Play(seed, together=True).run()
+
+    assert taken > 300
 
 
 def _with_children(count: int) -> Stage:
