@@ -118,6 +118,7 @@ class FamilyRules(Judge):
         """Whoever is submitted under this id from now on is somebody else."""
         for key in [key for key in self.resumed if key[0] == id]:
             del self.resumed[key]
+            self.resumed_now.discard(key)  # it went in the commit that resumed it
         self.shown.pop(id, None)
         self.group_since.pop(id, None)
 
