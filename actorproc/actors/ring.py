@@ -135,11 +135,7 @@ class Ring:
                 missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
         batch.events.append(event)
         self._undecided = False
-        decision = core.handle(event, now)
-        batch.writes += decision.writes
-        batch.commands += decision.commands
-        if not batch.started:
-            self._begin(batch)
+        self._add(core.handle(event, now))
 
     def take(self, event: StepEnded) -> None:
         """As `handle`, for one of several answers that came together; `decide` is to follow the last of them."""
@@ -151,15 +147,9 @@ class Ring:
 
     def decide(self) -> None:
         """What the answers that were taken set free is given away."""
-        if not self._undecided:
-            return
-        self._undecided = False
-        batch = self._open
-        decision = self.core.decide()
-        batch.writes += decision.writes
-        batch.commands += decision.commands
-        if not batch.started:
-            self._begin(batch)
+        if self._undecided:
+            self._undecided = False
+            self._add(self.core.decide())
 
     def resize(self, event: Resized) -> None:
         """Another number of workers; from its batch on also for a core that has to be made anew.
@@ -178,6 +168,14 @@ class Ring:
     def _take(self, decision: Decision) -> None:
         batch = self._open
         batch.add(decision)
+        if not batch.started:
+            self._begin(batch)
+
+    def _add(self, decision: Decision) -> None:
+        """As `_take`, for what may have come of nothing but answers."""
+        batch = self._open
+        batch.writes += decision.writes
+        batch.commands += decision.commands
         if not batch.started:
             self._begin(batch)
 

@@ -41,7 +41,7 @@ from actorproc.model.outcomes import (
     Waited,
 )
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, StepKind
+from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
 __all__ = ["MAX_STUCK_PAUSE", "look_after", "on_delayed", "on_ended", "on_returned", "on_step_error"]
@@ -50,7 +50,7 @@ MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _ROLLBACK, _ASK_ABORT = Mode.ROLLBACK, Mode.ASK_ABORT
-_COMMIT, _FINISHED = StepKind.COMMIT, Trigger.FINISHED
+_FINISHED = Trigger.FINISHED
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 

@@ -266,8 +266,7 @@ def test_answers_that_come_together_leave_nothing_undone_and_memory_as_a_restart
 
 
 def _with_children(count: int) -> Stage:
-    stage = Stage(workers=2)
-    stage.core._book.staff._expected["T"] = 1e-5  # as after many answers: workers get as many as they ever get
+    stage = _prefetching(workers=2)
     stage.submit(stage.new("parent"))
     stage.answer("parent", Suspended(state=b"s", children=tuple(stage.new(f"c{n:03}") for n in range(count))))
     return stage
@@ -337,8 +336,9 @@ def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> St
     return stage
 
 
-def _prefetching() -> Stage:
-    stage = Stage(workers=1)
+def _prefetching(workers: int = 1) -> Stage:
+    """As after many quick answers: workers get as many steps as they ever get."""
+    stage = Stage(workers)
     stage.core._book.staff._expected.update(T=1e-5, S=1e-5)
     return stage
 
