@@ -50,19 +50,11 @@ from actorproc.model.events import (
     WorkerReady,
 )
 
-__all__ = ["HANDLERS", "follow_up", "settle"]
+__all__ = ["HANDLERS", "settle"]
 
 
 def settle(book: Book) -> Decision:
-    """Follow up what an event set off; then fill the workers and close the decision."""
-    follow_up(book)
-    while not _staffs(book):
-        follow_up(book)
-    return book.close()
-
-
-def follow_up(book: Book) -> None:
-    """Whatever an event set off that needs no worker: grants, victims, failing scopes. Then the agenda is empty."""
+    """Follow up what an event set off: grants, victims, failing scopes; then fill the workers and close it."""
     while True:
         if book.locks.has_news:
             for record in locking.note_grants(book):
@@ -82,8 +74,9 @@ def follow_up(book: Book) -> None:
             queueing.let_in(book)
         elif book.overdue:
             _end_overdue(book)
-        else:
-            return
+        elif _staffs(book):
+            break
+    return book.close()
 
 
 def _end_overdue(book: Book) -> None:
