@@ -147,12 +147,12 @@ class Floor:
             for event in self._dispatcher.resend(command):
                 self._ring.handle(event)
 
-    def booted(self, message: WorkerBooted) -> None:
-        """A worker takes steps now."""
+    def booted(self, message: WorkerBooted) -> WorkerReady:
+        """A worker takes steps now; returns what the core is to be told."""
         self._dedicated.booted(message.worker)
         ready = WorkerReady(message.worker, reserved=self._dedicated.procedure_of(message.worker), pid=message.pid)
         self._ledger.join(ready)
-        self._ring.handle(ready)
+        return ready
 
     def _leaving(self, worker: WorkerId, reason: str) -> None:
         line = self._ledger.lines.get(worker)

@@ -7,8 +7,8 @@ from actorproc.actors.messages import Succeeded
 from actorproc.actors.outage import Outage
 from actorproc.actors.ring import Ring
 from actorproc.errors import InternalError
-from actorproc.model.events import WorkerLost
-from actorproc.workers.base import PoolFailed, WorkerDied, WorkerMessages
+from actorproc.model.events import WorkerLost, WorkerReady
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.frames import Ended
 
 __all__ = ["Intake"]
@@ -40,15 +40,23 @@ class Intake:
         """A worker is dead."""
         lost = self._floor.died(message)
         if lost is not None:
-            self.lost(lost)
+            self.changed(lost)
+
+    def booted(self, message: WorkerBooted) -> None:
+        """A worker takes steps now."""
+        self.changed(self._floor.booted(message))
 
     def succeeded(self, message: Succeeded) -> None:
         """A worker is dead, and a spare has its place."""
         self.died(message.died)
-        self._floor.booted(message.booted)
+        self.booted(message.booted)
 
-    def lost(self, event: WorkerLost) -> None:
-        """Handle a death after everything its worker answered, also when those answers had to be deferred."""
+    def changed(self, event: WorkerLost | WorkerReady) -> None:
+        """Handle who came and who went, in that order also when it has to be deferred.
+
+        A death comes after everything its worker answered, and before the next worker of its slot: the core would take
+        the place of one that it knows to be alive for a new one's, and what the dead one had in hand would be lost.
+        """
         if self._outage.lasts:
             self._outage.defer(event)
         else:

@@ -78,6 +78,7 @@ from actorproc.model.events import (
     Submitted,
     TypeRegistered,
     WorkerLost,
+    WorkerReady,
 )
 from actorproc.model.policies import Quotas
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
@@ -231,7 +232,7 @@ class ManagerActor(QuickActor):
             FindDangling: self._desk.find_dangling,
             RegisterType: self._register_type,
             LearnType: self._learn_type,
-            WorkerBooted: self._floor.booted,
+            WorkerBooted: intake.booted,
             WorkerDied: intake.died,
             Succeeded: intake.succeeded,
             PoolFailed: intake.pool_failed,
@@ -244,7 +245,8 @@ class ManagerActor(QuickActor):
             OpenGate: self._open_gate,
             Report: self._desk.report,
             LookSettled: self._look_settled,
-            WorkerLost: intake.lost,
+            WorkerLost: intake.changed,
+            WorkerReady: intake.changed,
             Drain: self._stopping.drain,
             Halt: self._stopping.halt,
         }

@@ -6,12 +6,15 @@ from actorproc.actors.clock import Clock
 from actorproc.actors.messages import CommitFailed, StorageTrouble, Watch
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.model.events import WorkerLost
+from actorproc.model.events import WorkerLost, WorkerReady
 from actorproc.workers.base import WorkerMessages
 
-__all__ = ["Outage"]
+__all__ = ["Late", "Outage"]
 
 logger = engine_logger("actorproc")
+
+Late = Watch | WorkerMessages | WorkerLost | WorkerReady
+"""What reads the store, or says of a worker what must stay in order with its answers, which do."""
 
 
 class Outage:
@@ -23,7 +26,7 @@ class Outage:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._deferred: list[Watch | WorkerMessages | WorkerLost] = []
+        self._deferred: list[Late] = []
         self.lasts = False
         """The store is not open: nothing is decided."""
         self.is_in_doubt = False
@@ -60,7 +63,7 @@ class Outage:
         """It lasts, and has lasted for so long."""
         return self.refuses and self._clock.monotonic() - self.since >= seconds
 
-    def doubt(self) -> list[Watch | WorkerMessages | WorkerLost]:
+    def doubt(self) -> list[Late]:
         """The store could be opened again and be read; what waited for that, in order."""
         self.lasts = False
         self.is_in_doubt = True
@@ -73,7 +76,7 @@ class Outage:
         self.is_in_doubt = False
         self.error = None
 
-    def defer(self, message: Watch | WorkerMessages | WorkerLost) -> None:
+    def defer(self, message: Late) -> None:
         """Keep what reads the store until it can be read."""
         self._deferred.append(message)
 

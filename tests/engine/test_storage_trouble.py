@@ -89,6 +89,20 @@ class Threaded(Procedure):
         return Status.done()
 
 
+@dataclass
+class Waits(Procedure):
+    """Says in which process it is, and ends when it may."""
+
+    file: str
+
+    def execute(self, ctx):
+        note = Path(self.file + ".tmp")
+        note.write_text(str(os.getpid()))
+        note.replace(f"{self.file}.{ctx.attempt}")
+        wait_until(Path(self.file).exists)
+        return Status.done(ctx.attempt)
+
+
 @pytest.fixture
 def store():
     return FailingStore()
@@ -260,6 +274,30 @@ def test_a_resize_in_the_trouble_takes_place_when_it_is_over(open_manager, store
     submit.join(30)
     resize.join(30)
     until(lambda: len(manager.workers()) == 3)
+
+
+@pytest.mark.parametrize("spares", [0, 1], ids=["started-anew", "a-spare-goes-on"])
+def test_a_step_whose_worker_dies_and_is_replaced_in_the_trouble_runs_again_after_it(
+    open_manager, store, until, tmp_path, spares
+):
+    manager = open_manager(store=store, config=dataclasses.replace(FAST, spares=spares), workers=1)
+    file = str(tmp_path / "may-end")
+    handle = manager.submit(Waits(file))
+    first = Path(file + ".1")
+    until(first.exists)
+    store.full = True
+    submit = threading.Thread(target=lambda: manager.submit(Count(upto=1)))
+    submit.start()
+    until(lambda: manager.health().status == "storage-trouble")
+
+    pid = int(first.read_text())
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: any(worker.pid != pid and worker.state == "idle" for worker in manager.workers()))
+    store.full = False
+    Path(file).touch()
+
+    assert handle.result(30) == 2
+    submit.join(30)
 
 
 def told(caplog, words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.testing.torture.faults import Fault, FaultKind
+from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultKind
 from actorproc.testing.torture.plan import Life, Plan, Root
 
 _TREE = {
@@ -49,6 +49,15 @@ def short() -> Plan:
         roots=(Root("root-0", _TREE, ("SUCCESS",)), Root("root-1", _BAD, ("ROLLEDBACK",))),
         lives=(Life("killed", 30.0, faults), Life("quiet", 0.0)),
     )
+
+
+@pytest.fixture(scope="session")
+def troubled() -> Plan:
+    """A disk that is full for so long that a worker's death in a step, and its successor, fall into that time."""
+    work = {"type": "errand", "keys": [], "orders": [{"do": "work", "seconds": 0.1}] * 3}
+    roots = tuple(Root(f"root-{number}", work, ("SUCCESS",)) for number in range(2))
+    faults = (Fault(FaultKind.DISK_FULL, nth=2, seconds=0.5), Fault(FaultKind.WORKER_KILL, point=IN_TROUBLE, draw=0.1))
+    return Plan(seed=9, roots=roots, lives=(Life("quiet", 0.0, faults),))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections import Counter
@@ -18,7 +19,8 @@ from actorproc.testing.invariants import StoreDump
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.campaign import Episode, judge_folder, play
 from actorproc.testing.torture.coverage import count, table
-from actorproc.testing.torture.faults import HOST_POINTS, WORKER_POINTS, FaultKind, Phase
+from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, FaultKind, Phase
+from actorproc.testing.torture.host import Notary
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Life, Plan, draw_plan, work_of
 from actorproc.testing.torture.record import EpisodeJournal, Tail
@@ -153,6 +155,24 @@ def test_a_seed_gives_the_same_plan_and_most_seeds_another_one():
     assert msgspec.json.decode(msgspec.json.encode(plans[0]), type=Plan) == plans[0]
 
 
+def test_an_engine_that_gives_up_is_a_finding_although_the_next_life_mends_all(short: Plan, tmp_path):
+    journal = EpisodeJournal(tmp_path / "journal")
+    engine = logging.getLogger("actorproc")
+    notary = Notary(journal)
+    engine.addHandler(notary)
+    try:
+        engine.warning("nothing to speak of")
+        engine.critical("the manager failed", exc_info=ZeroDivisionError("a bug"))
+    finally:
+        engine.removeHandler(notary)
+
+    found = judge(short, journal.lines(), StoreDump({}, {}, [], []), frozenset())
+
+    assert [(one.number, one.text) for one in found if "engine" in one.text] == [
+        (15, "the engine failed: the manager failed: ZeroDivisionError: a bug")
+    ]
+
+
 def test_plans_draw_every_fault_and_every_point():
     plans = [draw_plan(seed) for seed in range(200)]
     faults = [fault for plan in plans for life in plan.lives for fault in life.faults]
@@ -160,7 +180,7 @@ def test_plans_draw_every_fault_and_every_point():
 
     drawn = {fault.kind for fault in faults}
     assert drawn == set(FaultKind) - {FaultKind.WORKER_POINT, FaultKind.ANSWER_TWICE, FaultKind.ANSWER_LATE}
-    assert {fault.point for fault in faults} == {"", *HOST_POINTS}
+    assert {fault.point for fault in faults} == {"", IN_TROUBLE, *HOST_POINTS}
     assert {f"{way}:{point}" for way in ("do", "undo") for point in WORKER_POINTS} <= set(
         re.findall(r"\w+:[\w-]+", text)
     )
@@ -169,7 +189,10 @@ def test_plans_draw_every_fault_and_every_point():
         assert f"'type': '{kind}'" in text
     for order in ("work", "sleep", "wait", "fan", "grab", "flaky", "fail", "hang", "crash", "note"):
         assert f"'do': '{order}'" in text
-    assert all(plan.lives[-1].ends == "quiet" and not plan.lives[-1].faults for plan in plans)
+    lasts = [plan.lives[-1] for plan in plans]
+    assert {last.ends for last in lasts} == {"quiet"}
+    assert 60 <= sum(bool(last.faults) for last in lasts) <= 140
+    assert not {fault.kind for last in lasts for fault in last.faults} & {FaultKind.CLOCK, FaultKind.HOST_KILL}
     assert max(work_of(root.spec) for plan in plans for root in plan.roots) > 10
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["HOST_POINTS", "WORKER_POINTS", "Fault", "FaultKind", "Phase"]
+__all__ = ["HOST_POINTS", "IN_TROUBLE", "WORKER_POINTS", "Fault", "FaultKind", "Phase"]
 
 
 class FaultKind(StrEnum):
@@ -69,6 +69,10 @@ HOST_POINTS = (
 )
 """After the store was owned, after it was read, at a result, around a commit, around the sending of steps, while a
 failed store is opened again, while the manager stops in order."""
+
+
+IN_TROUBLE = "in trouble"
+"""Of a worker's kill from outside: as soon as a commit has failed, while the store is opened again."""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

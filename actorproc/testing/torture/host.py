@@ -40,7 +40,7 @@ from actorproc.testing.torture.plants import PLANTS, VARIABLE
 from actorproc.testing.torture.procedures import CLASSES, made_of
 from actorproc.testing.torture.record import EpisodeJournal
 
-__all__ = ["main", "settings"]
+__all__ = ["Notary", "main", "settings"]
 
 _INTO_THE_STOP = 0.01
 """Seconds from the beginning of an orderly stop to the kill that interrupts it."""
@@ -53,6 +53,20 @@ def settings() -> Config:
     return Config(
         commit_backoff=0.02, commit_backoff_cap=0.2, restart_limit=1_000_000, spares=2, control=False, log_bytes=0
     )
+
+
+class Notary(logging.Handler):
+    """Writes down that the engine gave up, as it does for a bug only: the next life would hide it."""
+
+    def __init__(self, journal: EpisodeJournal) -> None:
+        super().__init__(logging.CRITICAL)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called with what is logged as critical."""
+        error = record.exc_info[1] if record.exc_info else None
+        text = record.getMessage() if error is None else f"{record.getMessage()}: {in_words(error)}"
+        self._journal.note("stalled", text=f"the engine failed: {text}")
 
 
 class _Caller:
@@ -141,6 +155,7 @@ def main(folder: Path, number: int) -> int:
     threading.Thread(target=_end_with_the_tormentor, daemon=True).start()
     life = plan.lives[number]
     journal = EpisodeJournal(folder / "journal")
+    logging.getLogger().addHandler(Notary(journal))
     gauge = Gauge(folder / f"gauge-{number}")
     mark_acting(gauge)
     executioner = Executioner(life, journal, gauge)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.testing.torture.ballast import draw_ballast
-from actorproc.testing.torture.faults import HOST_POINTS, WORKER_POINTS, Fault, FaultKind
+from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, FaultKind
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
 
@@ -94,7 +94,8 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
     return Plan(
         seed=seed,
         roots=roots,
-        lives=(*lives, Life(_QUIET, 0.0, clock=latest)),
+        # Drawn apart, so that all else in a plan is what its seed gave when the last life met no faults.
+        lives=(*lives, _last_life(Random(f"last life of {seed}"), clock=latest)),
         workers=chance.randint(2, 4),
         durability=chance.choice(("power", "process")),
         module=module,
@@ -265,6 +266,17 @@ def _life(chance: Random, *, first: bool) -> Life:
         faults = [fault for fault in faults if fault.kind is not FaultKind.EIO_LOST]
         faults.append(Fault(FaultKind.EIO_LOST, nth=chance.randint(1, 8)))
     return Life("killed", seconds, (*faults, ending))
+
+
+def _last_life(chance: Random, *, clock: float) -> Life:
+    """Nobody kills its host. What stands still because of another fault is seen here, where no restart mends it."""
+    if chance.random() < 0.5:
+        return Life(_QUIET, 0.0, clock=clock)
+    full = Fault(FaultKind.DISK_FULL, nth=chance.randint(1, 12), seconds=round(chance.uniform(0.05, 0.5), 3))
+    kill = Fault(FaultKind.WORKER_KILL, point=IN_TROUBLE, draw=chance.random())
+    others = [_disturbance(chance, 1.0) for _ in range(chance.randint(1, 5))]
+    others = [fault for fault in others if fault.kind is not FaultKind.CLOCK]  # no later life would live to see it
+    return Life(_QUIET, 0.0, (full, kill, *others), clock)
 
 
 def _failed_commit(chance: Random, latest: int) -> Fault:

@@ -174,6 +174,16 @@ def _refused_and_done() -> None:
     ManagerActor._commit_failed = commit_failed  # type: ignore[method-assign]
 
 
+def _successors_come_first() -> None:
+    from actorproc.actors.intake import Intake
+    from actorproc.workers.base import WorkerBooted
+
+    def booted(self: Intake, message: WorkerBooted) -> None:
+        self._ring.handle(self._floor.booted(message))
+
+    Intake.booted = booted  # type: ignore[method-assign]
+
+
 def _a_worker_remembers_failed_attempts() -> None:
     from actorproc.workers.child.actor import ProcedureActor
 
@@ -219,6 +229,7 @@ PLANTS: dict[str, Plant] = {
     "locks are forgotten at a restart": Plant(in_host=_locks_are_not_read_back),
     "records of one commit are swapped": Plant(in_host=_records_are_swapped),
     "a refused submit is done all the same": Plant(in_host=_refused_and_done),
+    "a worker that comes while the disk is full is heard of before the death": Plant(in_host=_successors_come_first),
     "a worker goes on with the memory of a failed attempt": Plant(in_worker=_a_worker_remembers_failed_attempts),
     "workers outlive their host": Plant(in_worker=_workers_outlive_their_host),
 }

@@ -21,8 +21,8 @@ from actorproc.registration import Registration
 from actorproc.store.lmdb import LmdbStore
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.recovering import recovery_problems
-from actorproc.testing.torture.faults import Fault, FaultKind, Phase
-from actorproc.testing.torture.gauge import Gauge, Stage
+from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultKind, Phase
+from actorproc.testing.torture.gauge import Gauge, Mark, Stage
 from actorproc.testing.torture.plan import Life, Plan
 from actorproc.testing.torture.procedures import CLASSES
 from actorproc.testing.torture.record import EpisodeJournal, Tail
@@ -42,6 +42,8 @@ _FROM_OUTSIDE = {FaultKind.WORKER_KILL, FaultKind.WORKER_STOP, FaultKind.HOST_ST
 _BEFORE_IT_IS_UP = {FaultKind.STORM, FaultKind.RESTARTS}
 _PATIENCE = 0.3
 """Seconds to wait for a worker that is inside a step."""
+_TROUBLE_WITHIN = 3.0
+"""Seconds to wait for a commit to fail."""
 _LATE = 2.0
 """Seconds after which a host that does not come to the point where it should die is killed all the same."""
 
@@ -147,6 +149,8 @@ class Tormentor:
             with self._stopped(host.pid):
                 self._wait(host, fault.seconds)
             return
+        if fault.point == IN_TROUBLE and not self._sees_trouble(host, gauge):
+            return
         victim = self._victim(host, fault.draw)
         if victim is None:
             return
@@ -162,7 +166,19 @@ class Tormentor:
         line = self._last.get(victim)
         told = {"procedure": line.procedure, "step": line.step, "epoch": line.epoch} if line is not None else {}
         mode = line.mode if line is not None else ""
-        self.journal.struck(fault.kind, self._phase_of_worker(victim), pid=victim, text=mode, **told)
+        phase = self._phase_of_worker(victim)
+        if fault.point == IN_TROUBLE and phase is not Phase.IDLE:
+            phase = Phase.TROUBLE
+        self.journal.struck(fault.kind, phase, pid=victim, text=mode, **told)
+
+    @staticmethod
+    def _sees_trouble(host: subprocess.Popen[bytes], gauge: Gauge) -> bool:
+        deadline = time.monotonic() + _TROUBLE_WITHIN
+        while host.poll() is None and time.monotonic() < deadline:
+            if gauge.get(Mark.TROUBLE):
+                return True
+            time.sleep(0.001)
+        return False
 
     def _kill_host(self, host: subprocess.Popen[bytes], gauge: Gauge, kind: FaultKind) -> None:
         victims = [host.pid]
