@@ -8,6 +8,7 @@ import msgspec
 
 from actorproc.actors.answers import Answerer
 from actorproc.actors.clock import Clock
+from actorproc.actors.collector import collector_paused_for
 from actorproc.actors.deaths import judge
 from actorproc.actors.dedicated import DedicatedWorkers, is_dedicated
 from actorproc.actors.dispatch import Dispatcher
@@ -31,6 +32,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import WorkerId
+from actorproc.model.outcomes import Suspended
 from actorproc.workers.base import WorkerBooted, WorkerDied
 from actorproc.workers.frames import Ask, Began, Ended, FromWorker, Heartbeat, Leaving, LogLine, NeedState, Returned
 
@@ -114,11 +116,17 @@ class Floor:
             self._log_lines.put(message)
 
     def ended(self, message: Ended) -> None:
-        """Take the answer of a step."""
+        """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""
         if message.definitions:
+            self._ring.decide()  # a class that is registered may move others than this worker's steps
             self._learn(message)
         self.answered(message)
-        self._ring.handle(StepEnded(message.token, message.outcome))
+        outcome = message.outcome
+        if type(outcome) is Suspended:
+            with collector_paused_for(len(outcome.children)):
+                self._ring.handle(StepEnded(message.token, outcome))
+        else:
+            self._ring.take(StepEnded(message.token, outcome))
 
     def _learn(self, message: Ended) -> None:
         """A step brings classes of its children."""

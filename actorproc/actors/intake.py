@@ -31,6 +31,7 @@ class Intake:
                     floor.ended(one)
                 else:
                     floor.hear(message.worker, one)
+            self._ring.decide()
             return
         late = [one for one in message.messages if floor.heard_in_trouble(message.worker, one)]
         if late:

@@ -88,6 +88,8 @@ class Ring:
         self._failed: Batch | None = None
         """The batch whose commit failed: its outcome is unknown until the store was read again."""
         self._numbered = 0
+        self._undecided = False
+        """Answers were taken whose decision is open."""
         self._gated = gated
         self._dispatching = True
         self.trouble = False
@@ -132,11 +134,22 @@ class Ring:
             while missing and self._load(missing):
                 missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
         batch.events.append(event)
-        decision = core.handle(event, now)
-        batch.writes += decision.writes
-        batch.commands += decision.commands
-        if not batch.started:
-            self._begin(batch)
+        self._undecided = False
+        self._add(core.handle(event, now))
+
+    def take(self, event: StepEnded) -> None:
+        """As `handle`, for one of several answers that came together; `decide` is to follow the last of them."""
+        if self.trouble or not self.core.take(event, self._clock.wall()):
+            self.handle(event)
+            return
+        self._undecided = True
+        self._open.events.append(event)
+
+    def decide(self) -> None:
+        """What the answers that were taken set free is given away."""
+        if self._undecided:
+            self._undecided = False
+            self._add(self.core.decide())
 
     def resize(self, event: Resized) -> None:
         """Another number of workers; from its batch on also for a core that has to be made anew.
@@ -155,6 +168,14 @@ class Ring:
     def _take(self, decision: Decision) -> None:
         batch = self._open
         batch.add(decision)
+        if not batch.started:
+            self._begin(batch)
+
+    def _add(self, decision: Decision) -> None:
+        """As `_take`, for what may have come of nothing but answers."""
+        batch = self._open
+        batch.writes += decision.writes
+        batch.commands += decision.commands
         if not batch.started:
             self._begin(batch)
 

@@ -20,11 +20,12 @@ from actorproc.core import (
 )
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.damage import error_of
-from actorproc.core.deciding import HANDLERS, settle
+from actorproc.core.deciding import HANDLERS, follow_up, settle
 from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
+from actorproc.core.straight_end import end_straight
 from actorproc.core.straight_on import go_straight_on
 from actorproc.core.turns import may_steal, steal_at, why_queued
 from actorproc.errors import StoreDamaged
@@ -44,7 +45,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken
-from actorproc.model.outcomes import Advanced, Suspended
+from actorproc.model.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.records import ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
@@ -161,18 +162,45 @@ class Coordinator:
 
     # ------------------------------------------------------------------ deciding
     def handle(self, event: Event, now: float) -> Decision:
-        """Decide what `event` leads to at `now`."""
+        """Decide what `event` leads to at `now`, and what those led to that were taken before it."""
+        book = self._book
+        self._set_clock(now)
+        if type(event) is StepEnded:
+            outcome = event.outcome
+            if type(outcome) is Advanced:
+                decision = go_straight_on(book, event, outcome)
+                if decision is not None:
+                    return decision
+            elif type(outcome) is Finished and end_straight(book, event, outcome):
+                return settle(book)
+        HANDLERS[type(event)](book, event)
+        return settle(book)
+
+    def take(self, event: StepEnded, now: float) -> bool:
+        """Take a plain end (True) whose decision is still open. False, and nothing is done, for any other answer.
+
+        Of many answers that come together, what they set free is given away once, and a parent's head is written once.
+        The next call must be `take`, `handle` of something that a worker says, or `decide`.
+        """
+        outcome = event.outcome
+        if type(outcome) is not Finished:
+            return False
+        self._set_clock(now)
+        if not end_straight(self._book, event, outcome):
+            return False
+        follow_up(self._book)  # its parent may have asked for locks or ended: the next event finds that settled
+        return True
+
+    def decide(self) -> Decision:
+        """The decision that `take` left open: what was set free is given to workers."""
+        return settle(self._book)
+
+    def _set_clock(self, now: float) -> None:
         book = self._book
         if now < book.now:
             book.staff.set_back(now)
             book.roster.look_at = None
         book.now = now
-        if type(event) is StepEnded and type(event.outcome) is Advanced:
-            decision = go_straight_on(book, event, event.outcome)
-            if decision is not None:
-                return decision
-        HANDLERS[type(event)](book, event)
-        return settle(book)
 
     # ------------------------------------------------------------------ time and batches
     def next_deadline(self) -> float | None:

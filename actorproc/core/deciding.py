@@ -50,11 +50,19 @@ from actorproc.model.events import (
     WorkerReady,
 )
 
-__all__ = ["HANDLERS", "settle"]
+__all__ = ["HANDLERS", "follow_up", "settle"]
 
 
 def settle(book: Book) -> Decision:
-    """Follow up what an event set off: grants, victims, failing scopes; then fill the workers and close it."""
+    """Follow up what an event set off; then fill the workers and close the decision."""
+    follow_up(book)
+    while not _staffs(book):
+        follow_up(book)
+    return book.close()
+
+
+def follow_up(book: Book) -> None:
+    """Whatever an event set off that needs no worker: grants, victims, failing scopes. Then the agenda is empty."""
     while True:
         if book.locks.has_news:
             for record in locking.note_grants(book):
@@ -74,9 +82,8 @@ def settle(book: Book) -> Decision:
             queueing.let_in(book)
         elif book.overdue:
             _end_overdue(book)
-        elif _staffs(book):
-            break
-    return book.close()
+        else:
+            return
 
 
 def _end_overdue(book: Book) -> None:

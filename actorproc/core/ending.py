@@ -20,12 +20,14 @@ from actorproc.model.writes import DeleteUndo, PutStep
 
 __all__ = [
     "close_bypassed",
+    "close_tree",
     "close_unsuccessfully",
     "end",
     "end_when_children_have",
     "forget_listening",
     "is_open",
     "settle_bypass",
+    "tell_parent",
 ]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
@@ -76,13 +78,13 @@ def end(book: Book, record: ProcedureRecord, trigger: Trigger) -> None:
     _pass_on_locks(book, record)
     book.command(Resolve(record.id, record.state))
     if record.parent is not None and was_open:
-        _tell_parent(book, record)
+        tell_parent(book, record)
     for name in left_behind:
         wake(book, book.procs[name])
     if was_still:
         go_on(book, tree, record.id)  # what it leaves behind was paused with it
     if not tree.open:
-        _close_tree(book, tree)
+        close_tree(book, tree)
 
 
 def _leave_scopes(book: Book, tree: Tree, record: ProcedureRecord) -> Iterable[str]:
@@ -236,7 +238,7 @@ def _pass_on_locks(book: Book, record: ProcedureRecord) -> None:
         locking.release(book, record)
 
 
-def _close_tree(book: Book, tree: Tree) -> None:
+def close_tree(book: Book, tree: Tree) -> None:
     """Undo units of a tree that has ended are of no use; those of a failed root serve `retry`."""
     root = book.procs[tree.root]
     if root.left_open:
@@ -255,7 +257,7 @@ def _close_tree(book: Book, tree: Tree) -> None:
     tree.units_of.clear()
 
 
-def _tell_parent(book: Book, child: ProcedureRecord) -> None:
+def tell_parent(book: Book, child: ProcedureRecord) -> None:
     """Count the child off at its parent; who waits for it is woken (HBase's latch)."""
     assert child.parent is not None
     parent = book.procs[child.parent]

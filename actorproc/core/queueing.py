@@ -176,6 +176,8 @@ def fill(book: Book) -> None:
             _hand_out(book, worker, record)
             if barred:
                 barred.clear()
+            elif book.staff.is_full and not book.knows_dedicated:
+                return
         elif known_limits_of(book, record).limits.dedicated:
             book.aside.put(procedure)
             leave_queue(book, record)

@@ -7,14 +7,14 @@ from actorproc.core.book import Book
 from actorproc.core.ending import forget_listening
 from actorproc.core.poisoning import update_poisons
 from actorproc.core.staff import InHand
-from actorproc.model.outcomes import Advanced, Outcome
+from actorproc.model.outcomes import Advanced, Finished, Outcome
 from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutStep
 
-__all__ = ["commit_step", "death_on_the_way", "may_have_gone_on"]
+__all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
-_STEP = StepKind.STEP
+_STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
 
 
 def commit_step(
@@ -90,3 +90,48 @@ def death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
     if error is None or error.crash is None or error.procedure != record.id or error.step != record.step:
         return None
     return error
+
+
+def close_step(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+    """Write the closing record of a procedure whose last step ended well."""
+    attempts = record.attempt
+    crash = death_on_the_way(record) if record.error is not None else None
+    record.step += outcome.steps
+    record.records += outcome.steps
+    record.state_at = 0
+    record.attempt = record.errors = record.crashes = 0
+    record.error = None
+    worker = item.token.worker
+    # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
+    book.writes.append(
+        PutStep(
+            StepRecord(  # by position, as in `commit_step`
+                record.id,
+                record.records,
+                _COMMIT,
+                book.now,
+                outcome.state,
+                outcome.codec or book.types[record.type_name].codec,
+                outcome.version or book.types[record.type_name].version,
+                "done",
+                None,  # no unit
+                attempts,
+                worker.slot,
+                worker.incarnation,
+                None,  # no error
+                outcome.output,
+                outcome.elapsed,
+                item.pid,
+                crash,
+                outcome.steps,
+            )
+        )
+    )
+    if outcome.is_spent and record.records == 2 and record.parent is None:
+        _empty_first_record(book, record, outcome)
+
+
+def _empty_first_record(book: Book, record: ProcedureRecord, outcome: Finished) -> None:
+    """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
+    kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
+    book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))

@@ -166,18 +166,21 @@ class Staff:
     def answer(self, token: StepToken, now: float, elapsed: float) -> tuple[Worker, InHand] | None:
         """A step was answered after `elapsed` seconds and left its worker's hands; None when the token is stale."""
         item = self.current(token)
-        if item is None:
-            return None
-        worker = self.in_hand.pop(token.procedure)
+        return None if item is None else (self.put_down(item, now, elapsed), item)
+
+    def put_down(self, item: InHand, now: float, elapsed: float) -> Worker:
+        """A step that is in a worker's hands was answered after `elapsed` seconds: whose hands it left."""
+        procedure, type_name = item.token.procedure, item.type_name
+        worker = self.in_hand.pop(procedure)
         queue = worker.queue
-        del queue[token.procedure]
+        del queue[procedure]
         if item.threads > 1:
             worker.threaded -= 1
         worker.active_at = now
-        expected = self._expected.get(item.type_name, PREFETCH_WINDOW)
-        self._expected[item.type_name] = expected + _SMOOTHING * (elapsed - expected)
+        expected = self._expected.get(type_name, PREFETCH_WINDOW)
+        self._expected[type_name] = expected + _SMOOTHING * (elapsed - expected)
         worker.load = worker.load - item.weight if queue else 0.0
-        return worker, item
+        return worker
 
     def give(self, worker: Worker, item: InHand, now: float) -> None:
         """Note that a step is handed to a worker."""
@@ -273,11 +276,15 @@ class Staff:
             is_open = among is None or any(worker is one for one in among)
             if worker is not None and is_open and self._has_room(worker, type_name):
                 return worker
+        expected = self._expected.get(type_name, PREFETCH_WINDOW)
         best: Worker | None = None
-        for worker in workers:
-            if self._has_room(worker, type_name) and (
-                best is None or (worker.load, worker.id.slot) < (best.load, best.id.slot)
-            ):
+        for worker in workers:  # for every step that is handed out: `_has_room` written out
+            if worker.reserved is not None or worker.leaving:
+                continue
+            load, queue = worker.load, worker.queue
+            if queue and (worker.threaded or len(queue) >= PREFETCH_LIMIT or load + expected > PREFETCH_WINDOW):
+                continue
+            if best is None or load < best.load or (load == best.load and worker.id.slot < best.id.slot):
                 best = worker
         return best
 
@@ -308,6 +315,18 @@ class Staff:
         """How many more steps could be handed out at most, whatever they are."""
         workers = (one for one in self.workers.values() if one.reserved is None and not one.leaving)
         return sum(PREFETCH_LIMIT - len(one.queue) for one in workers if one.threaded or one.load < PREFETCH_WINDOW)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no worker may get another step, whatever it is, short of a new one."""
+        for worker in self.workers.values():  # asked after every step that is handed out: no generator
+            if (
+                (len(worker.queue) < PREFETCH_LIMIT or worker.threaded)
+                and worker.reserved is None
+                and not worker.leaving
+            ):
+                return False
+        return True
 
     @property
     def has_idle(self) -> bool:

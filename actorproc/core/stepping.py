@@ -11,7 +11,7 @@ from actorproc.core.late import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
-from actorproc.core.recording import commit_step, death_on_the_way
+from actorproc.core.recording import close_step, commit_step
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.turns import on_suspended
@@ -41,17 +41,16 @@ from actorproc.model.outcomes import (
     Waited,
 )
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import PutStep
 
-__all__ = ["MAX_STUCK_PAUSE", "on_delayed", "on_ended", "on_returned", "on_step_error"]
+__all__ = ["MAX_STUCK_PAUSE", "look_after", "on_delayed", "on_ended", "on_returned", "on_step_error"]
 
 MAX_STUCK_PAUSE = 60.0
 """Seconds between attempts, at most, of a fatal failure after the point of no return."""
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _ROLLBACK, _ASK_ABORT = Mode.ROLLBACK, Mode.ASK_ABORT
-_COMMIT, _FINISHED = StepKind.COMMIT, Trigger.FINISHED
+_FINISHED = Trigger.FINISHED
 _OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
 
 
@@ -66,12 +65,12 @@ def on_ended(book: Book, event: StepEnded) -> None:
     worker, item = found
     record = book.procs.get(token.procedure)
     if record is None:
-        _look_after(book, worker)  # it ended, and left memory, while it was asked `abort`
+        look_after(book, worker)  # it ended, and left memory, while it was asked `abort`
         return
     book.trees[record.root].running.discard(record.id)
     if book.suspects:
         book.suspects.discard(record.id)
-    _look_after(book, worker)
+    look_after(book, worker)
     if token.mode is _ASK_ABORT and not record.aborting:
         ask_again(book, record)
         return
@@ -111,7 +110,7 @@ def _note_object(book: Book, token: StepToken, outcome: Outcome) -> None:
         book.warm.pop(token.procedure, None)
 
 
-def _look_after(book: Book, worker: Worker) -> None:
+def look_after(book: Book, worker: Worker) -> None:
     """A worker has answered: it goes on to its next step, or leaves."""
     if worker.leaving:
         say_goodbye(book, worker.id)
@@ -266,49 +265,13 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
         record.interrupted = began
         stop_late(book, record)
         return
-    attempts, crash = record.attempt, death_on_the_way(record)
-    record.step += outcome.steps
-    record.records += outcome.steps
-    record.state_at = 0
-    record.attempt = record.errors = record.crashes = 0
-    record.error = None
-    # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
-    book.write(
-        PutStep(
-            StepRecord(
-                procedure=record.id,
-                number=record.records,
-                steps=outcome.steps,
-                kind=_COMMIT,
-                at=book.now,
-                state=outcome.state,
-                output=outcome.output,
-                codec=outcome.codec or book.types[record.type_name].codec,
-                version=outcome.version or book.types[record.type_name].version,
-                outcome="done",
-                attempts=attempts,
-                slot=item.token.worker.slot,
-                incarnation=item.token.worker.incarnation,
-                elapsed=outcome.elapsed,
-                pid=item.pid,
-                crash=crash,
-            )
-        )
-    )
-    if outcome.is_spent and record.records == 2 and record.parent is None:
-        _empty_first_record(book, record, outcome)
+    close_step(book, record, item, outcome)
     locking.end_of_step(book, record)
     if record.pending and record.on_parent_end == "abort":
         end_when_children_have(book, record)
         _after_step(book, record)
     else:
         end(book, record, _FINISHED)
-
-
-def _empty_first_record(book: Book, record: ProcedureRecord, outcome: Finished) -> None:
-    """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
-    kind, codec, version = StepKind.STEP, outcome.codec, outcome.version or record.version
-    book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
 
 
 def _after_step(book: Book, record: ProcedureRecord) -> None:

@@ -32,8 +32,10 @@ from actorproc.model.events import (
     Acknowledged,
     DeleteRequested,
     Event,
+    NoteMade,
     RemovalContinued,
     Resized,
+    StepDelayed,
     StepEnded,
     StepReturned,
     Tick,
@@ -56,6 +58,7 @@ from actorproc.testing.world import HostCrash, World, ending_of
 
 __all__ = ["Batch", "FakeShell"]
 
+_SAID_BY_WORKERS = (StepEnded, StepReturned, StepDelayed, NoteMade, WorkerLeaving)
 _PART = 2
 """Members of a tree that are removed at once; so few that most trees leave in parts."""
 
@@ -80,6 +83,9 @@ class Batch:
 
 class FakeShell:
     """One life of the host, from its start to its death. `check_every`: compare memory at every n-th commit."""
+
+    takes = True
+    """Plain ends are taken, and decided about with the next event."""
 
     def __init__(self, world: World, *, first: bool, check_every: int = 1) -> None:
         self.world = world
@@ -156,8 +162,15 @@ class FakeShell:
         self.register(type_name)
 
     def deliver(self) -> None:
-        """Handle the next event of the inbox."""
-        event = self.world.inbox.popleft()
+        """Handle the next event of the inbox, and after a plain end what workers say next, as if it came together."""
+        inbox = self.world.inbox
+        event = inbox.popleft()
+        while self.takes and type(event) is StepEnded and self.core.take(event, self.world.now):
+            self.batch.events.append(event)
+            if not inbox or not isinstance(inbox[0], _SAID_BY_WORKERS):
+                self._add(self.core.decide())
+                return
+            event = inbox.popleft()
         if isinstance(event, Acknowledged | DeleteRequested):
             event = self._completed(event)
         store = self.world.store

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.commands import Command, Decision, KillWorker, Reply, Resolve, RunStep
 from actorproc.model.events import CrashReport, Event, StepEnded, Submitted, TypeRegistered, WorkerLost, WorkerReady
@@ -44,7 +46,18 @@ class Stage:
         self.handle(TypeRegistered(TypeMeta(type_name=name, **traits)))  # type: ignore[arg-type]
 
     def handle(self, event: Event) -> Decision:
-        decision = self.core.handle(event, self.now)
+        return self._noted(self.core.handle(event, self.now))
+
+    def answer_all(self, events: Iterable[StepEnded]) -> Decision:
+        """Answers that come together, as the ring has them decided; what was decided last."""
+        decision, is_open = Decision([], []), False
+        for event in events:
+            is_open = self.core.take(event, self.now)
+            if not is_open:
+                decision = self.handle(event)
+        return self._noted(self.core.decide()) if is_open else decision
+
+    def _noted(self, decision: Decision) -> Decision:
         self.writes += decision.writes
         self.commands += decision.commands
         for command in decision.commands:

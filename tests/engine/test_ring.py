@@ -1,4 +1,4 @@
-"""What the ring brings into memory before it decides."""
+"""What the ring brings into memory before it decides, and what it decides about at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from typing import Any
 
 from actorproc.actors.batch import Batch
 from actorproc.actors.clock import SystemClock
+from actorproc.actors.ledger import Ledger
 from actorproc.actors.ring import Ring
 from actorproc.actors.types import TypeTable
 from actorproc.errors import StoreDamaged
-from actorproc.model.commands import Reply
-from actorproc.model.events import Signalled
-from actorproc.model.policies import Quotas, Retention, Scheduling
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.commands import Reply, RunStep
+from actorproc.model.events import Signalled, StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.ids import WorkerId
+from actorproc.model.outcomes import Finished
+from actorproc.model.policies import Quotas, Retention, Scheduling, TypeMeta
+from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutProcedure, Write
 
 
 class _Store:
@@ -41,28 +45,81 @@ class _Store:
         ], []
 
 
-def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
-    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
-    waiting = ("unreadable", "incomplete", "sound")
-    snapshot.cold.listeners = [(number, "go", name) for number, name in enumerate(waiting)]
-    stored: list[Batch] = []
+class _Persister:
+    def __init__(self) -> None:
+        self.commits: list[list[Write]] = []
+        self.reopened = 0
+
+    def commit(self, _number: int, writes: list[Write]) -> None:
+        self.commits.append(writes)
+
+    def reopen(self) -> None:
+        self.reopened += 1
+
+
+def _ring(snapshot: Snapshot, **parts: Any) -> Ring:
     unused: Any = None
-    store: Any = _Store()
-    ring = Ring(
+    given: dict[str, Any] = {
+        "store": unused,
+        "persister": unused,
+        "ledger": unused,
+        "act": unused,
+        "send_ahead": lambda _batch: None,
+        "stored": lambda _batch, _seconds: None,
+        **parts,
+    }
+    return Ring(
         snapshot=snapshot,
-        store=store,
-        persister=unused,
-        ledger=unused,
         types=TypeTable(),
         clock=SystemClock(),
         quotas=Quotas(),
         retention=Retention(),
         scheduling=Scheduling(),
-        act=unused,
-        send_ahead=unused,
         mark=lambda: None,
-        stored=lambda batch, _seconds: stored.append(batch),
+        **given,
     )
+
+
+def test_ends_that_come_together_are_one_decision_of_the_open_batch_and_are_kept_when_its_commit_fails() -> None:
+    persister, acted = _Persister(), list[Batch]()
+    ledger = Ledger()
+    empty = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    ring = _ring(empty, persister=persister, ledger=ledger, act=lambda batch: acted.append(batch) or [])
+    ring.handle(TypeRegistered(TypeMeta(type_name="T")))
+    ring.handle(WorkerReady(WorkerId(0, 1)))
+    ring.handle(WorkerReady(WorkerId(1, 1)))
+    new = [NewProcedure(id=name, fresh=True, type_name="T", state=b"0", digest=b"d") for name in ("a", "b")]
+    ring.handle(Submitted(tuple(new), reply=1))
+    ring.close()
+    ring.committed(1)
+    tokens = [command.token for batch in acted for command in batch.commands if isinstance(command, RunStep)]
+
+    for token in tokens:
+        ring.take(StepEnded(token, Finished(state=b"1")))
+    undecided = list(ring._open.writes)
+    ring.decide()
+    ring.decide()  # nothing is left to decide
+    ring.close()
+    ring.failed(2)
+
+    assert not undecided
+    ended = [write.record.id for write in persister.commits[1] if isinstance(write, PutProcedure)]
+    assert ended == ["a", "b"]
+    assert persister.reopened == 1
+    assert ring._failed is not None
+    assert [event.token for event in ring._failed.events if isinstance(event, StepEnded)] == tokens
+
+    ring.take(StepEnded(tokens[0], Finished(state=b"1")))
+
+    assert [type(event) for event in ring._kept] == [StepEnded]  # nothing is decided while the store is in trouble
+
+
+def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
+    snapshot = Snapshot(1, 1, 1, [], [], [], [], [], [])
+    waiting = ("unreadable", "incomplete", "sound")
+    snapshot.cold.listeners = [(number, "go", name) for number, name in enumerate(waiting)]
+    stored: list[Batch] = []
+    ring = _ring(snapshot, store=_Store(), stored=lambda batch, _seconds: stored.append(batch))
 
     ring.handle(Signalled("go", b"1", 7))
 

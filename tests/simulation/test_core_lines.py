@@ -83,7 +83,7 @@ def test_the_command_tries_other_passages_with_each_seed_and_says_how_many(capsy
 
 
 def test_the_command_ends_with_1_for_a_death_that_changed_an_outcome(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(core_lines, "_CORE", f"{core_lines._CORE}/step")
+    monkeypatch.setattr(core_lines, "_CORE", f"{core_lines._CORE}/st")
     monkeypatch.setattr(core_lines, "differences", lambda played, undisturbed: ["something is different"])
 
     assert core_lines.main(["--scenario", "two-step saga"]) == 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from actorproc.core import children, crashes, ending, failing, locking, queueing, restoring
+from actorproc.core import children, crashes, ending, failing, locking, queueing, restoring, straight_end
 from actorproc.core.book import Book
 from actorproc.core.concurrency import Slots, _Key
 from actorproc.core.deciding import HANDLERS
@@ -67,7 +67,7 @@ def _stale_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
-    honest = ending._tell_parent
+    honest = ending.tell_parent
 
     def tell_parent(book, child):
         parent = book.procs[child.parent]
@@ -75,7 +75,8 @@ def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
             parent.pending = 1
         honest(book, child)
 
-    patch.setattr(ending, "_tell_parent", tell_parent)
+    for module in (ending, straight_end):
+        patch.setattr(module, "tell_parent", tell_parent)
 
 
 def _units_are_undone_oldest_first(patch: pytest.MonkeyPatch) -> None:
@@ -199,13 +200,14 @@ def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_ends_of_children_are_forgotten_when_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
-    honest = ending._tell_parent
+    honest = ending.tell_parent
 
     def tell_parent(book, child):
         honest(book, child)
         child.ended_as = 0
 
-    patch.setattr(ending, "_tell_parent", tell_parent)
+    for module in (ending, straight_end):
+        patch.setattr(module, "tell_parent", tell_parent)
 
 
 def _handles_are_told_what_the_worker_said_last(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,406 @@
+"""The short way to the end decides what the long way decides, and ends that come together are decided about once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from actorproc.core import coordinator
+from actorproc.model.commands import Reply, Resolve, RunStep
+from actorproc.model.events import (
+    AbortRequested,
+    BypassRequested,
+    CrashReport,
+    PauseRequested,
+    ResumeRequested,
+    RetryRequested,
+    RollbackRequested,
+    Signalled,
+    StepEnded,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Slept, Suspended, Waited
+from actorproc.model.policies import LockKey
+from actorproc.model.records import ErrorInfo
+from actorproc.model.states import ProcedureState
+from actorproc.model.writes import PutProcedure
+from actorproc.testing.fake_shell import FakeShell
+from actorproc.testing.simulation import simulate
+from tests.core.stage import Stage, difference
+
+DONE = Finished(state=b"end", output=b"out", elapsed=0.0001)
+
+
+def _no(*_):
+    return False
+
+
+def test_the_same_histories_on_both_ways_leave_the_same_trace(monkeypatch):
+    monkeypatch.setattr(FakeShell, "takes", False)
+    taken = 0
+    short = coordinator.end_straight
+
+    def counted(*arguments):
+        nonlocal taken
+        was_short = short(*arguments)
+        taken += was_short
+        return was_short
+
+    monkeypatch.setattr(coordinator, "end_straight", counted)
+    straight = [simulate(seed, check_every=1000).digest for seed in range(1, 301)]
+    monkeypatch.setattr(coordinator, "end_straight", _no)
+
+    assert [simulate(seed, check_every=1000).digest for seed in range(1, 301)] == straight
+    assert taken > 30
+
+
+class _Play:
+    """Procedures of all kinds, mostly plain ones, are submitted, answered and disturbed as a seed says."""
+
+    def __init__(self, seed: int, *, together: bool = False) -> None:
+        self.together = together
+        self.random = random.Random(seed)
+        self.stage = Stage(self.random.choice((1, 2, 3)))
+        self.stage.register("Asks", asks_abort=True)
+        self.stage.register("Steps", lock_scope="step")
+        self.stage.register("Undoes", rollback_supported=True, on_child_failure=self.random.choice(("fail", "resume")))
+        if self.random.random() < 0.5:
+            self.stage.core._book.staff._expected.update(
+                T=0.005, Undoes=0.005, Asks=0.005
+            )  # as after many answers: some in hand
+        self.names: list[str] = []
+        self.decisions: list[object] = []
+        self.answered: list[object] = []
+        self.lives = 1
+
+    def run(self, moves: int = 120) -> list[object]:
+        for _ in range(moves):
+            self.stage.now += 0.001
+            self.random.choices((self._submit, self._answer, self._disturb), (3, 8, 2))[0]()
+        for _ in range(500):
+            if not self.stage.inbox:
+                break
+            self._answer(plain=True)
+        return self.decisions
+
+    def _tell(self, event: object) -> None:
+        decision = self.stage.handle(event)
+        for command in decision.commands:
+            if isinstance(command, Resolve):
+                self.stage.inbox.pop(command.id, None)
+        commands = [repr(one) if isinstance(one, Reply) else one for one in decision.commands]  # errors are unequal
+        self.decisions.append((decision.writes, commands))
+
+    def _new(self, name: str) -> object:
+        drawn = self.random.random()
+        traits: dict[str, object] = {}
+        if drawn < 0.08:
+            traits = {"locks": (LockKey.write(self.random.choice(("k", "p"))),)}
+        elif drawn < 0.16:
+            traits = {"deadline": self.stage.now + self.random.choice((0.003, 60.0))}
+        elif drawn < 0.4:
+            traits = {"unit": ""}
+        elif drawn < 0.44:
+            traits = {"limit_keys": ("smtp",)}
+        elif drawn < 0.5:
+            traits = {"poisons": ("p",)}
+        elif drawn < 0.6:
+            traits = {"priority": self.random.randrange(-1, 2), "tags": ("t",)}
+        self.names.append(name)
+        kind = "Undoes" if "unit" in traits else self.random.choice(("T", "T", "T", "Asks"))
+        if "locks" in traits and self.random.random() < 0.6:
+            kind = "Steps"
+        return self.stage.new(name, kind, **traits)
+
+    def _submit(self) -> None:
+        self.decisions.append(repr(self.stage.submit(self._new(f"p{len(self.names)}"))))
+
+    def _answer(self, *, plain: bool = False) -> None:
+        runs = list(self.stage.inbox.values())
+        if not runs:
+            return
+        if self.together:
+            self._answer_some(self.random.sample(runs, min(len(runs), self.random.randrange(1, 6))), plain=plain)
+            return
+        run = self.random.choice(runs)
+        token = run.token
+        del self.stage.inbox[token.procedure]
+        self.answered.append(token)
+        self._tell(StepEnded(token, self._outcome(run, plain=plain)))
+
+    def _answer_some(self, runs: list[RunStep], *, plain: bool) -> None:
+        answers = [StepEnded(run.token, self._outcome(run, plain=plain)) for run in runs]
+        for run in runs:
+            del self.stage.inbox[run.token.procedure]
+        self.stage.answer_all(answers)
+        assert _agenda_is_empty(self.stage)
+        assert difference(self.stage) is None
+
+    def _outcome(self, run: RunStep, *, plain: bool) -> object:
+        if run.token.mode is Mode.ASK_ABORT:
+            return Answered(allowed=True)
+        if plain or run.token.mode is not Mode.EXECUTE:
+            return DONE
+        drawn = self.random.random()
+        if drawn < 0.12 and run.token.step == 1:
+            first = len(self.names)
+            children = tuple(self._new(f"p{first + place}") for place in range(self.random.randrange(1, 5)))
+            how = {
+                "wait": self.random.choice(("all", "any", "each")),
+                "on_parent_end": self.random.choice(("abort", "leave")),
+                "max_parallel": self.random.choice((None, None, 1)),
+            }
+            return Suspended(state=b"s", children=children, **how)
+        other = {
+            0.2: Failed(error=ErrorInfo("step", "ValueError", "no"), retryable=self.random.random() < 0.5),
+            0.21: Slept(state=b"z", seconds=0.001),
+            0.22: Waited(state=b"w", event="go"),
+            0.35: Advanced(
+                state=b"a",
+                unit=self.random.choice((None, "made")),
+                no_return=self.random.random() < 0.1,
+                poisons=self.random.choice((None, None, (), ("p",))),
+            ),
+        }
+        return next((outcome for bound, outcome in other.items() if 0.12 <= drawn < bound), DONE)
+
+    def _disturb(self) -> None:
+        kind = self.random.choice(
+            (self._ask, self._ask, self._ask, self._signal, self._repeat, self._kill, self._leave)
+        )
+        kind()
+
+    def _ask(self) -> None:
+        """Something is asked of a procedure, most often of one that runs."""
+        name = self.random.choice(list(self.stage.inbox) or self.names or ["nobody"])
+        if self.random.random() < 0.4 and self.names:
+            name = self.random.choice(self.names)
+        if self.stage.core.view(name) is None:
+            return
+        forced = self.random.random() < 0.3
+        asked = (
+            AbortRequested(name, 7, force=forced),
+            BypassRequested(name, 7, force=forced, ancestors=self.random.random() < 0.5),
+            PauseRequested(name, 7),
+            ResumeRequested(name, 7),
+            RetryRequested(name, 7),
+            RollbackRequested(name, 7),
+        )
+        self._tell(self.random.choice(asked))
+
+    def _signal(self) -> None:
+        number = self.random.randrange(100)
+        self._tell(Signalled(self.random.choice(self.names or ["go"]), b"x", 7, dedup=f"d{number}"))
+
+    def _repeat(self) -> None:
+        """An answer comes that came before."""
+        if self.answered:
+            self._tell(StepEnded(self.random.choice(self.answered), DONE))
+
+    def _kill(self) -> None:
+        worker = WorkerId(0, self.lives)
+        self.lives += 1
+        report = CrashReport(kind="signal", message="killed", code=-9, signal="SIGKILL")
+        self.stage.inbox = {name: run for name, run in self.stage.inbox.items() if run.token.worker != worker}
+        self._tell(WorkerLost(worker, report))
+        self._tell(WorkerReady(WorkerId(0, self.lives)))
+
+    def _leave(self) -> None:
+        self._tell(WorkerLeaving(WorkerId(0, self.lives)))
+
+
+def _left(play: _Play) -> tuple[object, ...]:
+    """What is in memory at the end."""
+    book = play.stage.core._book
+    trees = {root: (tree.open, set(tree.running) if not tree.is_bare else set()) for root, tree in book.trees.items()}
+    return (
+        play.stage.core.fingerprint(),
+        (dict(book.warm), set(book.suspects), dict(book.asking), dict(book.taken), dict(book.staff.in_hand), trees),
+        book.timers.entries(),
+        book.procs,
+        book.stale_results,
+    )
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_procedures_of_all_kinds_are_decided_alike_on_both_ways(monkeypatch, first):
+    short = coordinator.end_straight
+    ways = [0, 0]
+
+    def counted(book, event, outcome):
+        was_short = short(book, event, outcome)
+        ways[was_short] += 1
+        return was_short
+
+    for seed in range(first, first + 100):
+        monkeypatch.setattr(coordinator, "end_straight", counted)
+        short_way, long_way = _Play(seed), _Play(seed)
+        straight = short_way.run()
+        monkeypatch.setattr(coordinator, "end_straight", _no)
+        assert long_way.run() == straight, seed
+        assert _left(long_way) == _left(short_way), seed
+
+    assert min(ways) > 300  # as many took each way
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_answers_that_come_together_leave_nothing_undone_and_memory_as_a_restart_would_make_it(monkeypatch, first):
+    taken = 0
+    take = coordinator.Coordinator.take
+
+    def counted(self, event, now):
+        nonlocal taken
+        is_taken = take(self, event, now)
+        taken += is_taken
+        return is_taken
+
+    monkeypatch.setattr(coordinator.Coordinator, "take", counted)
+    for seed in range(first, first + 100):
+        _Play(seed, together=True).run()
+
+    assert taken > 300
+
+
+def _with_children(count: int) -> Stage:
+    stage = _prefetching(workers=2)
+    stage.submit(stage.new("parent"))
+    stage.answer("parent", Suspended(state=b"s", children=tuple(stage.new(f"c{n:03}") for n in range(count))))
+    return stage
+
+
+def _heads(writes: list[object]) -> dict[str, object]:
+    return {write.record.id: write.record for write in writes if isinstance(write, PutProcedure)}
+
+
+def test_ends_that_come_together_write_their_parent_once_and_fill_the_workers():
+    stage = _with_children(700)
+    in_hand = [run.token for name, run in stage.inbox.items() if name != "parent"]
+
+    decision = stage.answer_all(StepEnded(token, DONE) for token in in_hand[:40])
+
+    heads = [write.record for write in decision.writes if isinstance(write, PutProcedure)]
+    assert [head.pending for head in heads if head.id == "parent"] == [660]
+    assert sum(head.state is ProcedureState.SUCCESS for head in heads) == 40
+    assert sum(isinstance(command, RunStep) for command in decision.commands) == 40
+    assert sum(isinstance(command, Resolve) for command in decision.commands) == 40
+
+
+def test_ends_that_come_together_leave_what_one_after_the_other_leaves():
+    found = []
+    for together in (False, True):
+        stage = _with_children(9)
+        tokens = [run.token for name, run in stage.inbox.items() if name != "parent"]
+        if together:
+            stage.answer_all(StepEnded(token, DONE) for token in tokens)
+        else:
+            for token in tokens:
+                stage.handle(StepEnded(token, DONE))
+        runs = [command.token for command in stage.commands if isinstance(command, RunStep)]
+        found.append((_heads(stage.writes), runs, stage.core.fingerprint()))
+
+    assert found[0] == found[1]
+    assert found[0][1][-1].procedure == "parent"
+
+
+def test_another_event_is_decided_about_together_with_the_ends_taken_before_it():
+    stage = _with_children(3)
+    first, second, third = (stage.inbox[name].token for name in ("c000", "c001", "c002"))
+    assert stage.core.take(StepEnded(first, DONE), stage.now)
+
+    decision = stage.core.handle(StepEnded(second, Failed(error=ErrorInfo("step", "ValueError", "no"))), stage.now)
+
+    heads = _heads(decision.writes)
+    assert heads["c000"].state is ProcedureState.SUCCESS
+    assert heads["c001"].error.message == "no"
+    assert heads["parent"].succeeded == 1
+    assert not stage.core.take(StepEnded(first, DONE), stage.now)  # it was answered
+    assert not stage.core.take(StepEnded(third, Advanced(state=b"1")), stage.now)
+
+
+K = (LockKey.write("k"),)
+ON = Advanced(state=b"1", elapsed=1e-5)
+
+
+def _waiting_for_a_poisoned_key(*strangers: tuple[str, dict[str, object]]) -> Stage:
+    """P gave its key up while it waits for its child C; others are in hand, or hold, as they say."""
+    stage = _prefetching()
+    stage.register("S", lock_scope="step")
+    stage.submit(stage.new("P", "S", locks=K))
+    stage.answer("P", Suspended(state=b"s", children=(stage.new("C"),)))
+    for name, fields in strangers:
+        stage.submit(stage.new(name, **fields))
+    return stage
+
+
+def _prefetching(workers: int = 1) -> Stage:
+    """As after many quick answers: workers get as many steps as they ever get."""
+    stage = Stage(workers)
+    stage.core._book.staff._expected.update(T=1e-5, S=1e-5)
+    return stage
+
+
+def _together(stage: Stage, *answers: tuple[str, object]) -> None:
+    stage.answer_all([StepEnded(stage.inbox.pop(name).token, outcome) for name, outcome in answers])
+
+
+def _agenda_is_empty(stage: Stage) -> bool:
+    book = stage.core._book
+    return not (book.refused or book.victims or book.bereft or book.locks.has_news or book.scopes_to_advance)
+
+
+def _error_of(stage: Stage, name: str) -> str | None:
+    record = stage.core.view(name)
+    return record.error.type_name if record is not None and record.error is not None else None
+
+
+def test_a_parent_that_wakes_for_a_poisoned_key_fails_before_the_next_end_takes_the_poison_back():
+    stage = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}))
+
+    _together(stage, ("C", DONE), ("Z", DONE))
+
+    assert _error_of(stage, "P") == "KeyPoisoned"
+    assert stage.state("Z") is ProcedureState.SUCCESS
+    assert _agenda_is_empty(stage)
+
+
+def test_the_same_when_the_poison_goes_with_a_parent_that_is_passed_over():
+    stage = _waiting_for_a_poisoned_key(("R", {"poisons": ("k",)}))
+    stage.answer("R", Suspended(state=b"s", children=(stage.new("A"), stage.new("B"))))
+    stage.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
+    stage.handle(BypassRequested("A", 9, ancestors=True))
+
+    _together(stage, ("C", DONE), ("B", DONE))
+
+    assert _error_of(stage, "P") == "KeyPoisoned"
+    assert stage.state("R") is ProcedureState.SUCCESS
+    assert _agenda_is_empty(stage)
+
+
+def test_a_parent_that_wakes_for_a_poisoned_key_fails_though_another_step_goes_straight_on():
+    stage = _waiting_for_a_poisoned_key(("Z", {"poisons": ("k",)}), ("Q", {}))
+
+    _together(stage, ("C", DONE), ("Q", ON))
+
+    assert _error_of(stage, "P") == "KeyPoisoned"
+    assert stage.inbox["Q"].token.step == 2
+    assert _agenda_is_empty(stage)
+
+
+def test_the_keys_of_a_parent_that_is_passed_over_are_given_on_though_another_step_goes_straight_on():
+    stage = _prefetching()
+    stage.submit(stage.new("P", locks=K))
+    stage.answer("P", Suspended(state=b"s", children=(stage.new("A"), stage.new("B"))))
+    stage.submit(stage.new("X", locks=K))
+    stage.submit(stage.new("Q"))
+    stage.answer("A", Failed(error=ErrorInfo("error", "ValueError", "x"), retryable=True, after=1000.0))
+    stage.handle(BypassRequested("A", 9, ancestors=True))
+
+    _together(stage, ("B", DONE), ("Q", ON))
+
+    assert stage.state("P") is ProcedureState.SUCCESS
+    assert set(stage.inbox) == {"Q", "X"}
+    assert _agenda_is_empty(stage)
