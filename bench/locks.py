@@ -6,7 +6,7 @@ The lock table alone, without a store. For each number of waiters: all of them a
 table says who is next, until nobody waits. "same key": every procedure writes one key. "different keys": each writes a
 key of its own under one common parent, and every key is held by somebody else. "siblings": children of one tree, which
 holds locks, write the same key. "readers and writers": one key, every tenth a writer. Seconds are CPU time. The default
-takes about 20 s.
+takes about 40 s.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def measure(shape: str, count: int) -> tuple[float, float]:
 
 
 def middle_of(shape: str, count: int) -> tuple[float, float]:
-    """The middle of as many runs as make `_TOTAL` grants: a thousand take some ten milliseconds, which tells little."""
-    runs = [measure(shape, count) for _ in range(max(1, _TOTAL // count))]
+    """The middle of as many runs as make `_TOTAL` grants, at least three: a thousand take some ten milliseconds."""
+    runs = [measure(shape, count) for _ in range(max(3, _TOTAL // count))]
     asked, granted = zip(*runs, strict=True)
     return statistics.median(asked), statistics.median(granted)
 

@@ -39,7 +39,8 @@ class Line(list[list[Place]]):
 
     def leave(self, place: Place) -> None:
         """Give this place up; it must be taken."""
-        at = bisect_left(self, place, key=_last)
+        # Whoever came first goes first, as a rule: no search then, whose steps would grow with the line.
+        at = 0 if place <= self[0][-1] else bisect_left(self, place, key=_last)
         piece = self[at]
         del piece[bisect_left(piece, place)]
         if not piece:
@@ -59,7 +60,7 @@ class Line(list[list[Place]]):
         """From the oldest on; whoever was given may leave before the next is asked for."""
         found: Place = (-1, "")
         while self and found < self[-1][-1]:
-            at = bisect_right(self, found, key=_last)
+            at = 0 if found < self[0][-1] else bisect_right(self, found, key=_last)
             piece = self[at]
             found = piece[bisect_right(piece, found)]
             yield found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from actorproc.core.lines import Line
+from actorproc.core.lines import Line, Place
 from actorproc.model.policies import LockKey, LockMode
 
 __all__ = ["CONFLICTS", "IS", "IX", "Counts", "Node", "S", "X", "ancestors_of", "needs_of"]
@@ -70,18 +71,59 @@ class Counts:
         return self.mask != before
 
 
+class Queue(Line):
+    """Who waits on a node, by ticket, and for which modes."""
+
+    __slots__ = ("_asked", "mask")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = Counts()
+        self.mask = 0
+        """The union of the modes that are asked for."""
+
+    def enter(self, place: Place, mask: int) -> None:
+        """Wait for these modes."""
+        self.join(place)
+        self._asked.add(mask)
+        self.mask = self._asked.mask
+
+    def quit(self, place: Place, mask: int) -> None:
+        """Wait for them no more."""
+        self.leave(place)
+        self._asked.remove(mask)
+        self.mask = self._asked.mask
+
+
+_NOBODY: Final = Queue()
+"""On most nodes nobody waits, or ordinary ones only: those share this one, which stays empty."""
+
+
 class Node:
     """Who holds which modes here, and who waits: privileged and ordinary ones, each by ticket."""
 
-    __slots__ = ("held", "holders", "ordinary", "ordinary_waiting", "privileged", "privileged_waiting")
+    __slots__ = ("held", "holders", "ordinary", "privileged")
 
     def __init__(self) -> None:
         self.holders: dict[str, int] = {}
         self.held = Counts()
-        self.privileged = Line()
-        self.privileged_waiting = Counts()
-        self.ordinary = Line()
-        self.ordinary_waiting = Counts()
+        self.privileged = _NOBODY
+        self.ordinary = _NOBODY
+
+    def join(self, place: Place, mask: int, *, privileged: bool) -> None:
+        """Somebody waits here."""
+        if privileged:
+            if self.privileged is _NOBODY:
+                self.privileged = Queue()
+            self.privileged.enter(place, mask)
+        else:
+            if self.ordinary is _NOBODY:
+                self.ordinary = Queue()
+            self.ordinary.enter(place, mask)
+
+    def leave(self, place: Place, mask: int, *, privileged: bool) -> None:
+        """Somebody who joined waits here no more."""
+        (self.privileged if privileged else self.ordinary).quit(place, mask)
 
     def frees(self, mask: int, *, vanished: bool) -> bool:
         """Whether somebody here may go on now that a holder gave up these modes.
@@ -89,7 +131,7 @@ class Node:
         Only who conflicts with them. An ordinary waiter's tree holds nothing, so it can move only when a mode vanished;
         a privileged one may be a relative of the remaining holders.
         """
-        waiting = self.privileged_waiting.mask | (self.ordinary_waiting.mask if vanished else 0)
+        waiting = self.privileged.mask | (self.ordinary.mask if vanished else 0)
         return bool(waiting & CONFLICTS[mask])
 
     @property

@@ -182,7 +182,7 @@ class LockTable(LockView):
             node = self._nodes.get(path)
             if node is None:
                 continue
-            in_front = node.privileged_waiting.mask | (0 if request.privileged else node.ordinary_waiting.mask)
+            in_front = node.privileged.mask | (0 if request.privileged else node.ordinary.mask)
             is_in_line = in_front & CONFLICTS[mask] and not self._is_covered(request, path)
             if is_in_line and self._has_in_front(node, path, request):
                 return True
@@ -192,7 +192,7 @@ class LockTable(LockView):
         """Whether somebody with a conflict stands before it here; an old ticket goes before a newer one."""
         conflicts = CONFLICTS[request.needs[path]]
         queue = node.privileged if request.privileged else node.ordinary
-        if not request.privileged and node.privileged_waiting.mask & conflicts:
+        if not request.privileged and node.privileged.mask & conflicts:
             return True
         if queue.last[0] < request.ticket:
             return True  # the usual newcomer: whoever waits came before
@@ -236,28 +236,19 @@ class LockTable(LockView):
         self._aheads += request.ahead
         if request.privileged:
             self.crowds.join(request, is_holder=request.procedure in self._keys)
+        place = (request.ticket, request.procedure)
         for path, mask in request.needs.items():
-            node = self._node(path)
-            if request.privileged:
-                node.privileged.join((request.ticket, request.procedure))
-                node.privileged_waiting.add(mask)
-            else:
-                node.ordinary.join((request.ticket, request.procedure))
-                node.ordinary_waiting.add(mask)
+            self._node(path).join(place, mask, privileged=request.privileged)
 
     def _dequeue(self, request: Request) -> None:
         del self._waiting[request.procedure]
         self._aheads -= request.ahead
         if request.privileged:
             self.crowds.leave(request)
+        place = (request.ticket, request.procedure)
         for path, mask in request.needs.items():
             node = self._nodes[path]
-            if request.privileged:
-                node.privileged.leave((request.ticket, request.procedure))
-                node.privileged_waiting.remove(mask)
-            else:
-                node.ordinary.leave((request.ticket, request.procedure))
-                node.ordinary_waiting.remove(mask)
+            node.leave(place, mask, privileged=request.privileged)
             self._drop_if_empty(path, node)
 
     def _rescan(self, paths: Iterable[str]) -> None:
