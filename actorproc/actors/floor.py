@@ -76,17 +76,22 @@ class Floor:
     def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:
         """Take from a message what needs no store; whether the rest of it must wait for that.
 
-        An answer counts as answered, so that no time limit kills its step meanwhile. What is said of running steps is
+        An answer counts as answered, so that no time limit kills its step meanwhile, nor one that waits for its state,
+        behind which another runs. What is said of running steps is
         heard at once: it would be wrong after their answers, and a step may say much while a disk is full.
         """
         kind = type(message)
         if kind is Began or kind is Heartbeat or kind is LogLine:
             self.hear(worker, message)
             return False
-        if kind is Ended:
-            self.answered(message)  # type: ignore[arg-type]
+        if isinstance(message, Ended):
+            if message.definitions:
+                self._learn(message)  # while it is known whose step it is
+            self.answered(message)
         elif isinstance(message, Returned):
             self._ledger.answered(message.token, self._clock.monotonic())
+        elif isinstance(message, NeedState):
+            self._ledger.lacks(message.token, self._clock.monotonic())
         return True
 
     def hear(self, worker: WorkerId, message: FromWorker) -> None:
@@ -184,7 +189,8 @@ class Floor:
             self._meters.step_crashed(died_in)
         is_idle = not line.queue and line.killed is None
         self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
-        return WorkerLost(worker, verdict.report, crashed=crashed, blamed=blamed)
+        first = next(iter(line.queue), None)
+        return WorkerLost(worker, verdict.report, crashed=crashed, blamed=blamed, first=first)
 
     def _tell_gone(self, gone: Gone) -> None:
         """Tell the one who keeps workers of this kind."""

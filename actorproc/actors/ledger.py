@@ -29,6 +29,7 @@ class Line:
         "killed",
         "kind",
         "known",
+        "lacking",
         "queue",
         "ready",
         "retired",
@@ -41,6 +42,8 @@ class Line:
     def __init__(self, ready: WorkerReady) -> None:
         self.ready = ready
         self.queue: dict[StepToken, RunStep] = {}
+        self.lacking: dict[StepToken, RunStep] = {}
+        """Steps whose states the worker asked for while none could be read: those in `queue` run, and these do not."""
         self.held: dict[StepToken, int] = {}
         """With how many steps like it may run beside each other."""
         self.types: dict[str, int] = {}
@@ -108,10 +111,8 @@ class Ledger:
             line.since = now
         line.queue[token] = command
         line.held[token] = 1 if command.limits is None else command.limits.threads
-        if command.wall_time is not None:
-            self._limited += 1
-        if command.limits is not None:
-            self._sampled += _is_sampled(command)
+        if command.wall_time is not None or command.limits is not None:
+            self._count(command, 1)
         return line
 
     def answered(self, token: StepToken, now: float) -> RunStep | None:
@@ -126,20 +127,39 @@ class Ledger:
                 line.said.pop(token, None)
             if line.begun:
                 line.begun.pop(token, None)
-            if command.limits is not None and not line.dead:
-                self._sampled -= _is_sampled(command)
-            if command.wall_time is not None and not line.dead:
-                self._limited -= 1
+            if (command.wall_time is not None or command.limits is not None) and not line.dead:
+                self._count(command, -1)
         return command
+
+    def _count(self, command: RunStep, one: int) -> None:
+        """One more, or less, of the steps that have limits."""
+        if command.wall_time is not None:
+            self._limited += one
+        if command.limits is not None:
+            self._sampled += one * _is_sampled(command)
+
+    def lacks(self, token: StepToken, now: float) -> None:
+        """A worker goes on with the steps behind this one, whose state it is to get later: `delayed` is to follow."""
+        command = self.answered(token, now)
+        if command is not None:
+            self.lines[token.worker].lacking[token] = command
 
     def delayed(self, token: StepToken, now: float) -> RunStep | None:
         """A worker goes on with the steps behind this one, which is to be sent again; None when it has no such step."""
         line = self.lines.get(token.worker)
-        command = line.queue.pop(token, None) if line is not None else None
-        if line is None or command is None:
+        if line is None:
+            return None
+        command = line.lacking.pop(token, None)
+        if command is not None:
+            if not line.dead:
+                self._count(command, 1)
+            if not line.queue:
+                line.since = now
+        elif (command := line.queue.pop(token, None)) is not None:
+            line.since = now
+        else:
             return None
         line.queue[token] = command
-        line.since = now
         if token in line.held:
             line.held[token] = line.held.pop(token)
         return command
@@ -182,7 +202,7 @@ class Ledger:
 
     def busy(self) -> bool:
         """Some live worker has an unanswered step."""
-        return any(line.queue and not line.dead for line in self.lines.values())
+        return any((line.queue or line.lacking) and not line.dead for line in self.lines.values())
 
     def waiting_behind(self) -> Iterator[tuple[WorkerId, tuple[StepToken, ...]]]:
         """Per live worker the steps sent that it has probably not begun."""

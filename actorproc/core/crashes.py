@@ -73,7 +73,7 @@ def _guilty(book: Book, items: list[InHand], event: WorkerLost) -> InHand | None
         # Any of them may have done it. Each runs alone next, and then there is no doubt.
         book.suspects.update(item.token.procedure for item in items)
         return None
-    return items[0]
+    return next((item for item in items if item.token == event.first), items[0])
 
 
 def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:

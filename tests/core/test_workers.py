@@ -138,6 +138,18 @@ def test_what_a_dead_worker_had_in_hand_goes_first_again_in_its_old_order() -> N
     assert list(stage.inbox) == before
 
 
+def test_a_death_is_charged_to_the_step_that_its_worker_had_first_whatever_the_order_of_decisions() -> None:
+    stage = _prefetching(3)
+    names = list(stage.inbox)
+    second = stage.inbox[names[1]].token
+
+    report = CrashReport(kind="signal", message="killed by signal 11 (SIGSEGV)", code=-11, signal="SIGSEGV")
+    stage.handle(WorkerLost(WorkerId(0, 1), report, first=second))
+
+    crashes = {name: record.crashes for name in names if (record := stage.core.view(name)) is not None}
+    assert crashes == {name: int(name == names[1]) for name in names}
+
+
 def test_an_orderly_stop_charges_nobody() -> None:
     stage = Stage()
     stage.submit(stage.new("p"))

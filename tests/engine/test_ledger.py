@@ -83,6 +83,39 @@ def test_after_a_failed_commit_it_is_known_which_steps_run_beside_each_other():
     assert (ready.threads, tokens) == (4, tuple(run.token for run in beside))
 
 
+def test_a_step_that_waits_for_its_state_has_no_time_until_it_is_sent_again():
+    ledger = a_ledger()
+    first, second = run_of("a", 10.0), run_of("b", None, StepLimits(cpu_time=1.0))
+    ledger.hand_out(first, now=0.0)
+    ledger.hand_out(second, now=0.0)
+
+    ledger.lacks(first.token, 5.0)
+
+    assert ledger.next_limit() is None
+    assert ledger.running() == (second.token,)
+    assert [command for _, command in ledger.sampled()] == [second]
+    ledger.answered(second.token, 6.0)
+    assert (ledger.running(), ledger.busy()) == ((), True)
+    assert ledger.delayed(first.token, 50.0) is first
+    assert ledger.next_limit() == 60.0
+    ledger.lacks(first.token, 51.0)
+    ledger.die(WORKER)
+    assert (ledger.next_limit(), ledger.busy(), ledger.sampled()) == (None, False, [])
+
+
+def test_the_step_that_runs_keeps_its_time_when_the_one_before_it_gets_its_state():
+    ledger = a_ledger()
+    first, second = run_of("a", 10.0), run_of("b", 10.0)
+    for run in (first, second):
+        ledger.hand_out(run, now=0.0)
+
+    ledger.lacks(first.token, 5.0)
+    ledger.delayed(first.token, 12.0)
+
+    assert ledger.next_limit() == 15.0
+    assert [command.token.procedure for _, command in ledger.overdue(15.0)] == ["b"]
+
+
 def test_a_step_that_has_to_be_sent_again_has_its_time_when_those_behind_it_had_theirs():
     ledger = a_ledger()
     ledger.committed([WorkerReady(WORKER)])

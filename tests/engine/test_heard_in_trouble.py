@@ -1,0 +1,146 @@
+"""What a worker says while the store refuses commits: what needs no store counts at once, the rest in its order."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from actorproc.actors.floor import Floor
+from actorproc.actors.intake import Intake
+from actorproc.actors.ledger import Ledger
+from actorproc.actors.outage import Outage
+from actorproc.actors.types import TypeTable
+from actorproc.model.commands import RunStep
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.definitions import Definition
+from actorproc.model.events import StepDelayed, TypeRegistered, WorkerLost, WorkerReady
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.outcomes import Finished
+from actorproc.model.policies import TypeMeta
+from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.frames import Ended, NeedState
+
+WORKER = WorkerId(0, 1)
+
+
+class Site:
+    """A floor and its intake with a real ledger; the ring only writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.told: list[Any] = []
+        self.resent: list[RunStep] = []
+        self.ledger, self.types = Ledger(), TypeTable()
+        clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
+        ring: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
+        nothing: Any = SimpleNamespace(
+            resend=self._resend,
+            booted=lambda _: None,
+            procedure_of=lambda _: None,
+            step_ended=lambda *_: None,
+            step_crashed=lambda _: None,
+            died=lambda *_: None,
+        )
+        self.outage = Outage(clock)
+        self.floor = Floor(
+            ring=ring,
+            ledger=self.ledger,
+            types=self.types,
+            meters=nothing,
+            observer=nothing,
+            news=nothing,
+            dispatcher=nothing,
+            dedicated=nothing,
+            answerer=nothing,
+            clock=clock,
+            post=lambda _: None,
+            on_gone=lambda _: None,
+        )
+        self.intake = Intake(floor=self.floor, ring=ring, outage=self.outage)
+        self.ledger.join(WorkerReady(WORKER))
+
+    def _resend(self, command: RunStep) -> list[Any]:
+        self.resent.append(command)
+        return []
+
+    def hand_out(self, name: str, wall_time: float | None = None) -> StepToken:
+        token = StepToken(1, WORKER, name, 1, 1)
+        run = RunStep(token, "Parent", False, name, None, False, False, None, 0, wall_time=wall_time)
+        self.ledger.hand_out(run, self.now)
+        return token
+
+    def says(self, *messages: Any) -> None:
+        self.intake.messages(WorkerMessages(WORKER, list(messages)))
+
+    def is_over(self) -> None:
+        for late in self.outage.doubt():
+            if isinstance(late, WorkerMessages):
+                self.intake.messages(late)
+            else:
+                self.intake.changed(late)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_a_step_that_waits_for_its_state_is_not_the_one_that_runs(site: Site):
+    first, second = site.hand_out("first", wall_time=1.0), site.hand_out("second")
+    site.outage.lasts = True
+
+    site.says(NeedState(first))
+    site.now = 100.0
+
+    assert site.ledger.overdue(site.now) == []
+    assert site.ledger.running() == (second,)
+    assert site.told == []
+    site.is_over()
+    assert site.told == [StepDelayed(first)]
+    assert [run.token for run in site.resent] == [first]
+
+
+def test_the_death_of_a_worker_is_told_with_the_step_that_ran(site: Site):
+    first, second = site.hand_out("first"), site.hand_out("second")
+    site.outage.lasts = True
+    site.says(NeedState(first))
+
+    site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGSEGV"), booted=True))
+    site.is_over()
+
+    [lost] = [event for event in site.told if isinstance(event, WorkerLost)]
+    assert (lost.first, lost.crashed) == (second, True)
+
+
+def test_a_worker_is_told_of_after_the_death_of_the_one_before_it(site: Site):
+    site.hand_out("first")
+    site.outage.lasts = True
+
+    site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
+    site.intake.booted(WorkerBooted(WorkerId(0, 2), 4711))
+
+    assert site.told == []
+    site.is_over()
+    assert [type(event) for event in site.told] == [WorkerLost, WorkerReady]
+
+
+@pytest.mark.parametrize("lasts", [False, True], ids=["at-once", "in-trouble"])
+def test_a_later_edition_of_a_class_is_learned_with_the_answer_that_brings_it(site: Site, lasts):
+    def edition(name: str, code: bytes, revision: int = 1) -> Definition:
+        return Definition(meta=TypeMeta(type_name=name), pickled=code, revision=revision)
+
+    site.types.put(edition("Parent", b"first"))
+    site.types.learn(edition("Child", b"first"), "Parent")
+    site.types.put(edition("Parent", b"second"))
+    token = site.hand_out("p")
+    site.outage.lasts = lasts
+
+    site.says(Ended(token, Finished(state=b""), (edition("Child", b"second", revision=2),)))
+    site.is_over()
+
+    learned = site.types.get("Child")
+    assert learned is not None
+    assert learned.pickled == b"second"
+    assert [event.meta.type_name for event in site.told if isinstance(event, TypeRegistered)] == ["Child"]
