@@ -7,7 +7,7 @@ from actorproc.actors.messages import Succeeded
 from actorproc.actors.outage import Outage
 from actorproc.actors.ring import Ring
 from actorproc.errors import InternalError
-from actorproc.model.events import WorkerLost, WorkerReady
+from actorproc.model.events import Resized, WorkerLost, WorkerReady
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.frames import Ended
 
@@ -15,7 +15,7 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """Messages and deaths of workers. Whoever has the manager's turn uses it."""
+    """Messages and deaths of workers, and how many there are to be. Whoever has the manager's turn uses it."""
 
     def __init__(self, *, floor: Floor, ring: Ring, outage: Outage) -> None:
         self._floor = floor
@@ -62,6 +62,13 @@ class Intake:
             self._outage.defer(event)
         else:
             self._ring.handle(event)
+
+    def resized(self, event: Resized) -> None:
+        """There are to be more workers, or fewer of those who came and went before it."""
+        if self._outage.lasts:
+            self._outage.defer(event)
+        else:
+            self._ring.resize(event)
 
     @staticmethod
     def pool_failed(message: PoolFailed) -> None:

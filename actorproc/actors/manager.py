@@ -217,7 +217,7 @@ class ManagerActor(QuickActor):
             ResumeRequested: self._ring.handle,
             Signalled: self._ring.handle,
             PoisonCleared: self._ring.handle,
-            Resized: self._ring.resize,
+            Resized: intake.resized,
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),

@@ -15,7 +15,7 @@ from actorproc.actors.types import TypeTable
 from actorproc.model.commands import RunStep
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.definitions import Definition
-from actorproc.model.events import StepDelayed, TypeRegistered, WorkerLost, WorkerReady
+from actorproc.model.events import Resized, StepDelayed, TypeRegistered, WorkerLost, WorkerReady
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Finished
 from actorproc.model.policies import TypeMeta
@@ -34,7 +34,9 @@ class Site:
         self.resent: list[RunStep] = []
         self.ledger, self.types = Ledger(), TypeTable()
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
-        ring: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
+        ring: Any = SimpleNamespace(
+            handle=self.told.append, take=self.told.append, resize=self.told.append, decide=lambda: None
+        )
         nothing: Any = SimpleNamespace(
             resend=self._resend,
             booted=lambda _: None,
@@ -78,6 +80,8 @@ class Site:
         for late in self.outage.doubt():
             if isinstance(late, WorkerMessages):
                 self.intake.messages(late)
+            elif isinstance(late, Resized):
+                self.intake.resized(late)
             else:
                 self.intake.changed(late)  # type: ignore[arg-type]
 
@@ -124,6 +128,17 @@ def test_a_worker_is_told_of_after_the_death_of_the_one_before_it(site: Site):
     assert site.told == []
     site.is_over()
     assert [type(event) for event in site.told] == [WorkerLost, WorkerReady]
+
+
+def test_a_resize_is_told_of_after_the_deaths_before_it(site: Site):
+    site.outage.lasts = True
+
+    site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
+    site.intake.resized(Resized(1, None, reply=1))
+
+    assert site.told == []
+    site.is_over()
+    assert [type(event) for event in site.told] == [WorkerLost, Resized]
 
 
 @pytest.mark.parametrize("lasts", [False, True], ids=["at-once", "in-trouble"])
