@@ -74,25 +74,11 @@ class Counts:
 class Queue(Line):
     """Who waits on a node, by ticket, and for which modes."""
 
-    __slots__ = ("_asked", "mask")
+    __slots__ = ("asked",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked = Counts()
-        self.mask = 0
-        """The union of the modes that are asked for."""
-
-    def enter(self, place: Place, mask: int) -> None:
-        """Wait for these modes."""
-        self.join(place)
-        self._asked.add(mask)
-        self.mask = self._asked.mask
-
-    def quit(self, place: Place, mask: int) -> None:
-        """Wait for them no more."""
-        self.leave(place)
-        self._asked.remove(mask)
-        self.mask = self._asked.mask
+        self.asked = Counts()
 
 
 _NOBODY: Final = Queue()
@@ -112,18 +98,21 @@ class Node:
 
     def join(self, place: Place, mask: int, *, privileged: bool) -> None:
         """Somebody waits here."""
-        if privileged:
-            if self.privileged is _NOBODY:
-                self.privileged = Queue()
-            self.privileged.enter(place, mask)
-        else:
-            if self.ordinary is _NOBODY:
-                self.ordinary = Queue()
-            self.ordinary.enter(place, mask)
+        queue = self.privileged if privileged else self.ordinary
+        if queue is _NOBODY:
+            queue = Queue()
+            if privileged:
+                self.privileged = queue
+            else:
+                self.ordinary = queue
+        queue.join(place)
+        queue.asked.add(mask)
 
     def leave(self, place: Place, mask: int, *, privileged: bool) -> None:
         """Somebody who joined waits here no more."""
-        (self.privileged if privileged else self.ordinary).quit(place, mask)
+        queue = self.privileged if privileged else self.ordinary
+        queue.leave(place)
+        queue.asked.remove(mask)
 
     def frees(self, mask: int, *, vanished: bool) -> bool:
         """Whether somebody here may go on now that a holder gave up these modes.
@@ -131,7 +120,7 @@ class Node:
         Only who conflicts with them. An ordinary waiter's tree holds nothing, so it can move only when a mode vanished;
         a privileged one may be a relative of the remaining holders.
         """
-        waiting = self.privileged.mask | (self.ordinary.mask if vanished else 0)
+        waiting = self.privileged.asked.mask | (self.ordinary.asked.mask if vanished else 0)
         return bool(waiting & CONFLICTS[mask])
 
     @property

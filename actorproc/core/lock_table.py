@@ -182,7 +182,7 @@ class LockTable(LockView):
             node = self._nodes.get(path)
             if node is None:
                 continue
-            in_front = node.privileged.mask | (0 if request.privileged else node.ordinary.mask)
+            in_front = node.privileged.asked.mask | (0 if request.privileged else node.ordinary.asked.mask)
             is_in_line = in_front & CONFLICTS[mask] and not self._is_covered(request, path)
             if is_in_line and self._has_in_front(node, path, request):
                 return True
@@ -192,7 +192,7 @@ class LockTable(LockView):
         """Whether somebody with a conflict stands before it here; an old ticket goes before a newer one."""
         conflicts = CONFLICTS[request.needs[path]]
         queue = node.privileged if request.privileged else node.ordinary
-        if not request.privileged and node.privileged.mask & conflicts:
+        if not request.privileged and node.privileged.asked.mask & conflicts:
             return True
         if queue.last[0] < request.ticket:
             return True  # the usual newcomer: whoever waits came before

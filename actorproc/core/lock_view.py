@@ -75,7 +75,7 @@ class LockView:
         for path, mask in request.needs.items():
             node = self._nodes[path]
             conflicts = CONFLICTS[mask]
-            if not node.privileged.mask & conflicts or request.ahead or self._is_covered(request, path):
+            if not node.privileged.asked.mask & conflicts or request.ahead or self._is_covered(request, path):
                 continue
             own = (request.ticket, procedure) if request.privileged else _BEHIND_ALL
             for _, name in node.privileged.before(own):
@@ -95,7 +95,7 @@ class LockView:
         """
         if self.crowds.is_one_family():
             return False
-        return any(self._nodes[path].privileged.mask & CONFLICTS[mask] for path, mask in needs_of(keys).items())
+        return any(self._nodes[path].privileged.asked.mask & CONFLICTS[mask] for path, mask in needs_of(keys).items())
 
     def holders_in_the_way(self, request: Request) -> Iterator[str]:
         """Strangers whose locks conflict with a request, queued or not; one may come more than once."""
@@ -127,7 +127,7 @@ class LockView:
         for path, mask in request.needs.items():
             node = self._nodes[path]
             conflicts = CONFLICTS[mask]
-            if not node.privileged.mask & conflicts or request.ahead or self._is_covered(request, path):
+            if not node.privileged.asked.mask & conflicts or request.ahead or self._is_covered(request, path):
                 continue
             for ticket, other in node.privileged.places():
                 if ticket >= request.ticket and request.privileged:
