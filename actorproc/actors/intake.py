@@ -52,8 +52,8 @@ class Intake:
         self.died(message.died)
         self.booted(message.booted)
 
-    def changed(self, event: WorkerLost | WorkerReady) -> None:
-        """Handle who came and who went, in that order also when it has to be deferred.
+    def changed(self, event: WorkerLost | WorkerReady | Resized) -> None:
+        """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
 
         A death comes after everything its worker answered, and before the next worker of its slot: the core would take
         the place of one that it knows to be alive for a new one's, and what the dead one had in hand would be lost.
@@ -62,13 +62,6 @@ class Intake:
             self._outage.defer(event)
         else:
             self._ring.handle(event)
-
-    def resized(self, event: Resized) -> None:
-        """There are to be more workers, or fewer of those who came and went before it."""
-        if self._outage.lasts:
-            self._outage.defer(event)
-        else:
-            self._ring.resize(event)
 
     @staticmethod
     def pool_failed(message: PoolFailed) -> None:

@@ -217,7 +217,7 @@ class ManagerActor(QuickActor):
             ResumeRequested: self._ring.handle,
             Signalled: self._ring.handle,
             PoisonCleared: self._ring.handle,
-            Resized: intake.resized,
+            Resized: intake.changed,
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),

@@ -130,6 +130,8 @@ class Ring:
         batch = self._open
         if type(event) is not StepEnded or type(event.outcome) is Suspended:  # else it names nobody else: most do not
             batch.is_routine = False
+            if type(event) is Resized:
+                self._resize(event)
             missing = core.missing(event, now)
             while missing and self._load(missing):
                 missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
@@ -151,28 +153,22 @@ class Ring:
             self._undecided = False
             self._add(self.core.decide())
 
-    def resize(self, event: Resized) -> None:
-        """Another number of workers; from its batch on also for a core that has to be made anew.
+    def _resize(self, event: Resized) -> None:
+        """Another number of workers holds from its batch on, also for a core that has to be made anew.
 
         Before that the workers it asks for were not asked for, and such a core would take them to be on their way.
         """
-        if self.trouble:
-            self._kept.append(event)
-            return
         maximum = self.core.scheduling.max_workers if event.max_workers is None else event.max_workers
         self._open.scheduling = structs.replace(
             self.core.scheduling, workers=event.workers, max_workers=max(maximum, event.workers)
         )
-        self.handle(event)
 
     def _take(self, decision: Decision) -> None:
-        batch = self._open
-        batch.add(decision)
-        if not batch.started:
-            self._begin(batch)
+        """As `_add`, for what came of something else than an answer."""
+        self._open.is_routine = False
+        self._add(decision)
 
     def _add(self, decision: Decision) -> None:
-        """As `_take`, for what may have come of nothing but answers."""
         batch = self._open
         batch.writes += decision.writes
         batch.commands += decision.commands
@@ -300,10 +296,7 @@ class Ring:
         for meta in self._types.metas():
             self.handle(TypeRegistered(meta))
         for event in kept:
-            if isinstance(event, Resized):
-                self.resize(event)
-            else:
-                self.handle(event)
+            self.handle(event)
         self._run_errands()
 
     def unanswered(self) -> tuple[list[int], list[int]]:

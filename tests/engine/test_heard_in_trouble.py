@@ -34,9 +34,7 @@ class Site:
         self.resent: list[RunStep] = []
         self.ledger, self.types = Ledger(), TypeTable()
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
-        ring: Any = SimpleNamespace(
-            handle=self.told.append, take=self.told.append, resize=self.told.append, decide=lambda: None
-        )
+        ring: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
         nothing: Any = SimpleNamespace(
             resend=self._resend,
             booted=lambda _: None,
@@ -80,8 +78,6 @@ class Site:
         for late in self.outage.doubt():
             if isinstance(late, WorkerMessages):
                 self.intake.messages(late)
-            elif isinstance(late, Resized):
-                self.intake.resized(late)
             else:
                 self.intake.changed(late)  # type: ignore[arg-type]
 
@@ -134,7 +130,7 @@ def test_a_resize_is_told_of_after_the_deaths_before_it(site: Site):
     site.outage.lasts = True
 
     site.intake.died(WorkerDied(WORKER, CrashReport(kind="signal", message="SIGKILL"), booted=True))
-    site.intake.resized(Resized(1, None, reply=1))
+    site.intake.changed(Resized(1, None, reply=1))
 
     assert site.told == []
     site.is_over()
