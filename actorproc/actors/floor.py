@@ -76,9 +76,9 @@ class Floor:
     def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:
         """Take from a message what needs no store; whether the rest of it must wait for that.
 
-        An answer counts as answered, so that no time limit kills its step meanwhile, nor one that waits for its state,
-        behind which another runs. What is said of running steps is
-        heard at once: it would be wrong after their answers, and a step may say much while a disk is full.
+        An answer counts as answered, so that no time limit kills its step meanwhile, and a step that waits for its
+        state does not run. What is said of running steps is heard at once: it would be wrong after their answers, and
+        a step may say much while a disk is full.
         """
         kind = type(message)
         if kind is Began or kind is Heartbeat or kind is LogLine:
@@ -189,8 +189,10 @@ class Floor:
             self._meters.step_crashed(died_in)
         is_idle = not line.queue and line.killed is None
         self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
-        first = next(iter(line.queue), None)
-        return WorkerLost(worker, verdict.report, crashed=crashed, blamed=blamed, first=first)
+        first = line.running
+        return WorkerLost(
+            worker, verdict.report, crashed=crashed, blamed=blamed, first=first.token if first is not None else None
+        )
 
     def _tell_gone(self, gone: Gone) -> None:
         """Tell the one who keeps workers of this kind."""

@@ -139,26 +139,22 @@ class Ledger:
             self._sampled += one * _is_sampled(command)
 
     def lacks(self, token: StepToken, now: float) -> None:
-        """A worker goes on with the steps behind this one, whose state it is to get later: `delayed` is to follow."""
+        """A worker goes on with the steps behind this one, which has no state yet: `delayed` is to follow."""
         command = self.answered(token, now)
         if command is not None:
             self.lines[token.worker].lacking[token] = command
 
     def delayed(self, token: StepToken, now: float) -> RunStep | None:
         """A worker goes on with the steps behind this one, which is to be sent again; None when it has no such step."""
+        self.lacks(token, now)
         line = self.lines.get(token.worker)
-        if line is None:
+        command = line.lacking.pop(token, None) if line is not None else None
+        if line is None or command is None:
             return None
-        command = line.lacking.pop(token, None)
-        if command is not None:
-            if not line.dead:
-                self._count(command, 1)
-            if not line.queue:
-                line.since = now
-        elif (command := line.queue.pop(token, None)) is not None:
+        if not line.dead:
+            self._count(command, 1)
+        if not line.queue:
             line.since = now
-        else:
-            return None
         line.queue[token] = command
         if token in line.held:
             line.held[token] = line.held.pop(token)
@@ -169,8 +165,8 @@ class Ledger:
         line = self.lines.get(worker)
         if line is not None:
             line.dead = True
-            self._limited -= sum(command.wall_time is not None for command in line.queue.values())
-            self._sampled -= sum(_is_sampled(command) for command in line.queue.values())
+            for command in line.queue.values():
+                self._count(command, -1)
         return line
 
     def committed(self, events: list[Event]) -> None:
