@@ -149,7 +149,9 @@ class Tormentor:
             with self._stopped(host.pid):
                 self._wait(host, fault.seconds)
             return
-        if fault.point == IN_TROUBLE and not self._sees_trouble(host, gauge):
+        if fault.point == IN_TROUBLE and not self._until(
+            host, lambda: gauge.get(Mark.TROUBLE) > 0, within=_TROUBLE_WITHIN
+        ):
             return
         victim = self._victim(host, fault.draw)
         if victim is None:
@@ -170,15 +172,6 @@ class Tormentor:
         if fault.point == IN_TROUBLE and phase is not Phase.IDLE:
             phase = Phase.TROUBLE
         self.journal.struck(fault.kind, phase, pid=victim, text=mode, **told)
-
-    @staticmethod
-    def _sees_trouble(host: subprocess.Popen[bytes], gauge: Gauge) -> bool:
-        deadline = time.monotonic() + _TROUBLE_WITHIN
-        while host.poll() is None and time.monotonic() < deadline:
-            if gauge.get(Mark.TROUBLE):
-                return True
-            time.sleep(0.001)
-        return False
 
     def _kill_host(self, host: subprocess.Popen[bytes], gauge: Gauge, kind: FaultKind) -> None:
         victims = [host.pid]
@@ -257,8 +250,8 @@ class Tormentor:
             host.wait(max(0.0, seconds))
 
     @staticmethod
-    def _until(host: subprocess.Popen[bytes], condition: Callable[[], bool]) -> bool:
-        deadline = time.monotonic() + _COMING_UP
+    def _until(host: subprocess.Popen[bytes], condition: Callable[[], bool], *, within: float = _COMING_UP) -> bool:
+        deadline = time.monotonic() + within
         while not condition():
             if host.poll() is not None or time.monotonic() > deadline:
                 return False
