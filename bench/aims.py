@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Results = dict[str, Any]
+Reading = Callable[[Results], float | None]
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,17 @@ class Aim:
     target: float
     at_least: bool
     unit: str
-    read: Callable[[Results], float | None]
+    read: Reading
+    bare: Reading = lambda _: None
+    """What it would be if the engine were the bare pipeline of `bare.py`, which does nothing but store and send."""
 
     def reached(self, results: Results) -> float | None:
         """The figure; None when it was not measured in this run."""
-        try:
-            found = self.read(results)
-            return None if found is None else float(found)
-        except (KeyError, TypeError, ZeroDivisionError):
-            return None
+        return _found(self.read, results)
+
+    def limit(self, results: Results) -> float | None:
+        """The figure of the bare pipeline; None where that does nothing of the kind, or was not measured."""
+        return _found(self.bare, results)
 
     def ratio(self, reached: float) -> float:
         """1 and more: the aim is reached."""
@@ -35,16 +38,42 @@ class Aim:
         return self.target / reached if reached > 0 else math.inf
 
 
-def _least(what: str, target: float, unit: str, read: Callable[[Results], float | None]) -> Aim:
-    return Aim(what, target, True, unit, read)
+def _found(read: Reading, results: Results) -> float | None:
+    try:
+        found = read(results)
+        return None if found is None else float(found)
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
 
 
-def _most(what: str, target: float, unit: str, read: Callable[[Results], float | None]) -> Aim:
+def _least(what: str, target: float, unit: str, read: Reading, bare: Reading = lambda _: None) -> Aim:
+    return Aim(what, target, True, unit, read, bare)
+
+
+def _most(what: str, target: float, unit: str, read: Reading) -> Aim:
     return Aim(what, target, False, unit, read)
 
 
 def _peer(name: str, in_flight: int) -> Callable[[Results], float]:
     return lambda r: r["peers"]["peers"][name]["steps_per_s"][str(in_flight)]["ratio"]
+
+
+def _bare(in_flight: int, peer: str | None = None) -> Reading:
+    """Steps/s of the bare pipeline, or their ratio to those of a peer."""
+
+    def read(r: Results) -> float:
+        rate: float = r["peers"]["bare"]["steps_per_s"][str(in_flight)]
+        return rate / r["peers"]["peers"][peer]["steps_per_s"][str(in_flight)]["peer"] if peer else rate
+
+    return read
+
+
+def _bare_tasks(r: Results) -> float:
+    return r["peers"]["bare"]["tasks_per_s"] / r["peers"]["peers"]["huey on SQLite"]["tasks_per_s"]["peer"]
+
+
+def _bare_calls(r: Results) -> float:
+    return r["executor"]["bare"]["queued"] / max(other["queued"] for other in r["executor"]["others"].values())
 
 
 def _growth(r: Results) -> float:
@@ -76,22 +105,33 @@ def _recovery(r: Results) -> float | None:
 
 
 AIMS = (
-    _least("steps/s, 256 procedures in flight, 2 workers", 50_000, "/s", lambda r: r["steps"]["steps_per_s"]["256"]),
-    _least("steps/s, 64 in flight", 30_000, "/s", lambda r: r["steps"]["steps_per_s"]["64"]),
+    _least(
+        "steps/s, 256 procedures in flight, 2 workers",
+        50_000,
+        "/s",
+        lambda r: r["steps"]["steps_per_s"]["256"],
+        _bare(256),
+    ),
+    _least("steps/s, 64 in flight", 30_000, "/s", lambda r: r["steps"]["steps_per_s"]["64"], _bare(64)),
     _most(
         "step of a lone procedure to a synced commit + a pipe round trip",
         1.6,
         "x",
         lambda r: r["steps"]["alone_ratio_to_commit_plus_trip"],
     ),
-    _least("to DBOS on SQLite, 256 in flight in both", 100, "x", _peer("DBOS on SQLite", 256)),
-    _least("to DBOS on SQLite, 64 in flight in both", 100, "x", _peer("DBOS on SQLite", 64)),
-    _least("to Restate's server and Python SDK, 64 in flight", 25, "x", _peer("Restate", 64)),
+    _least(
+        "to DBOS on SQLite, 256 in flight in both", 100, "x", _peer("DBOS on SQLite", 256), _bare(256, "DBOS on SQLite")
+    ),
+    _least(
+        "to DBOS on SQLite, 64 in flight in both", 100, "x", _peer("DBOS on SQLite", 64), _bare(64, "DBOS on SQLite")
+    ),
+    _least("to Restate's server and Python SDK, 64 in flight", 25, "x", _peer("Restate", 64), _bare(64, "Restate")),
     _least(
         "to huey on SQLite, procedures of one step",
         20,
         "x",
         lambda r: r["peers"]["peers"]["huey on SQLite"]["tasks_per_s"]["ratio"],
+        _bare_tasks,
     ),
     _least("submit_many of 100,000", 60_000, "/s", lambda r: r["submit"]["per_s"]["submit_many"]),
     _least(
@@ -101,7 +141,13 @@ AIMS = (
         lambda r: r["fan_out"]["by_children"]["10000"]["children_per_s"],
     ),
     _most("cost of a child among 100,000 to the cheapest, from 10 on", 1.5, "x", _growth),
-    _least("executor queued, to the best of three pools", 1.5, "x", lambda r: r["executor"]["ratio_to_best"]["queued"]),
+    _least(
+        "executor queued, to the best of three pools",
+        1.5,
+        "x",
+        lambda r: r["executor"]["ratio_to_best"]["queued"],
+        _bare_calls,
+    ),
     _most("10 MB argument to pipe + synced write", 1.3, "x", lambda r: r["executor"]["large"]["ratio"]),
     _most(
         "worker killed, its step starts again, p50", 3, "ms", lambda r: r["recovery"]["kill_to_restart_s"]["p50"] * 1e3
@@ -131,18 +177,21 @@ AIMS = (
 
 
 def table(results: Results) -> list[str]:
-    """The aims as lines of a Markdown table: what, aim, reached, ratio."""
-    lines = ["| what | aim | reached | ratio |", "|---|---|---|---|"]
+    """The aims as lines of a Markdown table: what, aim, reached, ratio, and what a bare pipeline reaches."""
+    lines = ["| what | aim | reached | ratio | bare pipeline |", "|---|---|---|---|---|"]
     for aim in AIMS:
         wanted = f"{'≥' if aim.at_least else '≤'} {_shown(aim.target)} {aim.unit}".rstrip()
         reached = aim.reached(results)
         if reached is None:
-            lines.append(f"| {aim.what} | {wanted} | not measured | |")
+            lines.append(f"| {aim.what} | {wanted} | not measured | | |")
             continue
         ratio = aim.ratio(reached)
         mark = "" if ratio >= 1 else " (not reached)"
         shown = f"{ratio:.2f}" if ratio < math.inf else "∞"
-        lines.append(f"| {aim.what} | {wanted} | {_shown(reached)} {aim.unit}".rstrip() + f" | {shown}{mark} |")
+        limit = aim.limit(results)
+        figures = f"{_shown(reached)} {aim.unit}".rstrip() + f" | {shown}{mark} |"
+        bare = "" if limit is None else f" {_shown(limit)} {aim.unit}"
+        lines.append(f"| {aim.what} | {wanted} | {figures}{bare} |")
     return lines
 
 

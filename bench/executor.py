@@ -4,7 +4,8 @@
 
 The calls do nothing, so that only the way there and back is measured: one by one, queued (all submitted, then all
 waited for) and with `map`. Each is a durable procedure here; the others store nothing. Then a call with a 10 MB
-argument, beside a bare pipe to another process plus a synced write of the same bytes.
+argument, beside a bare pipe to another process plus a synced write of the same bytes. The queued calls of the bare
+pipeline of `bare.py`, which stores them, are measured in each round.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import statistics
 import time
 
+import bare
 from common import OtherEnd, fresh_directory, middle, options, raw_commits_per_second, report, synced_write_seconds
 from peer_home import Missing, python_for, run
 from rest import wait_for_spares
@@ -80,10 +82,11 @@ def main() -> None:
     )
     rounds: dict[str, list[dict[str, float]]] = {}
     floors = []
-    raw = []
+    raw, bares = [], []
     for _ in range(given.repeat):
         raw.append(raw_commits_per_second(0.5))
         rounds.setdefault("ProcedureExecutor", []).append(ours(given.calls, given.lone, given.size, given.workers))
+        bares.append(bare.calls(given.calls, given.workers))
         others, missing, versions = pools(given)
         for name, found in others.items():
             rounds.setdefault(name, []).append(found)
@@ -99,6 +102,7 @@ def main() -> None:
     lines += [
         f"{'ProcedureExecutor, ' + way:38}{mine[way]:10,.0f} /s" for way in ("put", "stored", "map in chunks of 50")
     ]
+    lines.append(f"{'a bare pipeline, queued':38}{statistics.median(bares):10,.0f} /s")
     lines += [f"{'to the best of the others, ' + way:38}{ratio:10.2f} x" for way, ratio in ratios.items()]
     lines.append(f"{given.size / 1e6:g} MB argument: {mine['large_s'] * 1e3:.1f} ms = {mine['large_s'] / floor:.2f} x")
     lines.append(f"    (pipe {sent * 1e3:.1f} ms + synced write {written * 1e3:.1f} ms)")
@@ -110,6 +114,7 @@ def main() -> None:
             "missing": missing,
             "versions": versions,
             "ratio_to_best": ratios,
+            "bare": {"queued": statistics.median(bares)},
             "large": {"bytes": given.size, "pipe_s": sent, "write_s": written, "ratio": mine["large_s"] / floor},
             "raw_commits_per_s": statistics.median(raw),
             "calls": given.calls,

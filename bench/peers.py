@@ -5,7 +5,7 @@
 Like with like: the same number of procedures (workflows, invocations, tasks) in flight, steps as small, and all set to
 sync what they store; what each does to its files is in the result. Ours is the median of three runs, taken
 between those of the peers. A peer that is not installed is skipped, and the result says why;
-``python bench/peer_home.py`` installs them.
+``python bench/peer_home.py`` installs them. The bare pipeline of `bare.py` is measured with each round of ours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+import bare
 from common import middle, options, raw_commits_per_second, report
 from peer_home import Missing, python_for, restate_server, run
 from steps import flood, steps_of
@@ -74,15 +75,23 @@ def main() -> None:
     raw = raw_commits_per_second(0.5)
     found: dict[str, dict[str, object]] = {}
     rounds: list[dict[int, float]] = []
+    bares: list[dict[int, float]] = []
     for name, measure in PEERS:
         if len(rounds) < given.repeat:
-            rounds.append({n: flood(n, steps_of(n, given.total), given.workers) for n in given.in_flight})
+            shape = {n: steps_of(n, given.total) for n in given.in_flight}
+            rounds.append({n: flood(n, steps, given.workers) for n, steps in shape.items()})
+            bares.append({n: bare.flood(n, steps, given.workers) for n, steps in shape.items()})
         try:
             found[name] = measure(given)
         except Missing as missing:
             found[name] = {"skipped": str(missing)}
-    ours = middle(rounds)
-    lines = [f"raw LMDB, one synced commit per step      {raw:12,.0f} steps/s"]
+    ours, limits = middle(rounds), middle(bares)
+    tasks = bare.flood(given.own_tasks, 1, given.workers)
+    lines = [
+        f"raw LMDB, one synced commit per step      {raw:12,.0f} steps/s",
+        *(f"a bare pipeline, {number:3} in flight           {rate:12,.0f} steps/s" for number, rate in limits.items()),
+        f"a bare pipeline, procedures of one step   {tasks:12,.0f} /s",
+    ]
     for name, one in found.items():
         if "skipped" in one:
             lines.append(f"{name}: skipped, {one['skipped']}")
@@ -95,7 +104,13 @@ def main() -> None:
             lines.append(
                 f"{what:28}{rates['peer']:10,.0f} /s, actorproc {rates['ours']:10,.0f} /s = {rates['ratio']:.1f} x"
             )
-    shown = {"raw_commits_per_s": raw, "peers": found, "ours": rounds, "workers": given.workers}
+    shown = {
+        "raw_commits_per_s": raw,
+        "peers": found,
+        "ours": rounds,
+        "bare": {"steps_per_s": limits, "tasks_per_s": tasks},
+        "workers": given.workers,
+    }
     report("peers", shown, lines)
 
 

@@ -111,6 +111,8 @@ def _steps(results: dict[str, dict]) -> Picture | None:
         "actorproc": _points(steps["steps_per_s"]),
         "raw LMDB, as many a commit": _points(steps["raw_steps_per_s"]),
     }
+    if bare := results.get("peers", {}).get("bare"):
+        curves["a bare pipeline"] = _points(bare["steps_per_s"])
     for name, found in peers.items():
         if "steps_per_s" in found:
             curves[name] = _points({number: one["peer"] for number, one in found["steps_per_s"].items()})

@@ -30,6 +30,7 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "latency": ((), ("--quick",)),
     "submit": ((), ("--quick",)),
     "fan_out": ((), ("--quick",)),
+    "bare": ((), ("--quick",)),
     "peers": ((), ("--quick",)),
     "executor": ((), ("--quick",)),
     "isolation": ((), ("--quick",)),

@@ -16,6 +16,7 @@ SMALL = {
     "latency": ("--quick", "--runs=2", "--callers=2"),
     "submit": ("--quick", "--procedures=50", "--singles=8", "--callers=2"),
     "fan_out": ("--quick", "--children=2,5", "--total=5"),
+    "bare": ("--quick", "--in-flight=1,4", "--total=40", "--tasks=8", "--calls=8"),
 }
 
 
@@ -48,6 +49,9 @@ def test_benches_print_lines_for_people_and_a_result_that_can_be_drawn(bench_mod
     pictures = {picture.name: ET.fromstring(plot.svg(picture)) for picture in plot.pictures(results)}
     assert set(pictures) == {"steps", "latency", "fan_out"}
     assert len(aims.table(results)) == 2 + len(aims.AIMS)
+    assert {way: set(rates) for way, rates in results["bare"]["per_s"].items()} == {
+        way: {"1", "4", "tasks", "calls"} for way in ("each", "together")
+    }
 
 
 def test_the_table_of_aims_says_what_is_reached_what_is_not_and_what_was_not_measured(bench_modules):
@@ -59,10 +63,29 @@ def test_the_table_of_aims_says_what_is_reached_what_is_not_and_what_was_not_mea
 
     table = "\n".join(aims.table(results))
 
-    assert "| ≥ 50,000 /s | 55,000 /s | 1.10 |" in table
+    assert "| ≥ 50,000 /s | 55,000 /s | 1.10 | |" in table
     assert "| ≥ 30,000 /s | 15,000 /s | 0.50 (not reached) |" in table
     assert "| ≤ 1.6 x | 0.8 x | 2.00 |" in table
-    assert "| ≥ 1.5 x | not measured | |" in table
+    assert "| ≥ 1.5 x | not measured | | |" in table
+
+
+def test_the_table_of_aims_says_what_a_bare_pipeline_reaches_where_it_was_measured(bench_modules):
+    aims, _ = bench_modules
+    dbos = {"steps_per_s": {"64": {"ours": 30_000.0, "peer": 500.0, "ratio": 60.0}}}
+    results = {
+        "peers": {"peers": {"DBOS on SQLite": dbos}, "bare": {"steps_per_s": {"64": 45_000.0}}},
+        "executor": {
+            "ratio_to_best": {"queued": 0.5},
+            "others": {"one": {"queued": 10_000.0}, "another": {"queued": 20_000.0}},
+            "bare": {"queued": 50_000.0},
+        },
+    }
+
+    table = "\n".join(aims.table(results))
+
+    assert "| ≥ 100 x | 60 x | 0.60 (not reached) | 90 x |" in table
+    assert "| ≥ 1.5 x | 0.5 x | 0.33 (not reached) | 2.5 x |" in table
+    assert "| ≥ 50,000 /s | not measured | | |" in table
 
 
 def test_a_picture_has_a_curve_and_a_name_for_each_series(bench_modules):
