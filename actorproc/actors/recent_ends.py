@@ -6,6 +6,7 @@ from the store takes the caller some 15 us, and the interpreter lock from the ma
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from actorproc.actors.messages import Ending
@@ -28,7 +29,8 @@ class RecentEnds:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._ends: dict[str, Ending] = {}
+        # A plain dict finds its first key behind those of all that have left: half a microsecond.
+        self._ends: OrderedDict[str, Ending] = OrderedDict()
         self._removed: set[str] = set()
         """By the last commit."""
 
@@ -44,7 +46,7 @@ class RecentEnds:
         if len(ending.output) <= _LONGEST:
             ends[record.id] = ending
             if len(ends) > self._most:
-                del ends[next(iter(ends))]
+                ends.popitem(last=False)
 
     def forget_removed(self, writes: Iterable[Write]) -> None:
         """These writes are durable: what they remove is unknown from now on, and another one may get its id.
