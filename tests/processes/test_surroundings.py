@@ -7,16 +7,15 @@ import tempfile
 import pytest
 
 PROGRAM = """
-import _signal, os, signal
+import _signal, os, resource, signal
 from actorproc.workers.child import surroundings
 from actorproc.workers.child.surroundings import Surroundings
 from actorproc.workers.child.telling import changes
 
-private = surroundings.resource  # as C code has it: nobody sees it being used
-silent = {{"umask": os.umask, "chdir": os.chdir, "setitimer": signal.setitimer}}
+silent = {{"umask": os.umask, "chdir": os.chdir, "setitimer": signal.setitimer, "setrlimit": resource.setrlimit}}
 held_back = _signal.pthread_sigmask  # the looks of this program must tell nothing
 changes.watch()
-before = private.getrlimit(private.RLIMIT_NOFILE)
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
 lower = before[0] - 1, before[1]
 os.umask(0o022)
 home = os.getcwd()
@@ -32,7 +31,7 @@ def is_changed():
     return (
         umask != 0o022
         or not os.path.samefile(".", home)
-        or private.getrlimit(private.RLIMIT_NOFILE) != before
+        or resource.getrlimit(resource.RLIMIT_NOFILE) != before
         or any(signal.getitimer(timer) != (0.0, 0.0) for timer in range(3))
         or bool(held_back(signal.SIG_BLOCK, ()))
     )
@@ -64,15 +63,24 @@ TOLD = {
     "mask": "    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
     "patched": "    os.umask = silent['umask']\n    os.umask(0)",
     "deleted": "    del os.umask\n    silent['umask'](0)",
-    "resource": "    import resource\n    resource.setrlimit(resource.RLIMIT_NOFILE, lower)",
+    "limit": "    resource.setrlimit(resource.RLIMIT_NOFILE, lower)",
+    "limit by another call": "    resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, lower)",
+    "limit, imported before": "    set_limit(resource.RLIMIT_NOFILE, lower)",
+    "resource loaded anew": """
+    import sys
+    del sys.modules['resource']
+    import resource as another
+    assert another is not resource
+    another.setrlimit(resource.RLIMIT_NOFILE, lower)
+""",
     "ctypes": """
     import ctypes
     two = (ctypes.c_ulong * 2)(*lower)
-    assert ctypes.CDLL(None).setrlimit(int(private.RLIMIT_NOFILE), two) == 0
+    assert ctypes.CDLL(None).setrlimit(int(resource.RLIMIT_NOFILE), two) == 0
 """,
 }
 UNTOLD = {
-    "limit": "    private.setrlimit(private.RLIMIT_NOFILE, lower)",
+    "limit": "    silent['setrlimit'](resource.RLIMIT_NOFILE, lower)",
     "umask": "    silent['umask'](0)",
     "timer": "    silent['setitimer'](signal.ITIMER_PROF, 30)",
     "directory": "    silent['chdir']('/')",
@@ -100,7 +108,7 @@ def run(change, steps):
 
 @pytest.mark.parametrize("change", TOLD.values(), ids=TOLD.keys())
 def test_what_python_code_changed_is_put_back_at_once(change):
-    run(change, "from os import umask as mask\n" + AT_ONCE)
+    run(change, "from os import umask as mask\nfrom resource import setrlimit as set_limit\n" + AT_ONCE)
 
 
 @pytest.mark.parametrize("change", UNTOLD.values(), ids=UNTOLD.keys())
@@ -161,6 +169,8 @@ class Holder:
 assert Holder().umask(0o022) == 0o022
 assert signal.alarm(30) == 0 and signal.alarm(0) > 0
 assert signal.setitimer(signal.ITIMER_REAL, 0) == (0.0, 0.0)
+assert pickle.loads(pickle.dumps(resource.setrlimit)) is resource.setrlimit
+assert resource.prlimit(0, resource.RLIMIT_NOFILE) == before
 assert signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]) == set()
 assert signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2]) == {signal.Signals.SIGUSR2}
 """,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -17,9 +18,10 @@ from typing import Any
 
 __all__ = ["Changes", "changes"]
 
-_OTHER_WAYS = ("resource", "_ctypes", "_cffi_backend", "_interpreters", "_xxsubinterpreters")
+_OTHER_WAYS = ("_ctypes", "_cffi_backend", "_interpreters", "_xxsubinterpreters")
 """Modules with which Python code changes the process without the functions here."""
 _loaded = sys.modules.keys()
+_loaded_as = sys.modules.get
 
 
 class Changes:
@@ -39,8 +41,10 @@ class Changes:
             self._make_tell("posix", os, name)
         for name in ("setitimer", "alarm", "pthread_sigmask"):
             self._make_tell("_signal", signal, name)
+        for name in ("setrlimit", "prlimit"):
+            if hasattr(resource, name):
+                self._make_tell("resource", resource, name)
         self._put_in_place()
-        sys.modules.pop("resource", None)  # it is loaded anew then, which can be seen, unlike a use of what was loaded
         self._tellers = _places()
 
     def can_have_been_made(self) -> bool:
@@ -53,8 +57,8 @@ class Changes:
             # Others stand in their place, and tell nothing: they stay, as all that a step patches. Wreckage does not.
             if self._tellers and not (tellers and all(map(callable, tellers))):
                 self._put_in_place()
-        elif not self.were_told and _loaded.isdisjoint(_OTHER_WAYS):
-            return False
+        elif not self.were_told and _loaded.isdisjoint(_OTHER_WAYS) and _loaded_as("resource") is resource:
+            return False  # nor was that one loaded anew, with functions that do not tell
         self.were_told = False
         return True
 
@@ -95,8 +99,12 @@ class _Teller:
         return str(self.__name__)  # type: ignore[attr-defined]
 
 
+_has_prlimit = hasattr(resource, "prlimit")
+
+
 def _places() -> tuple[Any, ...]:
-    return os.umask, os.chdir, os.fchdir, signal.setitimer, signal.alarm, signal.pthread_sigmask
+    limits = (resource.setrlimit, resource.prlimit) if _has_prlimit else (resource.setrlimit,)
+    return os.umask, os.chdir, os.fchdir, signal.setitimer, signal.alarm, signal.pthread_sigmask, *limits
 
 
 changes = Changes()
