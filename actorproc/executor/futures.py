@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -59,6 +60,8 @@ class DurableFuture(Future[T], Generic[T]):
         self._batch = batch
         self._refusal: BaseException | None = None
         self._claims = [None]
+        self.is_attached = batch is None
+        """The call was stored before, perhaps by another executor."""
 
     def claim(self) -> bool:
         """Whether the caller is the one to end this future: the first who asks."""
@@ -79,15 +82,19 @@ class DurableFuture(Future[T], Generic[T]):
         From then on the call is made whatever happens to this program. Raises the builtin `TimeoutError` when the
         time is up, `CancelledError` when it was cancelled before, else what stands in the way of storing it.
         """
-        batch = self._batch
-        if batch is not None:
+        if self._batch is None and self._refusal is not None:
+            raise self._refusal  # it could not be pickled
+        end = None if timeout is None else time.monotonic() + timeout
+        while (batch := self._batch) is not None:
             either: tuple[Future[Any], Future[Any]] = (batch.durable, self)
-            done, _ = wait(either, timeout, FIRST_COMPLETED)
+            done, _ = wait(either, None if end is None else end - time.monotonic(), FIRST_COMPLETED)
+            if self._batch is not batch:
+                continue  # it is stored, or in the rest of that batch, for which there was no room
             if not done:
                 msg = f"call {self._id} is not on disk within {timeout:g} s"
                 raise TimeoutError(msg)
-            if self._batch is not None:  # it was left out: refused, or cancelled before
-                self._raise_if_refused()
+            self._raise_if_refused()  # it was left out, or cancelled before
+            break
         return self
 
     def refused(self, error: BaseException) -> None:
@@ -122,23 +129,25 @@ class DurableFuture(Future[T], Generic[T]):
 
         Whatever it raises is logged: it runs on the thread that hands out the ends of all calls.
         """
-        super().add_done_callback(fn if self.done() else functools.partial(self._call_back, fn))
-
-    def _call_back(self, fn: Callable[[Future[T]], object], future: Future[T]) -> None:
-        before = getattr(_here, "desk", None)
-        _here.desk = self._desk
-        try:
-            fn(future)
-        except Exception:
-            raise  # the standard library logs it
-        except BaseException:
-            # An exit, which it would let through: the others who wait have done nothing to deserve it.
-            logger.exception("a callback of call %s raised", self._id)
-        finally:
-            _here.desk = before
+        super().add_done_callback(fn if self.done() else functools.partial(_call_back, fn, self._desk))
 
     def _raise_if_refused(self) -> None:
         if self._refusal is not None:
             raise self._refusal
         if self.cancelled():
             raise CancelledError
+
+
+def _call_back(fn: Callable[[Future[T]], object], desk: CallDesk, future: Future[T]) -> None:
+    # Without the future: it keeps its callbacks, and with one that keeps it, its result would wait for the collector.
+    before = getattr(_here, "desk", None)
+    _here.desk = desk
+    try:
+        fn(future)
+    except Exception:
+        raise  # the standard library logs it
+    except BaseException:
+        # An exit, which it would let through: the others who wait have done nothing to deserve it.
+        logger.exception("a callback of call %s raised", getattr(future, "id", "?"))
+    finally:
+        _here.desk = before

@@ -72,11 +72,11 @@ class ProcedureExecutor(Executor):
         self._max_workers = self._manager._slots
         self._pid = os.getpid()
         self._queue = CallQueue(self._manager, setup, weight, labels)
-        self._state = threading.Lock()
+        self._state = threading.RLock()  # a signal handler may submit in the middle of a submit
         self._is_shut_down = False
         # As the executors of the standard library: one that is dropped finishes what it has, and ends. Not by
         # weakref.finalize, which registers an exit hook.
-        self._queue.dropped = weakref.ref(self, functools.partial(_on_dropped, self._queue, self._owned))
+        self._queue.dropped = weakref.ref(self, functools.partial(_on_dropped, self._queue, self._owned, self._pid))
 
     @property
     def manager(self) -> ProcedureManager:
@@ -149,17 +149,23 @@ class ProcedureExecutor(Executor):
         A manager of its own is stopped when its last call has ended. Without ``wait``, and inside a callback of one of
         its futures, which ends after this, that happens on a thread for which the interpreter waits at its exit.
         """
+        if os.getpid() != self._pid:
+            self._is_shut_down = True
+            return
         with self._state:
             is_first = not self._is_shut_down
             self._is_shut_down = True
-        if os.getpid() != self._pid:
-            return
         if cancel_futures:
             self._queue.cancel_waiting()
         if is_first:
             self._queue.dropped = None
         if wait and not is_called_back_by(self._queue):
-            _finish(self._queue, self._owned)
+            try:
+                _finish(self._queue, self._owned)
+            except BaseException:  # Ctrl-C while it waits: nobody else would stop what is running
+                if is_first:
+                    _finish_later(self._queue, self._owned)
+                raise
         elif is_first:
             _finish_later(self._queue, self._owned)
 
@@ -173,12 +179,13 @@ class ProcedureExecutor(Executor):
         *,
         alone: bool,
     ) -> DurableFuture[T]:
-        if self._is_shut_down:
-            self._check_open()  # before what pickling would say
+        if self._is_shut_down or os.getpid() != self._pid:
+            self._check_open()  # before what pickling would say, and before any lock that a fork may have copied
         try:
             call = pickled_call(fn, args, kwargs)
         except Exception as error:  # noqa: BLE001 - __reduce__ is user code; executors tell by the future
             unsent: DurableFuture[T] = DurableFuture(id, self._queue, None)
+            unsent.refused(error)
             unsent.set_exception(error)
             return unsent
         with self._state:
@@ -195,8 +202,8 @@ class ProcedureExecutor(Executor):
         if not threading.main_thread().is_alive():
             msg = "cannot schedule new futures after interpreter shutdown"
             raise RuntimeError(msg)
-        if self._queue.receiver.broken is not None:
-            raise self._queue.receiver.broken
+        if (broken := self._queue.receiver.broken) is not None:
+            raise broken
         if os.getpid() != self._pid:
             msg = f"this executor belongs to process {self._pid} and cannot be used in its forked child"
             raise ManagerStopped(msg)
@@ -239,13 +246,12 @@ def _in_order(calls: CallQueue, futures: list[DurableFuture[T]], end: float | No
     try:
         while futures:
             yield _popped(futures, end)
-    except GeneratorExit:
-        # Perhaps by the garbage collector, which may have come along on any thread, the manager's too.
-        if futures:
-            calls.cancel_soon(futures)
-        raise
     except BaseException:
-        calls.cancel_each(futures)
+        # The reader left, perhaps by the garbage collector, which may have come along on any thread, the manager's
+        # too; or a call failed, or the time is up, and who hears of that must not wait for a disk.
+        if futures:
+            calls.cancel_soon(futures[:])
+            futures.clear()  # an error keeps the frames it has passed, and would keep these with it
         raise
 
 
@@ -264,14 +270,13 @@ def _flat(lists: Iterator[list[T]]) -> Iterator[T]:
 
 
 def _finish(calls: CallQueue, owned: ProcedureManager | None) -> None:
-    calls.join()
-    calls.close()
+    calls.finish()
     if owned is not None:
         owned.stop()
 
 
-def _on_dropped(calls: CallQueue, owned: ProcedureManager | None, _: object) -> None:
-    if threading.main_thread().is_alive():
+def _on_dropped(calls: CallQueue, owned: ProcedureManager | None, pid: int, _: object) -> None:
+    if os.getpid() == pid and threading.main_thread().is_alive():
         _finish_later(calls, owned)
 
 

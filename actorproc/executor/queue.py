@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import wait
 
-from actorproc.errors import ActorprocError, ManagerBusy
+from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.receiver import AnyFuture, Receiver
 from actorproc.manager import ProcedureManager
@@ -47,7 +48,8 @@ class CallQueue:
         self._setup = setup
         self._priority = priority
         self._tags = tags
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler, or `__del__` of what the collector finds, may cancel in the middle of a submit.
+        self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._all_done = threading.Condition(self._lock)
         self._open = Batch()
@@ -58,6 +60,7 @@ class CallQueue:
         self.receiver = Receiver(manager, self._count_off)
         self._threads: tuple[threading.Thread, ...] = ()
         self._closing = False
+        self._pid = os.getpid()
         self.dropped: object = None
         """The executor's weak reference to itself, kept where it outlives the executor."""
 
@@ -65,22 +68,27 @@ class CallQueue:
     def put(self, id: str, call: PickledCall, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
         """Queue a call; `alone` in a commit of its own, because its id may be refused."""
         with self._lock:
+            if self._closing:  # a signal handler in the middle of this call has shut the executor down
+                msg = "cannot schedule new futures after shutdown"
+                raise RuntimeError(msg)
             self._start()
-            if alone and self._open.calls:
-                self._turn_over()
-            batch = self._open
+            batch = Batch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
             batch.calls.append((future, call, name, not alone))
             batch.size += len(call) if isinstance(call, bytes) else sum(map(len, call))
             self._unfinished[future] = None
-            if alone or len(batch.calls) >= _MOST_CALLS or batch.size >= _MOST_BYTES:
+            if alone:
+                self._turn_over()
+                self._full.append(batch)
+            elif len(batch.calls) >= _MOST_CALLS or batch.size >= _MOST_BYTES:
                 self._turn_over()
             self._news.notify()
         return future
 
     def _turn_over(self) -> None:
-        self._full.append(self._open)
-        self._open = Batch()
+        if self._open.calls:
+            full, self._open = self._open, Batch()
+            self._full.append(full)
 
     def attach(self, id: str) -> AnyFuture:  # noqa: A002
         """The future of a call that is stored already."""
@@ -98,8 +106,9 @@ class CallQueue:
 
     def cancel(self, future: AnyFuture) -> bool:
         """Cancel a call no worker has yet: one that is not sent at once, else by aborting its procedure."""
-        batch = future._batch
-        if batch is not None and self._withdraw(batch, future):
+        if os.getpid() != self._pid:
+            return False  # a forked copy: the call is the parent's, and what is locked here may stay so
+        if self._withdraw(future):
             return True
         if _on_event_loop():
             threading.Thread(target=self._abort, args=([future],), name="actorproc-cancel", daemon=True).start()
@@ -118,12 +127,8 @@ class CallQueue:
 
     def cancel_each(self, futures: Iterable[AnyFuture]) -> None:
         """Cancel those of these that no worker has yet, all at once."""
-        asked = []
-        for future in futures:
-            batch = future._batch
-            if (batch is None or not self._withdraw(batch, future)) and not future.done():
-                asked.append(future)
-        self._abort(asked)
+        if os.getpid() == self._pid:
+            self._abort([future for future in futures if not self._withdraw(future) and not future.done()])
 
     def cancel_soon(self, futures: list[AnyFuture]) -> None:
         """As `cancel_each`, on a thread of its own. Waits for nothing and takes no lock."""
@@ -136,15 +141,11 @@ class CallQueue:
         except ActorprocError:
             return False
 
-    def join(self) -> None:
-        """Wait until every call has ended."""
+    def finish(self) -> None:
+        """Wait until every call has ended, and end the threads. Nothing is taken from then on."""
         with self._lock:
             while self._unfinished:
                 self._all_done.wait()
-
-    def close(self) -> None:
-        """End the threads once all that is queued is sent. What has not ended goes on without a future."""
-        with self._lock:
             self._closing = True
             self._news.notify()
             threads = self._threads
@@ -157,22 +158,22 @@ class CallQueue:
                 receiver.join()
 
     # ------------------------------------------------------------ cancelling
-    def _withdraw(self, batch: Batch, future: AnyFuture) -> bool:
+    def _withdraw(self, future: AnyFuture) -> bool:
         """Take a call out of a batch that has not been sent, or was refused for want of room."""
         with self._lock:
-            is_here = batch is self._open or batch is self._held or batch in self._full
+            batch = future._batch  # not that of a part of it that was stored
+            is_here = batch is not None and (batch is self._open or batch is self._held or batch in self._full)
             if not is_here or not future.claim():
                 return False
-            batch.calls = [entry for entry in batch.calls if entry[0] is not future]
+            assert batch is not None
+            batch.calls.remove(next(entry for entry in batch.calls if entry[0] is future))
         future.cancel_now()
         self._count_off((future,))
         return True
 
     def _abort(self, futures: list[AnyFuture]) -> None:
         """Abort the procedures of those that no worker has."""
-        for batch in {future._batch for future in futures}:
-            if batch is not None:  # it is being sent: an abort must come after its submit
-                self._await_sent(batch, [future for future in futures if future._batch is batch])
+        self._await_sent(futures)
         # Without a running manager nothing is cancelled, and nothing need be: the futures know that it stopped.
         with contextlib.suppress(ActorprocError):
             tree = self._manager._running()
@@ -191,37 +192,41 @@ class CallQueue:
                         self._count_off((future,))
                     wait([future])  # the receiver may have been first, and be about to set it
 
-    def _await_sent(self, batch: Batch, futures: list[AnyFuture]) -> None:
-        """Wait until a batch is stored or refused; withdraw these of its calls if the manager has no room for them."""
-        while any(not future.done() for future in futures):
-            try:
+    def _await_sent(self, futures: list[AnyFuture]) -> None:
+        """Wait until all are stored or refused, as an abort must come after its submit.
+
+        Those for which the manager has no room are withdrawn meanwhile.
+        """
+        while (batch := next(filter(None, map(_on_its_way, futures)), None)) is not None:
+            with contextlib.suppress(TimeoutError):
                 batch.durable.exception(_BUSY_PAUSE / 2)
-            except TimeoutError:
-                for future in futures:
-                    self._withdraw(batch, future)
-            else:
-                return
+                continue
+            for future in futures:
+                self._withdraw(future)
 
     # ------------------------------------------------------------ sender
     def _start(self) -> None:
         if self._threads:
             return
-        sender = threading.Thread(target=self._send_all, name="actorproc-calls", daemon=True)
-        receiver = threading.Thread(target=self.receiver.run, name="actorproc-results", daemon=True)
-        receiver.start()
+        sender = threading.Thread(target=self._work, args=(self._send_all,), name="actorproc-calls", daemon=True)
+        receiver = threading.Thread(target=self._work, args=(self.receiver.run,), name="actorproc-results", daemon=True)
         try:
+            self._threads = (sender, receiver)
+            receiver.start()
             sender.start()
-        except RuntimeError:  # the system has no more threads; the caller is told, and may try again
-            self.receiver.leave()
+        except BaseException:  # the system has no more threads, or Ctrl-C: the caller is told, and may try again
+            self._threads = ()
             raise
-        self._threads = (sender, receiver)
+
+    def _work(self, work: Callable[[], None]) -> None:
+        with self._lock:  # whoever starts has it: so it is decided whether this is one of the two
+            if threading.current_thread() not in self._threads:
+                return
+        work()
 
     def _send_all(self) -> None:
         while (batch := self._next()) is not None:
-            try:
-                self._send(batch)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits must hear of it
-                self._refuse(batch, error)
+            self._send(batch)
             del batch  # with its futures: results belong to the callers alone
 
     def _next(self) -> Batch | None:
@@ -236,20 +241,36 @@ class CallQueue:
             return batch
 
     def _send(self, batch: Batch) -> None:
-        news, futures = self._described(batch)
-        size = len(news)
-        while news:
-            if self._submitted(news[:size], futures[:size]):
-                for future in futures[:size]:
-                    future.stored()
-                del news[:size], futures[:size]
-            elif size > 1:
-                size //= 2  # there may be room for fewer
-            else:
-                left = self._pause(batch)
-                kept = [(new, future) for new, future in zip(news, futures, strict=True) if future in left]
-                news, futures = [new for new, _ in kept], [future for _, future in kept]
+        try:
+            news, futures = self._described(batch)
+            size = len(news)
+            while news:
+                if self._submitted(news[:size], futures[:size]):
+                    for future in futures[:size]:
+                        future.stored()
+                    del news[:size], futures[:size]
+                    batch = self._parted(batch, futures)
+                elif size > 1:
+                    size //= 2  # there may be room for fewer
+                else:
+                    left = self._pause(batch)
+                    kept = [(new, future) for new, future in zip(news, futures, strict=True) if future in left]
+                    news, futures = [new for new, _ in kept], [future for _, future in kept]
+            batch.durable.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits must hear of it
+            self._refuse(batch, error)
+
+    def _parted(self, batch: Batch, left: list[AnyFuture]) -> Batch:
+        """The rest of a batch of which a part is stored; who waits for that part need not wait for the rest."""
+        if not left:
+            return batch
+        rest, staying = Batch(), set(left)
+        with self._lock:
+            rest.calls = [entry for entry in batch.calls if entry[0] in staying]
+            for future in left:
+                future._batch = rest
         batch.durable.set_result(None)
+        return rest
 
     def _pause(self, batch: Batch) -> set[AnyFuture]:
         """Wait before the next try, and let calls be withdrawn meanwhile; those that were not."""
@@ -267,9 +288,14 @@ class CallQueue:
         # In the inbox right behind the submit: an end cannot come before somebody watches for it.
         self.receiver.watch(tree, futures, reply)
         refused = reply.exception()
-        if refused is not None and not isinstance(refused, ManagerBusy):
-            raise refused
-        return refused is None
+        if refused is None or isinstance(refused, ManagerBusy):
+            return refused is None
+        if isinstance(refused, DuplicateProcedure) and len(news) == 1:
+            # A call of the same id was under way: that one it is, whatever its arguments, as when it is there already.
+            known = tree.store.procedure(news[0].id)
+            if known is not None and known.type_name == Call.type_name:
+                return True
+        raise refused
 
     def _described(self, batch: Batch) -> tuple[list[NewProcedure], list[AnyFuture]]:
         """The procedures of a batch; a call that cannot be stored (too large) fails by itself."""
@@ -309,6 +335,12 @@ class CallQueue:
                 self._unfinished.pop(future, None)
             if not self._unfinished:
                 self._all_done.notify_all()
+
+
+def _on_its_way(future: AnyFuture) -> Batch | None:
+    """The batch with which a call will be stored, or has not been refused yet."""
+    batch = future._batch
+    return None if batch is None or batch.durable.done() or future.done() else batch
 
 
 def _on_event_loop() -> bool:

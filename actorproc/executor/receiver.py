@@ -5,6 +5,7 @@ Unpickling is user code, and has no place on the manager's thread.
 
 from __future__ import annotations
 
+import copy
 import logging
 import queue
 import threading
@@ -25,6 +26,7 @@ from actorproc.executor.results import (
 from actorproc.facade.base import RunningEngine
 from actorproc.manager import ProcedureManager
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.call import Call
 from actorproc.procedure.failures import in_words
 
 __all__ = ["AnyFuture", "Receiver", "Try"]
@@ -52,8 +54,16 @@ class Receiver:
         self._manager = manager
         self._count_off = count_off
         self._arrivals: queue.SimpleQueue[_Arrival | _Errand | None] = queue.SimpleQueue()
-        self.broken: CallBroken | None = None
-        """The initializer failed in a worker: no call can be made any more."""
+        self._broken: CallBroken | None = None
+
+    @property
+    def broken(self) -> CallBroken | None:
+        """The initializer failed in a worker, so no call can be made any more; to be raised by one who submits."""
+        if self._broken is None:
+            return None
+        again = copy.copy(self._broken)  # one that is raised again and again keeps the frames of all who got it
+        again.__cause__ = self._broken.__cause__
+        return again
 
     def watch(self, tree: RunningEngine, futures: list[AnyFuture], reply: Try | None) -> None:
         """Hear of the ends of these; ``reply`` tells whether they were stored at all."""
@@ -89,6 +99,8 @@ class Receiver:
     def deliver(self, future: AnyFuture, ending: Ending) -> bool:
         """Give the future what its call ended with; whether this did it."""
         record, key = ending.record, self._manager._types.signing_key
+        if record.type_name != Call.type_name:
+            return False  # its id was another procedure's, and its sender is told so
         if record.state == ProcedureState.SUCCESS:
             try:
                 value = result_of(ending, key)
@@ -101,8 +113,9 @@ class Receiver:
             future.cancel_now()
             return True
         error = error_of(record, key)
-        if is_broken_initializer(record.error) and isinstance(error, CallBroken) and self.broken is None:
-            self.broken = error
+        is_ours = not future.is_attached and self._broken is None
+        if is_ours and is_broken_initializer(record.error) and isinstance(error, CallBroken):
+            self._broken = error
             logging.getLogger("concurrent.futures").critical("%s\n%s", error, error.traceback_text)
         return _end(future, error=error)
 

@@ -6,6 +6,7 @@ process where the module they belong to does not exist.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -35,8 +36,35 @@ from actorproc.procedure.type_runtime import TypeRuntime
 
 __all__ = ["definition_of", "dumped", "is_on_path", "pickled_by_value", "resolve", "unimportable_by_value"]
 
-# cloudpickle's list of modules to pickle by value is global to the process.
-_by_value_lock = threading.Lock()
+
+class _ByValue:
+    """What was added to cloudpickle's list of modules to pickle by value, which is global to the process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # `__reduce__` is user code, and may submit a call
+        self._added: list[ModuleType] = []
+
+    def add(self, module: ModuleType) -> None:
+        """To be removed again by whoever has the lock."""
+        self._added.append(module)
+        cloudpickle.register_pickle_by_value(module)
+
+    def remove(self, modules: Iterable[ModuleType]) -> None:
+        """As far as they are there."""
+        for module in modules:
+            if module in self._added:
+                self._added.remove(module)
+                with contextlib.suppress(ValueError):  # interrupted in between
+                    cloudpickle.unregister_pickle_by_value(module)
+
+    def forget_in_fork(self) -> None:
+        """In a forked copy the thread that was at it does not exist."""
+        self.lock = threading.RLock()
+        self.remove(self._added[:])
+
+
+_by_value_now = _ByValue()
+os.register_at_fork(after_in_child=_by_value_now.forget_in_fork)
 
 
 def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definition:
@@ -236,14 +264,13 @@ def dumped(subject: Any) -> bytes:
 @contextmanager
 def unimportable_by_value(names: set[str]) -> Iterator[None]:
     """Within, cloudpickle takes along what comes from those of these modules that a worker cannot import."""
-    with _by_value_lock:
+    with _by_value_now.lock:
         before = cloudpickle.list_registry_pickle_by_value()
         modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__"]
         added = [module for module in modules if module.__name__ not in before and not is_on_path(module)]
-        for module in added:
-            cloudpickle.register_pickle_by_value(module)
         try:
+            for module in added:
+                _by_value_now.add(module)
             yield
         finally:
-            for module in added:
-                cloudpickle.unregister_pickle_by_value(module)
+            _by_value_now.remove(added)

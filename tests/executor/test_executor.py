@@ -244,7 +244,7 @@ def test_map_raises_where_the_function_did_and_cancels_the_rest(open_executor):
         next(results)
 
 
-def test_a_map_that_is_left_early_cancels_all_that_is_left_at_once(open_executor, tmp_path):
+def test_a_map_that_is_left_early_cancels_all_that_is_left_at_once(open_executor, tmp_path, until):
     executor = open_executor(max_workers=1)
     release = tmp_path / "release"
     markers = [str(tmp_path / str(number)) for number in range(300)]
@@ -253,10 +253,11 @@ def test_a_map_that_is_left_early_cancels_all_that_is_left_at_once(open_executor
 
     with pytest.raises(TimeoutError):
         next(results)
+    until(lambda: len(executor._queue._unfinished) <= 100)
     release.touch()
     executor.shutdown()
 
-    assert sum(Path(marker).exists() for marker in markers) < 100
+    assert sum(Path(marker).exists() for marker in markers) <= 100
     assert executor.manager.health().commits - before < 300
 
 
