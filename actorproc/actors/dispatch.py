@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from actorproc.actors.batch import Batch
 from actorproc.actors.clock import Clock
 from actorproc.actors.first_states import FirstStates
@@ -25,6 +27,7 @@ from actorproc.model.commands import (
     Resolve,
     RetireWorker,
     RunStep,
+    SendAgain,
     StartWorker,
     StopWorker,
     TakeBack,
@@ -87,6 +90,7 @@ class Dispatcher:
         self._events: list[Event] = []
         self._verbs: dict[type[Command], Callable[[Command, Batch], None]] = {
             RunStep: self._run_step,  # type: ignore[dict-item]
+            SendAgain: self._send_again,  # type: ignore[dict-item]
             Reply: self._reply,  # type: ignore[dict-item]
             Resolve: self._resolve,  # type: ignore[dict-item]
             AnswerWorker: self._answer_worker,  # type: ignore[dict-item]
@@ -147,17 +151,6 @@ class Dispatcher:
         self._ahead.clear()
         self._recent_ends.forget()
 
-    def resend(self, command: RunStep) -> list[Event]:
-        """Send a step again with its state: the worker no longer had the live object."""
-        self._events = []
-        line = self._ledger.lines.get(command.token.worker)
-        if line is not None and not line.dead:
-            state = self._read_state(command, None)
-            if state is not None:
-                self._post_run(line, command, state)
-                self._flush()
-        return self._events
-
     def post(self, worker: WorkerId, message: ToWorker) -> None:
         """Send one message now; one that is too long for the channel is refused in the step's name."""
         try:
@@ -204,6 +197,19 @@ class Dispatcher:
         state = self._read_state(command, batch)
         if state is not None:
             self._post_run(line, command, state)
+
+    def _send_again(self, again: SendAgain, batch: Batch) -> None:
+        command = self._ledger.delayed(again.token, self._clock.monotonic())
+        if command is None:
+            return
+        if not self.hands_out:
+            self._ledger.answered(again.token, self._clock.monotonic())
+            self._events.append(StepReturned(again.token))
+            return
+        line = self._ledger.lines[again.token.worker]
+        state = None if line.dead else self._read_state(command, batch)
+        if state is not None:
+            self._post_run(line, replace(command, aborting=again.aborting), state)
 
     def _reply(self, command: Reply, _batch: Batch) -> None:
         if command.error is not None:

@@ -154,11 +154,10 @@ class Floor:
             self._dispatcher.post(message.token.worker, self._answerer.answer(message))
 
     def _need_state(self, message: NeedState) -> None:
-        command = self._ledger.delayed(message.token, self._clock.monotonic())
-        if command is not None:
+        self._ledger.lacks(message.token, self._clock.monotonic())
+        line = self._ledger.lines.get(message.token.worker)
+        if line is not None and message.token in line.lacking:
             self._ring.handle(StepDelayed(message.token))
-            for event in self._dispatcher.resend(command):
-                self._ring.handle(event)
 
     def booted(self, message: WorkerBooted) -> WorkerReady:
         """A worker takes steps now; returns what the core is to be told."""

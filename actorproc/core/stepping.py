@@ -26,6 +26,7 @@ from actorproc.core.verbs import (
     stop_next,
     take_buffered,
 )
+from actorproc.model.commands import SendAgain
 from actorproc.model.events import StepDelayed, StepEnded, StepReturned
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import (
@@ -149,13 +150,19 @@ def on_returned(book: Book, event: StepReturned) -> None:
 
 
 def on_delayed(book: Book, event: StepDelayed) -> None:
-    """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame."""
+    """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame.
+
+    It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker before
+    them, and by their order it is told what runs and is to be killed, and what is to be taken back.
+    """
     found = book.staff.delay(event.token, book.now)
     if found is None:
         book.stale_results += 1
         return
     worker, item = found
-    item.recalled = False  # a request that came meanwhile has found nothing
+    item.recalled = item.killed = False  # a request that came meanwhile has found nothing
+    record = book.procs.get(event.token.procedure)
+    book.command(SendAgain(event.token, record is not None and record.aborting and not record.rolling))
     if item.forced is not None:
         stop_forced(book, worker, item)
     stop_next(book, worker)

@@ -21,6 +21,7 @@ __all__ = [
     "Resolve",
     "RetireWorker",
     "RunStep",
+    "SendAgain",
     "StartWorker",
     "StopWorker",
     "TakeBack",
@@ -85,6 +86,14 @@ class TakeBack(msgspec.Struct, frozen=True, gc=False):
     tokens: tuple[StepToken, ...]
 
 
+class SendAgain(msgspec.Struct, frozen=True, gc=False):
+    """Send a step once more, with its state, behind all that its worker has, for it has the live object no more."""
+
+    token: StepToken
+    aborting: bool
+    """An abort was asked, perhaps since it was sent first."""
+
+
 class AskAbort(msgspec.Struct, frozen=True, gc=False):
     """Tell the running step that an abort was asked (`ctx.aborting`)."""
 
@@ -123,6 +132,7 @@ class Resolve(msgspec.Struct, frozen=True, gc=False):
 
 Command = (
     RunStep
+    | SendAgain
     | StartWorker
     | StopWorker
     | AddWorker

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
-from actorproc.model.commands import RunStep, TakeBack
+from actorproc.model.commands import RunStep, SendAgain, TakeBack
 from actorproc.model.events import (
     AbortRequested,
     CrashReport,
@@ -80,6 +80,31 @@ def test_a_step_that_was_to_be_killed_and_is_delayed_is_taken_back_too() -> None
     delayed = stage.handle(StepDelayed(token))
 
     assert TakeBack(token.worker, (token,)) in delayed.commands
+
+
+def test_a_step_that_was_to_be_killed_and_was_delayed_is_killed_when_it_runs() -> None:
+    stage = _prefetching(2)
+    stage.handle(AbortRequested("p0", reply=1, force=True))
+    stage.handle(StepDelayed(stage.inbox["p0"].token))
+
+    stage.answer("p1", Finished(state=b""))
+
+    assert [kill.token.procedure for kill in stage.kills()] == ["p0", "p0"]
+
+
+@pytest.mark.parametrize("aborting", [False, True])
+def test_a_delayed_step_is_sent_behind_what_was_decided_before_and_knows_of_an_abort(aborting) -> None:
+    stage = _prefetching(2)
+    token = stage.inbox["p0"].token
+    if aborting:
+        stage.handle(AbortRequested("p0", reply=1))
+    stage.submit(stage.new("p2"))
+    before = len(stage.commands)
+
+    stage.handle(StepDelayed(token))
+
+    assert stage.commands[before:] == [SendAgain(token, aborting)]
+    assert "p2" in stage.inbox
 
 
 def test_the_step_that_runs_in_the_place_of_a_delayed_one_is_killed_if_it_must_not_go_on() -> None:

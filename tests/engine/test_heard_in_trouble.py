@@ -31,12 +31,10 @@ class Site:
     def __init__(self) -> None:
         self.now = 0.0
         self.told: list[Any] = []
-        self.resent: list[RunStep] = []
         self.ledger, self.types = Ledger(), TypeTable()
         clock: Any = SimpleNamespace(monotonic=lambda: self.now, wall=lambda: self.now)
         ring: Any = SimpleNamespace(handle=self.told.append, take=self.told.append, decide=lambda: None)
         nothing: Any = SimpleNamespace(
-            resend=self._resend,
             booted=lambda _: None,
             procedure_of=lambda _: None,
             step_ended=lambda *_: None,
@@ -60,10 +58,6 @@ class Site:
         )
         self.intake = Intake(floor=self.floor, ring=ring, outage=self.outage)
         self.ledger.join(WorkerReady(WORKER))
-
-    def _resend(self, command: RunStep) -> list[Any]:
-        self.resent.append(command)
-        return []
 
     def hand_out(self, name: str, wall_time: float | None = None) -> StepToken:
         token = StepToken(1, WORKER, name, 1, 1)
@@ -99,7 +93,7 @@ def test_a_step_that_waits_for_its_state_is_not_the_one_that_runs(site: Site):
     assert site.told == []
     site.is_over()
     assert site.told == [StepDelayed(first)]
-    assert [run.token for run in site.resent] == [first]
+    assert site.ledger.running() == (second,)
 
 
 def test_the_death_of_a_worker_is_told_with_the_step_that_ran(site: Site):
