@@ -79,6 +79,8 @@ class Roster:
         """Workers ordered whose slots are not known yet, as none was ready."""
         self.unwanted = 0
         """How many go as soon as they are ready: the pool was made smaller while they were on their way."""
+        self.vacated: set[int] = set()
+        """Slots whose next worker goes as soon as it is ready: the pool was made smaller while they had none."""
         self.retired: set[WorkerId] = set()
         """Workers that were told to end and whose slots go with them."""
         self.look_at: float | None = None
@@ -87,6 +89,7 @@ class Roster:
     def take_over(self, living: Iterable[int]) -> None:
         """Memory was lost while workers lived on: they are the slots there are, others that were wanted are to come."""
         self.slots = set(living)
+        self.vacated.clear()
         self.ordered = max(0, self.ordered - len(self.slots))
 
 

@@ -152,8 +152,8 @@ def on_returned(book: Book, event: StepReturned) -> None:
 def on_delayed(book: Book, event: StepDelayed) -> None:
     """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame.
 
-    It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker before
-    them, and by their order it is told what runs and is to be killed, and what is to be taken back.
+    It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker
+    before them, and by their order it is told what runs and is to be killed, and what is to be taken back.
     """
     found = book.staff.delay(event.token, book.now)
     if found is None:

@@ -28,7 +28,12 @@ def joined(book: Book, event: WorkerReady) -> None:
         roster.slots.add(event.worker.slot)
         roster.ordered = max(0, roster.ordered - 1)
     worker = book.staff.find(event.worker)
-    if roster.unwanted and worker is not None and not worker.leaving:
+    if worker is None or worker.leaving:
+        return
+    if event.worker.slot in roster.vacated:
+        roster.vacated.discard(event.worker.slot)
+        _retire(book, worker)
+    elif roster.unwanted:
         roster.unwanted -= 1
         _retire(book, worker)
 
@@ -79,15 +84,22 @@ def resize(book: Book, event: Resized) -> None:
     """An operator wants another number of workers. Steps that run are finished where they run."""
     maximum = event.max_workers if event.max_workers is not None else book.scheduling.max_workers
     book.scheduling = replace(book.scheduling, workers=event.workers, max_workers=max(maximum, event.workers))
-    for _ in range(event.workers - len(book.roster.slots) - book.roster.ordered + len(book.roster.retired)):
+    roster = book.roster
+    roster.vacated.clear()
+    for _ in range(event.workers - len(roster.slots) - roster.ordered + len(roster.retired)):
         _add(book)
-    # Idle ones go first; the others end the step they are in and give back what they have not begun.
-    for worker in sorted(_workers(book), key=lambda worker: (bool(worker.queue), -worker.id.slot)):
-        if _surplus(book) <= 0:
-            break
+    # Who is not there goes first: a slot that cannot boot any more must not be kept in the place of one that works.
+    too_many = max(0, _surplus(book) + roster.ordered)
+    there = {worker.id.slot for worker in book.staff.workers.values()}
+    roster.vacated.update(sorted(roster.slots - there, reverse=True)[:too_many])
+    too_many -= len(roster.vacated)
+    # Of those that are there idle ones do; the others end the step they are in and give back what they have not begun.
+    leave_first = sorted(_workers(book), key=lambda worker: (bool(worker.queue), -worker.id.slot))
+    going = leave_first[: max(0, too_many - roster.ordered)]
+    for worker in going:
         _retire(book, worker)
     # Those that are still to come are too many as well.
-    book.roster.unwanted = max(0, _surplus(book) + book.roster.ordered)
+    roster.unwanted = too_many - len(going)
     book.command(Reply(event.reply, value=True))
 
 
@@ -106,7 +118,8 @@ def _idle(book: Book) -> list[Worker]:
 
 
 def _surplus(book: Book) -> int:
-    return len(book.roster.slots) - len(book.roster.retired) - book.scheduling.workers
+    roster = book.roster
+    return len(roster.slots) - len(roster.vacated) - len(roster.retired) - book.scheduling.workers
 
 
 def _has_spare(book: Book) -> bool:
@@ -115,7 +128,8 @@ def _has_spare(book: Book) -> bool:
 
 
 def _may_add(book: Book) -> bool:
-    return len(book.roster.slots) + book.roster.ordered < book.scheduling.max_workers
+    roster = book.roster
+    return len(roster.slots) - len(roster.vacated) + roster.ordered < book.scheduling.max_workers
 
 
 def _work_waits(book: Book) -> bool:

@@ -208,6 +208,34 @@ def test_a_worker_that_is_ready_only_when_the_pool_is_smaller_again_goes_at_once
     assert pool.count(RetireWorker) == 2
 
 
+def test_a_smaller_pool_keeps_the_worker_that_is_there_and_not_the_slot_that_has_none() -> None:
+    pool = Pool(2)
+    pool.gone(1, 1)
+
+    pool.handle(Resized(1, None, reply=7))
+
+    assert pool.count(RetireWorker) == 0
+    pool.gone(0, 1)
+    pool.handle(WorkerReady(WorkerId(0, 2)))  # the next one of the slot that is kept
+    assert pool.count(RetireWorker) == 0
+    pool.handle(WorkerReady(WorkerId(1, 2)))
+    assert pool.commands[-1] == RetireWorker(WorkerId(1, 2))
+    pool.gone(1, 2)
+    pool.handle(Resized(2, None, reply=8))
+    assert pool.count(AddWorker) == 1
+
+
+def test_a_slot_that_has_no_worker_is_wanted_again_when_the_pool_is_made_larger_again() -> None:
+    pool = Pool(2)
+    pool.gone(1, 1)
+    pool.handle(Resized(1, None, reply=7))
+
+    pool.handle(Resized(2, None, reply=8))
+    pool.handle(WorkerReady(WorkerId(1, 2)))
+
+    assert pool.count(RetireWorker) == pool.count(AddWorker) == 0
+
+
 def test_after_a_failed_commit_the_living_workers_count_and_no_slot_that_went_before() -> None:
     pool = Pool(2)
     living = tuple((WorkerReady(WorkerId(slot, 1)), ()) for slot in (0, 3))
