@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from actorproc.actors.clock import SystemClock
 from actorproc.arguments import checked_directory
@@ -23,6 +23,9 @@ from actorproc.procedure.function import ProcedureFunction
 from actorproc.queries import Queries
 from actorproc.registration import Registration
 
+if TYPE_CHECKING:
+    from actorproc.why import EngineFacts
+
 __all__ = ["ProcedureClient"]
 
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
@@ -32,7 +35,8 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
     """Submits to, waits for, watches and steers the procedures of a manager in another process of this user.
 
     ``path`` is the manager's directory. It has the methods of `ProcedureManager`, with the same results and errors,
-    save those of its life (``start``, ``stop``). Reading what is stored needs no manager. Everything else waits up to
+    save those of its life (``start``, ``stop``, ``resize`` …) and ``register_loader``. Reading what is stored needs no
+    manager: `info`, `list` and `steps` of what has ended, `audit`, `get(id).result()`. Everything else waits up to
     ``patience`` seconds (default 30) for one to run: a restart of the manager is a pause, after which handles and
     watches go on. Then it raises `ManagerStopped`. A verb that was lost with the manager and must not be repeated
     unasked (`retry`, `bypass`, …) raises `OutcomeUnknown`; `submit` and `signal` are repeated, and count once.
@@ -74,6 +78,11 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
         if os.getpid() != self._pid or self._engine.closed or self._engine.manager_status() is None:
             return Health.stopped()
         return Queries(self._running()).health(None)
+
+    def _engine_facts(self) -> EngineFacts:
+        self._check_fork()
+        self._engine.reach()  # else each of its questions would wait for a manager that is not there
+        return super()._engine_facts()
 
     def close(self) -> None:
         """Leave the manager. Procedures go on. Idempotent."""

@@ -78,9 +78,10 @@ class _Inquiry:
             case Phase.SUSPENDED:
                 return self._suspended(info, chain)
             case Phase.WAITING:
-                until = f" until {self._in(info.due_at)}" if info.due_at is not None else ""
+                until = f", and gives up {self._in(info.due_at)}" if info.due_at is not None else ""
                 says = f"waits for the event {info.event or info.id!r}{until}"
-                return self._cause(info, "event", says, command("signal", info.event or info.id))
+                # By its own id: a signal of the event wakes the one that has waited for it longest.
+                return self._cause(info, "event", says, command("signal", info.id))
             case Phase.ROLLING_BACK:
                 return self._rolling(info, chain)
             case Phase.RUNNING:

@@ -215,7 +215,7 @@ class Observer:
             if isinstance(write, PutProcedure):
                 self._compare_head(write, in_hand, events=events)
             elif isinstance(write, PutPoison) and events:
-                self._emit_poison(write.record)
+                self._emit_poison(write.record, batch)
             elif isinstance(write, DeleteProcedure):
                 self._seen.pop(write.record.id, None)
 
@@ -267,7 +267,7 @@ class Observer:
                 elif record.stuck and record.stuck == record.step and record.errors and record.due_at is not None:
                     self._emit("stuck", record, record.updated_at)
             elif isinstance(write, PutPoison):
-                self._emit_poison(write.record)
+                self._emit_poison(write.record, batch)
 
     # ------------------------------------------------------------ telling
     def _change(
@@ -316,18 +316,20 @@ class Observer:
             )
         )
 
-    def _emit_poison(self, poison: PoisonRecord) -> None:
+    def _emit_poison(self, poison: PoisonRecord, batch: Batch) -> None:
+        head = batch.head(poison.by)  # as it is stored with the key
+        record = None if head is None else head.record
         self._events.put(
             ProcedureEvent(
                 kind="poisoned",
                 at=poison.at,
                 id=poison.by,
                 root=poison.root,
-                parent=None,
-                type_name="",
-                state=ProcedureState.RUNNABLE,
-                step=0,
-                attempt=0,
+                parent=None if record is None else record.parent,
+                type_name="" if record is None else record.type_name,
+                state=ProcedureState.RUNNABLE if record is None else record.state,
+                step=0 if record is None else record.step,
+                attempt=0 if record is None else record.attempt,
                 error=ErrorInfo("poisoned", "Poisoned", poison.reason, procedure=poison.by),
                 reason=poison.reason,
                 key=poison.path,

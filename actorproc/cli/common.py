@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from actorproc.errors import (
+    DuplicateProcedure,
     EngineError,
     InternalError,
+    KeyPoisoned,
     ManagerBusy,
     ManagerStopped,
     NotAllowed,
@@ -72,7 +74,7 @@ def code_of(error: BaseException) -> int:
         return FAILED
     if isinstance(error, UnknownProcedure):
         return NOT_FOUND
-    if isinstance(error, NotAllowed | ManagerBusy | StoreInUse):
+    if isinstance(error, NotAllowed | ManagerBusy | KeyPoisoned | DuplicateProcedure | StoreInUse):
         return REFUSED
     if isinstance(error, StoreDamaged | InternalError):
         return FAILED

@@ -11,7 +11,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
 from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
 from actorproc.control.methods import METHODS, REQUESTS
+from actorproc.control.threads import Threads
 from actorproc.control.wire import Answer, Call, Hello, Torn, decode_as, encode, error_to, framed, read_frame
 from actorproc.engine_log import engine_logger
 from actorproc.errors import InternalError, ManagerStopped, UsageError
@@ -49,8 +50,8 @@ class _Server(Protocol):
     engine: EngineTree
     config: Config
     hello: Hello
-    questions: ThreadPoolExecutor
-    errands: ThreadPoolExecutor
+    questions: Threads
+    errands: Threads
     """For what may take long."""
 
     def has_left(self, connection: Connection) -> None: ...
@@ -305,7 +306,7 @@ def _unknown(call: Call) -> None:
     raise UsageError(msg)
 
 
-def _ignore_stopped(pool: ThreadPoolExecutor, work: Callable[..., None], *arguments: object) -> None:
+def _ignore_stopped(pool: Threads, work: Callable[..., None], *arguments: object) -> None:
     with contextlib.suppress(RuntimeError):  # the door is being shut
         pool.submit(work, *arguments)
 

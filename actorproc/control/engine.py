@@ -27,12 +27,14 @@ from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.lock_waiters import LockWaiter
+from actorproc.core.phases import seen_in_store
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event, Signalled, Submitted
 from actorproc.model.ids import StepToken, WorkerId, new_id
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.model.states import Phase
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.lmdb import LmdbReader
@@ -246,9 +248,17 @@ class RemoteEngine:
 
     # ------------------------------------------------------------ questions
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
-        """The live view of these heads."""
-        found: tuple[Described, ...] = _ask(self._channel, "describe", records)
-        return found
+        """The live view of these heads; of those that have ended the stored one, which needs no manager."""
+        stored = {record.id: seen_in_store(record, is_owned=True) for record in records}
+        live = tuple(record for record in records if stored[record.id][0] is not Phase.DONE)
+        asked: tuple[Described, ...] = _ask(self._channel, "describe", live) if live else ()
+        if len(live) == len(records):
+            return asked
+        found = iter(asked)
+        return tuple(
+            Described(record, *stored[record.id], None) if stored[record.id][0] is Phase.DONE else next(found)
+            for record in records
+        )
 
     def lock_waiters(self) -> list[LockWaiter]:
         """Procedures that wait for locks, in the order of the queue."""
@@ -259,6 +269,10 @@ class RemoteEngine:
         """Stored locks that nobody will give up."""
         found: list[tuple[LockRecord, str]] = _ask(self._channel, "dangling_locks")
         return found
+
+    def reach(self) -> None:
+        """Wait for a manager that answers. Raises `ManagerStopped` when none does within the patience."""
+        _ask(self._channel, "manager_status")
 
     def manager_status(self) -> ManagerStatus | None:
         """The manager's report; None when it does not answer."""

@@ -11,7 +11,6 @@ import os
 import socket
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
 from actorproc.control.connection import Connection
+from actorproc.control.threads import Threads
 from actorproc.control.wire import (
     PROTOCOL,
     SOCKET_FILE,
@@ -55,8 +55,8 @@ class ControlServer:
             engine.pool.limits,
             engine.pool.process_limits,
         )
-        self.questions = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-call")
-        self.errands = ThreadPoolExecutor(_QUESTIONS, thread_name_prefix="actorproc-control-slow")
+        self.questions = Threads(_QUESTIONS, "actorproc-control-call")
+        self.errands = Threads(_QUESTIONS, "actorproc-control-slow")
         self._directory = Path(directory)
         self._connections: set[Connection] = set()
         self._ending: tuple[threading.Thread, ...] = ()
@@ -72,8 +72,8 @@ class ControlServer:
         try:
             self._listener = self._listen()
         except (OSError, EngineError) as error:
-            self.questions.shutdown(wait=False)
-            self.errands.shutdown(wait=False)
+            self.questions.close()
+            self.errands.close()
             if isinstance(error, EngineError):
                 raise
             msg = f"the control socket {self._directory / SOCKET_FILE} cannot be made: {error}"
@@ -133,8 +133,8 @@ class ControlServer:
         self._listener.close()
         for connection in connections:
             connection.close()
-        self.questions.shutdown(wait=False, cancel_futures=True)
-        self.errands.shutdown(wait=False, cancel_futures=True)
+        self.questions.close()
+        self.errands.close()
         self._ending = (self._thread, *(thread for connection in connections for thread in connection.threads))
 
     def join(self) -> None:

@@ -255,7 +255,10 @@ def translated(error: lmdb.Error, doing: str) -> ActorprocError:
     if isinstance(error, lmdb.ReadersFullError):
         return EngineError(f"{text}; {MAX_READERS} threads and processes read it at once, let some of them end")
     if "already open in this process" in str(error):
-        return EngineError(f"{text}; ask the manager that has it open instead of opening it a second time")
+        return EngineError(
+            f"{text}; ask the manager that has it open instead of opening it a second time. A forked copy of a process "
+            "that has it open cannot open it at all: start that one by 'spawn', or fork before the store is opened"
+        )
     return StorageUnavailable(f"{text}; free some space or check the disk, nothing acknowledged is lost")
 
 

@@ -15,11 +15,18 @@ from pathlib import Path
 from actorproc.workers.log_entry import LogEntry
 from actorproc.workers.spool import LogSpool, spooled
 
-__all__ = ["LogBook", "LogEntry"]
+__all__ = ["LINE_LENGTH", "LogBook", "LogEntry", "shortened"]
 
-_LINE_LENGTH = 8 * 1024
+LINE_LENGTH = 8 * 1024
+"""Characters of a line that are kept; of a longer one the beginning."""
+_CUT = " [...]"
 _RING = 1024
 """Bytes a procedure costs beside its entries: most print a line or two, so these are most of what is kept."""
+
+
+def shortened(line: str, most: int) -> str:
+    """A line of at most so many characters: of a longer one its beginning, and a mark where it was cut."""
+    return line if len(line) <= most else line[: most - len(_CUT)] + _CUT
 
 
 class _Ring:
@@ -59,8 +66,7 @@ class LogBook:
         """Keep one line."""
         if not self._per_procedure:
             return
-        text = text[:_LINE_LENGTH]
-        entry = LogEntry(at=time.time(), stream=stream, text=text, level=level, logger=logger)
+        entry = LogEntry(at=time.time(), stream=stream, text=shortened(text, LINE_LENGTH), level=level, logger=logger)
         cost = entry.cost
         with self._lock:
             if self._spool is not None:

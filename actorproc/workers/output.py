@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
+from actorproc.workers.logbook import LINE_LENGTH, shortened
 from actorproc.workers.markers import MarkReader
 
 __all__ = ["KEEP_BYTES", "OutputPipe"]
@@ -19,7 +20,10 @@ KEEP_BYTES = 8 * 1024
 """Bytes of the end of each stream that go into a crash report."""
 _CHUNK = 64 * 1024
 _LINES_PER_SECOND = 500
-_LINE_LENGTH = 2000
+_FORWARDED = 2000
+"""Characters of a line that the logger gets."""
+_LONGEST = 4 * LINE_LENGTH + 1
+"""Bytes of a line that are looked at: more than what is kept of it has."""
 _LINES_KEPT = 4000
 """Lines of one chunk looked at: a chunk of empty lines is no text."""
 
@@ -92,7 +96,7 @@ class OutputPipe:
             self._end_line()
             self._owner = owner
         *lines, rest = (self._line + piece).split(b"\n")
-        self._line = rest[-_LINE_LENGTH:]
+        self._line = rest[:_LONGEST]
         self._forward(lines)
 
     def _end_line(self) -> None:
@@ -111,11 +115,11 @@ class OutputPipe:
             self._second, self._forwarded = now, 0
         room = max(0, _LINES_PER_SECOND - self._forwarded)
         for number, line in enumerate(lines[-_LINES_KEPT:]):
-            text = line[:_LINE_LENGTH].decode("utf-8", "replace").rstrip()
+            text = line[:_LONGEST].decode("utf-8", "replace").rstrip()
             if self.keep is not None:
                 self.keep(self._owner, self.name, text)
             if is_logged and number < room and text.strip():
-                self._log("%s %s", self.label, text)
+                self._log("%s %s", self.label, shortened(text, _FORWARDED))
         self._forwarded += min(len(lines), room)
         self._dropped += max(0, len(lines) - room) if is_logged else 0
 

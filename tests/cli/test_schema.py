@@ -181,4 +181,4 @@ def test_the_manager_and_another_process_see_the_same_causes(tmp_path, quiet):
 
     assert [cause.kind for cause in (here, *here.causes)] == ["lock", "event"]
     assert (there["procedure"], there["causes"][0]["says"]) == ("two", here.causes[0].says)
-    assert there["causes"][0]["repairs"] == ["actorproc signal go"]
+    assert there["causes"][0]["repairs"] == ["actorproc signal one"]

@@ -192,7 +192,7 @@ def test_a_crowd_of_blockers_is_cut_and_a_long_chain_too():
 @pytest.mark.parametrize(
     ("phase", "fields", "kind", "repair"),
     [
-        (Phase.WAITING, {"event": "paid"}, "event", "actorproc signal paid"),
+        (Phase.WAITING, {"event": "paid"}, "event", "actorproc signal x"),
         (Phase.PAUSED, {"paused": "audit"}, "paused", "actorproc resume x"),
         (Phase.PARKED, {"reason": "type T is not registered"}, "parked", "actorproc run MODULE"),
         (Phase.RETRYING, {"due_at": 1012.0, "errors": 2, "error": _error("no")}, "retrying", "actorproc abort x"),

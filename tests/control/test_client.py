@@ -129,6 +129,73 @@ with ProcedureClient(sys.argv[1]) as client:
     assert msgspec.json.decode(said) == msgspec.json.decode(msgspec.json.encode(here))
 
 
+def test_what_has_ended_is_shown_also_while_no_manager_runs(tmp_path):
+    path = tmp_path / "state"
+    with actorproc.ProcedureManager(path, procedures=[Order], workers=1, **LIGHT) as manager:
+        manager.run(Add(1, 2), id="ended")
+        manager.submit(Order("book"), "waits")
+        wait_until(lambda: manager.info("waits").phase == "waiting")
+        shown = manager.info("ended")
+
+    with actorproc.ProcedureClient(path, patience=0.2) as client:
+        assert client.info("ended") == shown
+        assert client.list(state="SUCCESS") == [shown]
+        assert client.tree("ended").info == shown
+        assert client.get("ended").info() == shown
+        for ask in (lambda: client.info("waits"), client.list, lambda: client.why("waits")):
+            with pytest.raises(ManagerStopped):
+                ask()
+
+
+def test_ended_and_living_ones_are_listed_in_their_order(serve):
+    with actorproc.ProcedureClient(serve().path) as client:
+        for number in range(6):
+            if number % 2:
+                client.run(Add(number, 0), id=f"p{number}")
+            else:
+                client.submit(Order("a"), f"p{number}")
+        wait_until(lambda: all(client.info(f"p{number}").phase == "waiting" for number in (0, 2, 4)))
+
+        assert [(one.id, one.phase) for one in client.list()] == [
+            (f"p{number}", "done" if number % 2 else "waiting") for number in range(6)
+        ]
+
+
+def test_a_manager_that_outlives_the_main_thread_answers_its_clients(tmp_path):
+    """The last line of many a program starts the thread that serves."""
+    program = """
+import subprocess, sys, threading
+from actorproc import ProcedureManager, procedure
+
+@procedure
+def one():
+    return 1
+
+def serve():
+    threading.main_thread().join()
+    with ProcedureManager(sys.argv[1], workers=1) as manager:
+        manager.run(one(), id="a")
+        subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]], check=True)
+
+if __name__ == "__main__":
+    threading.Thread(target=serve).start()
+"""
+    ask = """
+import sys
+from actorproc import ProcedureClient
+with ProcedureClient(sys.argv[1]) as client:
+    print(client.health().status, client.info("a").state, len(client.workers()))
+"""
+    script = tmp_path / "program.py"
+    script.write_text(program)
+
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "state", ask], capture_output=True, text=True, timeout=BOUND, check=False
+    )
+
+    assert done.stdout == "running SUCCESS 1\n", done.stderr
+
+
 def test_errors_arrive_as_what_they_are(serve):
     with actorproc.ProcedureClient(serve(config="Config(max_state=10_000)").path) as client:
         client.submit(Order("a"), "o")

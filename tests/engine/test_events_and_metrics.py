@@ -125,6 +125,7 @@ def test_a_hook_hears_of_each_moment_in_order(open_manager):
     assert {"poisoned", "failed"} <= set(hook.until("ugly", "failed"))
     poisoned = next(event for event in hook.events if event.kind == "poisoned")
     assert poisoned.key == "shelf/4"
+    assert (poisoned.type_name.rpartition(".")[2], poisoned.step, poisoned.attempt) == ("Spoils", 1, 1)
     retrying = next(event for event in hook.events if event.kind == "retrying")
     assert retrying.error.type_name.endswith("RetryLater")
     part = next(event for event in hook.events if event.parent == "good")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import tracemalloc
 from collections.abc import Callable
 
@@ -10,8 +12,9 @@ from pool_listener import Listener
 from steps_under_test import Count, Do
 
 from actorproc.workers.frames import Ended
-from actorproc.workers.logbook import LogBook
+from actorproc.workers.logbook import LINE_LENGTH, LogBook
 from actorproc.workers.markers import MarkReader, mark
+from actorproc.workers.output import OutputPipe
 from tests.kit.waiting import wait_until
 
 
@@ -83,6 +86,29 @@ def test_the_last_words_of_a_dead_worker_are_kept_and_have_no_marks(host: Listen
 
     assert host.died(worker).report.stderr == "the end\n"
     assert texts(host, "doomed") == [("stderr", "the end")]
+
+
+def test_of_a_long_line_the_beginning_is_kept_however_it_was_printed() -> None:
+    read, write = os.pipe()
+    lines: list[str] = []
+    pipe = OutputPipe(read, label="worker 0", level=logging.DEBUG)
+    pipe.keep = lambda owner, stream, line: lines.append(line)
+    with os.fdopen(write, "wb", buffering=0) as end:
+        for piece in (b"HEAD", b"a" * 20_000, b"b" * 20_000, b"TAIL\n", b"HEAD" + b"c" * 50_000 + b"\nnext\n"):
+            end.write(piece)
+            pipe.read()
+    pipe.read_rest()
+    os.close(read)
+    book = LogBook()
+    for line in lines:
+        book.add("p", "stdout", line)
+
+    kept = [entry.text for entry in book.lines("p")]
+    assert [(text[:5], text[-6:], len(text)) for text in kept[:2]] == [
+        ("HEADa", " [...]", LINE_LENGTH),
+        ("HEADc", " [...]", LINE_LENGTH),
+    ]
+    assert kept[2:] == ["next"]
 
 
 def test_a_flood_is_kept_within_its_share(listen: Callable[..., Listener]) -> None:
