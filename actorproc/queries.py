@@ -302,7 +302,8 @@ class Queries(StoredQueries):
         slots = self._engine.slots()
         problems = [str(failure)] if failure is not None else []
         status = "running" if failure is None else "broken" if isinstance(failure, InternalError) else "failed"
-        parked = [slot for slot in slots if slot.state == "parked"]
+        unwanted = manager.vacated if manager is not None else ()
+        parked = [slot for slot in slots if slot.state == "parked" and slot.slot not in unwanted]
         if manager is None:
             if failure is None:
                 problems.append("the manager does not answer")

@@ -211,5 +211,6 @@ class CallerDesk:
             paused=self._ring.core.paused,
             gated=self._ring.gated,
             running=self._ledger.running(),
+            vacated=self._ring.core.vacated,
         )
         settle_future(message.future, found)

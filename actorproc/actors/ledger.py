@@ -196,9 +196,9 @@ class Ledger:
                 found.append((ready, tuple(line.held)))
         return found
 
-    def busy(self) -> bool:
-        """Some live worker has an unanswered step."""
-        return any((line.queue or line.lacking) and not line.dead for line in self.lines.values())
+    def busy(self, *, lacking: bool = True) -> bool:
+        """Some live worker has an unanswered step; without ``lacking`` one whose state it has."""
+        return any((line.queue or (lacking and line.lacking)) and not line.dead for line in self.lines.values())
 
     def waiting_behind(self) -> Iterator[tuple[WorkerId, tuple[StepToken, ...]]]:
         """Per live worker the steps sent that it has probably not begun."""

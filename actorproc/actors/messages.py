@@ -159,6 +159,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     gated: bool = False
     running: tuple[StepToken, ...] = ()
     """The steps that run now, as far as can be told from here."""
+    vacated: tuple[int, ...] = ()
+    """Slots without a worker that are not wanted any more, since the pool was made smaller."""
 
 
 class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,8 +70,10 @@ class Stopping:
 
     def look(self) -> bool:
         """Tell whoever waits for the running steps when they are over; True when the manager may `end`."""
-        is_over = self._ring.idle or self._outage.is_longer_than(self._patience)
-        if self._draining is not None and is_over and not self._ledger.busy():
+        is_idle = self._ring.idle
+        is_over = is_idle or self._outage.is_longer_than(self._patience)
+        # A step whose state its worker lacks runs when the store is back, for which nobody waits any longer.
+        if self._draining is not None and is_over and not self._ledger.busy(lacking=is_idle):
             settle_future(self._draining, None)
             self._draining = None
         return self._halting is not None and (self._ring.idle or self._outage.lasts)

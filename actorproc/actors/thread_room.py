@@ -23,6 +23,12 @@ def check_room_for_threads(count: int) -> None:
             thread.start()
             started.append(thread)
     except RuntimeError as error:
+        if not threading.main_thread().is_alive():
+            msg = (
+                f"the main thread of this program has ended, and this version of Python starts no more threads then "
+                f"({error}); start the engine before, and let the main thread wait for its end"
+            )
+            raise EngineError(msg) from error
         msg = (
             f"the system lets this program start {len(started)} threads more, and an engine needs {count} ({error}); "
             "raise the limit of processes and threads (ulimit -u, TasksMax= of the unit, pids of the container)"

@@ -254,6 +254,11 @@ class Coordinator:
         return self._book.paused
 
     @property
+    def vacated(self) -> tuple[int, ...]:
+        """Slots without a worker that are not wanted any more, since the pool was made smaller."""
+        return tuple(sorted(self._book.roster.vacated))
+
+    @property
     def stale_results(self) -> int:
         """Answers dropped because their token was not current."""
         return self._book.stale_results

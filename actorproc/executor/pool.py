@@ -146,8 +146,9 @@ class ProcedureExecutor(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with ``wait`` return when all have ended. ``cancel_futures`` cancels what can be.
 
-        A manager of its own is stopped when its last call has ended. Without ``wait``, and inside a callback of one of
-        its futures, which ends after this, that happens on a thread for which the interpreter waits at its exit.
+        A manager of its own is stopped when its last call has ended. Without ``wait``, inside a callback of one of its
+        futures, which ends after this, and in a signal handler in the middle of a submit, that happens on a thread for
+        which the interpreter waits at its exit.
         """
         if os.getpid() != self._pid:
             self._is_shut_down = True
@@ -159,7 +160,9 @@ class ProcedureExecutor(Executor):
             self._queue.cancel_waiting()
         if is_first:
             self._queue.dropped = None
-        if wait and not is_called_back_by(self._queue):
+        # In a callback, or a signal handler in the middle of a submit: who is waited for would wait for this thread.
+        must_not_wait = is_called_back_by(self._queue) or self._queue.is_interrupted or self._is_interrupted
+        if wait and not must_not_wait:
             try:
                 _finish(self._queue, self._owned)
             except BaseException:  # Ctrl-C while it waits: nobody else would stop what is running
@@ -191,6 +194,10 @@ class ProcedureExecutor(Executor):
         with self._state:
             self._check_open()
             return self._queue.put(id, call, _name_of(fn), alone=alone)
+
+    @property
+    def _is_interrupted(self) -> bool:
+        return bool(self._state._is_owned())  # type: ignore[attr-defined]  # as conditions ask it
 
     def _check_not_shut_down(self) -> None:
         if self._is_shut_down:

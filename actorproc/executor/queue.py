@@ -68,9 +68,7 @@ class CallQueue:
     def put(self, id: str, call: PickledCall, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
         """Queue a call; `alone` in a commit of its own, because its id may be refused."""
         with self._lock:
-            if self._closing:  # a signal handler in the middle of this call has shut the executor down
-                msg = "cannot schedule new futures after shutdown"
-                raise RuntimeError(msg)
+            self._refuse_when_closed()
             self._start()
             batch = Batch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
@@ -85,6 +83,16 @@ class CallQueue:
             self._news.notify()
         return future
 
+    def _refuse_when_closed(self) -> None:
+        if self._closing:  # a signal handler in the middle of this call has shut the executor down
+            msg = "cannot schedule new futures after shutdown"
+            raise RuntimeError(msg)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """This thread is in the middle of one of these methods, and so must wait for nobody who needs its lock."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # as conditions ask it
+
     def _turn_over(self) -> None:
         if self._open.calls:
             full, self._open = self._open, Batch()
@@ -95,6 +103,7 @@ class CallQueue:
         future: AnyFuture = DurableFuture(id, self, None)
         tree = self._manager._running()
         with self._lock:
+            self._refuse_when_closed()
             self._start()
             self._unfinished[future] = None
         try:
@@ -110,7 +119,7 @@ class CallQueue:
             return False  # a forked copy: the call is the parent's, and what is locked here may stay so
         if self._withdraw(future):
             return True
-        if _on_event_loop():
+        if _on_event_loop() or self.is_interrupted:
             threading.Thread(target=self._abort, args=([future],), name="actorproc-cancel", daemon=True).start()
             return False
         self._abort([future])
@@ -127,8 +136,13 @@ class CallQueue:
 
     def cancel_each(self, futures: Iterable[AnyFuture]) -> None:
         """Cancel those of these that no worker has yet, all at once."""
-        if os.getpid() == self._pid:
-            self._abort([future for future in futures if not self._withdraw(future) and not future.done()])
+        if os.getpid() != self._pid:
+            return
+        left = [future for future in futures if not self._withdraw(future) and not future.done()]
+        if self.is_interrupted:
+            self.receiver.do(functools.partial(self._abort, left))
+        else:
+            self._abort(left)
 
     def cancel_soon(self, futures: list[AnyFuture]) -> None:
         """As `cancel_each`, on a thread of its own. Waits for nothing and takes no lock."""
@@ -339,8 +353,12 @@ class CallQueue:
 
 def _on_its_way(future: AnyFuture) -> Batch | None:
     """The batch with which a call will be stored, or has not been refused yet."""
-    batch = future._batch
-    return None if batch is None or batch.durable.done() or future.done() else batch
+    while (batch := future._batch) is not None and not future.done():
+        if not batch.durable.done():
+            return batch
+        if future._batch is batch:  # else it went into the rest of that batch meanwhile
+            return None
+    return None
 
 
 def _on_event_loop() -> bool:

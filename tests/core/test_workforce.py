@@ -215,6 +215,7 @@ def test_a_smaller_pool_keeps_the_worker_that_is_there_and_not_the_slot_that_has
     pool.handle(Resized(1, None, reply=7))
 
     assert pool.count(RetireWorker) == 0
+    assert pool.core.vacated == (1,)
     pool.gone(0, 1)
     pool.handle(WorkerReady(WorkerId(0, 2)))  # the next one of the slot that is kept
     assert pool.count(RetireWorker) == 0

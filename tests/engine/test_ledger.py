@@ -33,6 +33,18 @@ def test_time_in_which_the_host_stood_still_counts_for_no_limit():
     assert [command.token.procedure for _, command in ledger.overdue(3600.0 + 110.0)] == ["a"]
 
 
+def test_a_step_whose_state_its_worker_lacks_keeps_only_those_waiting_who_wait_for_the_store():
+    ledger = a_ledger()
+    lacks = run_of("a", None)
+    ledger.hand_out(lacks, now=0.0)
+    ledger.lacks(lacks.token, 1.0)
+
+    assert ledger.busy()
+    assert not ledger.busy(lacking=False)
+    ledger.hand_out(run_of("b", None), now=2.0)
+    assert ledger.busy(lacking=False)
+
+
 def test_steps_that_run_at_once_have_their_own_times():
     ledger = a_ledger()
     beside = StepLimits(threads=2)

@@ -69,23 +69,75 @@ def test_a_call_may_be_submitted_in_the_middle_of_a_submit(open_executor, in_the
     assert (outer.result(30), inner[0].result(30)) == (1, 2)
 
 
-def test_an_executor_that_is_shut_down_in_the_middle_of_a_submit_refuses_that_one(open_executor, in_the_middle):
+def test_an_executor_that_is_shut_down_in_the_middle_of_a_submit_ends_with_that_call(
+    open_executor, in_the_middle, until
+):
     executor = open_executor()
     executor.submit(add, 1).result(30)
-    plain = executor._queue.put
+    in_the_middle(executor.shutdown)
 
-    def put(*arguments, **options):
-        executor.shutdown()
-        return plain(*arguments, **options)
+    future = in_time(lambda: executor.submit(add, 2))
 
-    executor._queue.put = put
+    assert future.result(30) == 2
+    until(lambda: executor.manager.health().status == "stopped")
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(add, 3)
 
-    def submit():
+
+def test_a_call_on_its_way_may_be_cancelled_in_the_middle_of_a_submit(open_executor, in_the_middle, monkeypatch):
+    executor = open_executor()
+    sending, go, plain = threading.Event(), threading.Event(), executor._queue._submitted
+
+    def submitted(*arguments):
+        sending.set()
+        return go.wait(30) and plain(*arguments)
+
+    monkeypatch.setattr(executor._queue, "_submitted", submitted)
+    first = executor.submit(add, 1)
+    assert sending.wait(30)
+    answers = []
+    in_the_middle(lambda: answers.append(first.cancel()))
+
+    second = in_time(lambda: executor.submit(add, 2))
+    go.set()
+
+    assert answers == [False]  # it is asked on another thread
+    assert second.result(30) == 2
+    assert first.cancelled() or first.result(30) == 1
+
+
+def test_a_stored_call_is_not_asked_for_of_an_executor_that_was_shut_down_meanwhile(
+    open_executor, monkeypatch, tmp_path
+):
+    with open_executor(tmp_path / "state").manager as manager:
+        executor = ProcedureExecutor(manager)
+        known = executor.submit(add, 1).durable(30).id
+        monkeypatch.setattr(executor, "_check_not_shut_down", executor.shutdown)  # by a signal handler, right behind it
+
         with pytest.raises(RuntimeError, match="after shutdown"):
-            executor.submit(add, 2)
-        return True
+            while True:  # as soon as its threads have ended
+                executor.get(known).result(30)
 
-    assert in_time(submit)
+
+def test_a_call_that_went_into_the_rest_of_its_batch_is_still_on_its_way():
+    old, rest = queue.Batch(), queue.Batch()
+    old.durable.set_result(None)
+
+    class Moves(queue.DurableFuture):
+        """It is parted between two looks."""
+
+        batches = (old, rest, rest)
+
+        @property
+        def _batch(self):
+            self.at = min(getattr(self, "at", -1) + 1, 2)
+            return self.batches[self.at]
+
+        @_batch.setter
+        def _batch(self, _):
+            self.at = -1
+
+    assert queue._on_its_way(Moves("p", None, old)) is rest
 
 
 @pytest.mark.parametrize("started", [0, 1])
