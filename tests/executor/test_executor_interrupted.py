@@ -114,9 +114,12 @@ def test_a_stored_call_is_not_asked_for_of_an_executor_that_was_shut_down_meanwh
         known = executor.submit(add, 1).durable(30).id
         monkeypatch.setattr(executor, "_check_not_shut_down", executor.shutdown)  # by a signal handler, right behind it
 
-        with pytest.raises(RuntimeError, match="after shutdown"):
-            while True:  # as soon as its threads have ended
+        def ask():
+            while True:  # until its threads have ended
                 executor.get(known).result(30)
+
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            ask()
 
 
 def test_a_call_that_went_into_the_rest_of_its_batch_is_still_on_its_way():
