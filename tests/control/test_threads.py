@@ -11,17 +11,18 @@ from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
-def threads():
-    made = Threads(2, "actorproc-test")
+def threads(request):
+    made = Threads(2, request.node.nodeid)  # those of the test before may be about to end
     yield made
     made.close()
 
 
-def named():
-    return [thread for thread in threading.enumerate() if thread.name == "actorproc-test"]
+@pytest.fixture
+def named(request):
+    return lambda: [thread for thread in threading.enumerate() if thread.name == request.node.nodeid]
 
 
-def test_what_is_submitted_is_done_by_no_more_threads_than_allowed(threads):
+def test_what_is_submitted_is_done_by_no_more_threads_than_allowed(threads, named):
     go, began = threading.Event(), threading.Semaphore(0)
 
     def work(number):
@@ -39,7 +40,7 @@ def test_what_is_submitted_is_done_by_no_more_threads_than_allowed(threads):
     assert [future.result(20) for future in futures] == list(range(10))
 
 
-def test_one_thread_is_enough_for_one_after_the_other(threads):
+def test_one_thread_is_enough_for_one_after_the_other(threads, named):
     for number in range(20):
         assert threads.submit(pow, number, 2).result(20) == number**2
         wait_until(lambda: threads._idle == threads._running)
@@ -54,7 +55,7 @@ def test_whoever_asked_is_told_what_was_raised_and_the_thread_goes_on(threads):
     assert threads.submit(len, "abc").result(20) == 3
 
 
-def test_a_close_ends_the_threads_and_cancels_what_waits(threads):
+def test_a_close_ends_the_threads_and_cancels_what_waits(threads, named):
     go, began = threading.Event(), threading.Semaphore(0)
     running = [threads.submit(lambda: (began.release(), go.wait(20))) for _ in range(2)]
     assert began.acquire(timeout=20)

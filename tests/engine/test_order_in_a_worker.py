@@ -10,6 +10,7 @@ import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.actors.floor import Floor
+from actorproc.core import staff
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.inline import FAST
 from tests.kit.stores import HeldStore
@@ -21,8 +22,16 @@ class Forgetful(ProcedureManager):
 
     def _make_pool(self, epoch):
         del epoch
-        self.pool = FakePool(warm_limit=0)
-        return self.pool
+        manager = self
+
+        class Pool(FakePool):
+            def _prepare(self, desk):
+                manager.desk = desk
+
+        return Pool(warm_limit=0)
+
+    def waits_in_the_worker(self, procedure):
+        return any(token.procedure == procedure for token in list(self.desk._waiting))
 
 
 begun: defaultdict[str, list[int]] = defaultdict(list)
@@ -65,14 +74,15 @@ def asked_for_state(monkeypatch):
 
 
 @pytest.fixture
-def manager(tmp_path, asked_for_state):
+def manager(tmp_path, asked_for_state, monkeypatch):
+    monkeypatch.setattr(staff, "PREFETCH_WINDOW", 3600.0)  # however long a step took, it counts as short
     store = HeldStore(tmp_path / "state")
     with Forgetful(tmp_path / "state", procedures=[Works], workers=1, store=store, config=FAST) as manager:
-        for handle in manager.submit_many([Works() for _ in range(60)]):  # so they are known to be short
+        for handle in manager.submit_many([Works() for _ in range(60)]):  # before, each counts as the whole window
             handle.result(20)
-        asked_for_state.clear()
         manager.submit_many([("second", Works("second", steps=2)), ("first", Works("first"))])
-        wait_until(lambda: begun["first"] and manager.info("second").step == 2)
+        wait_until(lambda: begun["first"] and manager.waits_in_the_worker("second"))
+        asked_for_state.clear()
         yield manager
         store.free.set()
         for event in may_end.values():
