@@ -27,11 +27,19 @@ class Shares:
         pool = [worker for worker in staff.workers.values() if worker.reserved is None and not worker.leaving]
         open_workers = [worker for worker in pool if worker.queue and worker.work_class == work_class]
         idle = [worker for worker in pool if not worker.queue]
-        if idle and self._may_take_one(pool, len(idle), work_class, wanting):
+        if idle and self._may_take_one(pool, len(pool), len(idle), work_class, wanting):
             open_workers += idle
         return open_workers
 
-    def _may_take_one(self, pool: list[Worker], idle: int, work_class: str, wanting: Collection[str]) -> bool:
+    def would_use_another(self, staff: Staff, work_class: str, wanting: Collection[str]) -> bool:
+        """Whether one worker more than there are, with nothing to do, might get a step of this class."""
+        pool = [worker for worker in staff.workers.values() if worker.reserved is None and not worker.leaving]
+        idle = sum(not worker.queue for worker in pool)
+        return self._may_take_one(pool, len(pool) + 1, idle + 1, work_class, wanting)
+
+    def _may_take_one(
+        self, pool: list[Worker], size: int, idle: int, work_class: str, wanting: Collection[str]
+    ) -> bool:
         used: dict[str, int] = {}
         for worker in pool:
             if worker.queue:
@@ -39,11 +47,11 @@ class Shares:
         mine = used.get(work_class, 0)
         if mine < self._reserved.get(work_class, 0):
             return True
-        if not self._is_beyond_reservations(used, len(pool), idle, work_class):
+        if not self._is_beyond_reservations(used, size, idle, work_class):
             return False
-        if mine < self._cap(work_class, len(pool)):
+        if mine < self._cap(work_class, size):
             return True
-        return not any(other != work_class and used.get(other, 0) < self._cap(other, len(pool)) for other in wanting)
+        return not any(other != work_class and used.get(other, 0) < self._cap(other, size) for other in wanting)
 
     def _is_beyond_reservations(self, used: dict[str, int], size: int, idle: int, work_class: str) -> bool:
         """A worker is left when all that is reserved for others and not used by them is set aside."""

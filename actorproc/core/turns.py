@@ -25,6 +25,7 @@ __all__ = [
     "steal_at",
     "stuck_behind",
     "take_turn",
+    "wants_another_worker",
     "why_queued",
     "work_class_of",
 ]
@@ -85,6 +86,24 @@ def _wanting(book: Book) -> set[str]:
 def open_workers(book: Book, shares: Shares, record: ProcedureRecord) -> list[Worker]:
     """Workers that may get a step of this procedure's class of work."""
     return shares.open_to(book.staff, work_class_of(book, record), _wanting(book))
+
+
+def wants_another_worker(book: Book) -> bool:
+    """Whether a step waits that one worker more than there are might get."""
+    shares = book.shares
+    wanting: set[str] = set() if shares is None else _wanting(book)
+    for worker in book.staff.workers.values():
+        if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so nobody waits
+            continue
+        if shares is None or shares.would_use_another(book.staff, worker.work_class, wanting):
+            return True
+    kept_out = {
+        work_class
+        for work_class in wanting
+        if shares is not None and not shares.would_use_another(book.staff, work_class, wanting)
+    }
+    # Who waits for slots that are free waits for a worker only.
+    return next_up(book, kept_out) is not None
 
 
 def take_turn(book: Book, record: ProcedureRecord) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from actorproc.core.book import Book
 from actorproc.core.staff import Worker
-from actorproc.core.turns import next_up
+from actorproc.core.turns import wants_another_worker
 from actorproc.model.commands import AddWorker, Reply, RetireWorker
 from actorproc.model.events import Resized, WorkerReady
 
@@ -50,7 +50,7 @@ def next_look(book: Book) -> float | None:
     limits, roster = book.scheduling, book.roster
     if not limits.workers:
         return None
-    if roster.look_at is None and _may_add(book) and _work_waits(book):
+    if roster.look_at is None and _may_add(book) and book.hands_out and wants_another_worker(book):
         roster.look_at = _stuck_at(book)
     if not _has_spare(book):
         return roster.look_at
@@ -68,7 +68,7 @@ def look_after(book: Book) -> None:
         return
     if roster.look_at is not None and roster.look_at <= book.now:
         roster.look_at = None
-        if _may_add(book) and _work_waits(book):
+        if _may_add(book) and book.hands_out and wants_another_worker(book):
             stuck_at = _stuck_at(book)
             if stuck_at <= book.now and all(worker.queue for worker in _workers(book)):
                 _add(book)
@@ -130,16 +130,6 @@ def _has_spare(book: Book) -> bool:
 def _may_add(book: Book) -> bool:
     roster = book.roster
     return len(roster.slots) - len(roster.vacated) + roster.ordered < book.scheduling.max_workers
-
-
-def _work_waits(book: Book) -> bool:
-    if not book.hands_out:
-        return False
-    for worker in book.staff.workers.values():
-        if len(worker.queue) > 1 and not worker.threaded:  # else they run beside each other, and nobody waits
-            return True
-    # Who waits for slots that are free waits for a worker only.
-    return next_up(book, set()) is not None
 
 
 def _add(book: Book) -> None:

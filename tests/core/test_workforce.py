@@ -103,6 +103,35 @@ def test_a_step_behind_a_stuck_one_waits_also_when_the_worker_of_somebody_else_i
     assert pool.count(AddWorker) == 1
 
 
+def test_no_extra_worker_comes_for_a_class_that_might_not_use_it() -> None:
+    pool = Pool(2, 4, stuck_after=10.0, reserved={"a": 2})
+    pool.submit_all("B", 2)
+    pool.submit_all("A", 1)
+    assert (pool.running("A"), pool.running("B")) == (1, 1)
+    pool.come_due(1000.0)
+    pool.tick(1000.0)
+    assert pool.count(AddWorker) == 0
+
+    pool.submit(pool.new("A1", "A"))
+    pool.tick(1.0)
+    assert pool.count(AddWorker) == 1
+    pool.handle(WorkerReady(WorkerId(2, 1)))
+    assert (pool.running("A"), pool.running("B")) == (2, 1)
+
+
+def test_no_extra_worker_comes_for_steps_behind_a_stuck_one_whose_class_might_not_use_it() -> None:
+    pool = Pool(2, 4, stuck_after=10.0, reserved={"a": 2})
+    pool.submit_all("A", 1)
+    pool.submit(pool.new("scout", "B"))
+    for _ in range(40):
+        pool.answer("scout", Advanced(state=b"", elapsed=0.0))
+    pool.answer("scout", Finished(state=b"", elapsed=0.0))
+    pool.submit_all("B", 2)
+    assert pool.running("B") == 2  # one of them behind the other
+    pool.come_due(pool.now + 1000.0)
+    assert pool.count(AddWorker) == 0
+
+
 def test_one_worker_that_answers_holds_the_extra_one_back() -> None:
     pool = Pool(2, stuck_after=10.0)
     pool.submit_all("T", 2)
