@@ -173,6 +173,18 @@ INTERRUPTED = """
 import gc, os, signal, sys, threading, time
 from actorproc.executor import ProcedureExecutor
 
+def waits(thread):
+    names, frame = [], sys._current_frames()[thread]
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names[0] == "wait" and "finish" in names
+
+def interrupt(thread):
+    while not waits(thread):  # else the end of the block, come to in the interrupt, would wait for good
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
 if __name__ == "__main__":
     release = sys.argv[2]
     from tests.executor.calls import mark_and_wait
@@ -181,7 +193,7 @@ if __name__ == "__main__":
             executor.submit(mark_and_wait, sys.argv[3], release)
             while not os.path.exists(sys.argv[3]):
                 time.sleep(0.01)
-            threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            threading.Thread(target=interrupt, args=[threading.get_ident()]).start()
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     del executor
