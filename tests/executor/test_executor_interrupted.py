@@ -148,6 +148,7 @@ def test_ctrl_c_while_the_threads_are_started_leaves_none_and_the_next_submit_wo
     open_executor, monkeypatch, until, started
 ):
     executor = open_executor()
+    before = set(threading.enumerate())  # those of the test before may be about to end
     start, starts = threading.Thread.start, []
 
     def interrupted(thread):
@@ -164,7 +165,7 @@ def test_ctrl_c_while_the_threads_are_started_leaves_none_and_the_next_submit_wo
     until(lambda: not any(thread.is_alive() for thread in starts))
 
     assert executor.submit(add, 2).result(30) == 2
-    names = [thread.name for thread in threading.enumerate()]
+    names = [thread.name for thread in threading.enumerate() if thread not in before]
     assert [names.count(name) for name in ("actorproc-calls", "actorproc-results")] == [1, 1]
     executor.shutdown()
 
