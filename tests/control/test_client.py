@@ -513,7 +513,7 @@ def test_a_stopped_manager_leaves_no_thread_and_no_socket(tmp_path, connect):
     with actorproc.ProcedureManager(tmp_path / "state", workers=1, **LIGHT):
         sock = connect()
     assert sock.recv(10) == b""
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("actorproc-control")]
+    wait_until(lambda: not any(thread.name.startswith("actorproc-control") for thread in threading.enumerate()))
     assert not (tmp_path / "state" / SOCKET_FILE).exists()
 
 
