@@ -187,6 +187,7 @@ def interrupt(thread):
     os.kill(os.getpid(), signal.SIGINT)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have what runs behind them ignore it
     release = sys.argv[2]
     from tests.executor.calls import mark_and_wait
     try:
