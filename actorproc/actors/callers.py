@@ -36,6 +36,8 @@ from actorproc.store.base import ProcedureStore
 __all__ = ["CallerDesk"]
 
 _AT_WORK = frozenset({Phase.RUNNING, Phase.ROLLING_BACK})
+_IN_MEMORY = frozenset({Phase.QUEUED, Phase.LOCKED_OUT, Phase.RUNNING, Phase.RETRYING})
+"""What nobody is in whose tree is not in memory."""
 
 
 class CallerDesk:
@@ -164,8 +166,18 @@ class CallerDesk:
         if live is not None and live.state not in TERMINAL:
             record = copy.copy(live)
         phase, reason = self._ring.core.phase(record)
+        if live is None and phase in _IN_MEMORY:  # no more: it ended, or came to rest, since this head was read
+            record = self._stored_now(record)
+            phase, reason = self._ring.core.phase(record)
         progress, said = self._ledger.progress(record.id) if phase in _AT_WORK else (None, None)
         return Described(record, phase, reason, progress, said)
+
+    def _stored_now(self, record: ProcedureRecord) -> ProcedureRecord:
+        """The head as it is stored now; the one that was read before, when the store cannot say."""
+        try:
+            return self._store.procedure(record.id) or record
+        except EngineError:
+            return record
 
     def list_waiters(self, message: ListWaiters) -> None:
         """Who waits for locks, in the order of the queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import actorproc
-from actorproc import LockKey, Phase, Procedure, RetryLater, RetryPolicy, Status, UnknownProcedure
+from actorproc import LockKey, Phase, Procedure, ProcedureState, RetryLater, RetryPolicy, Status, UnknownProcedure
 from tests.kit.procedures import Waits
 
 pytestmark = pytest.mark.processes
@@ -161,6 +162,21 @@ def test_wrong_filters_are_refused_by_name(shop):
         shop.list(phase=3)
     with pytest.raises(UnknownProcedure, match="nobody"):
         shop.list(parent="family", after="nobody")
+
+
+@pytest.mark.parametrize("signalled", [False, True], ids=["it rests", "it ended"])
+def test_a_head_that_was_read_before_its_tree_left_memory_is_shown_as_it_is_now(open_manager, until, signalled):
+    manager = open_manager(procedures=[Waits])
+    handle = manager.submit(Waits(), id="p")
+    tree = manager._running()
+    until(lambda: tree.store.procedure("p").event == "word")
+    if signalled:
+        manager.signal("p", "word")
+        handle.result(30)
+    before = copy.copy(tree.store.procedure("p"))
+    before.state, before.event, before.finished_at = ProcedureState.RUNNABLE, None, None
+
+    until(lambda: tree.describe((before,))[0].phase is (Phase.DONE if signalled else Phase.WAITING))
 
 
 def test_a_tree_is_nested_in_the_order_of_the_parents(open_manager):
