@@ -22,6 +22,8 @@ def stopped(quiet):
     quiet("submit", "jobs:Table", "name=t1", "--id", "waiter")
     quiet("submit", "jobs:Parent", "--id", "parent")
     quiet.until(lambda: quiet.phase("waiter") == "locked-out" and quiet.phase("parent") == "suspended")
+    # Until nothing is being stored: a kill in a commit may leave the store one behind, which an export refuses.
+    quiet.until(lambda: {quiet.phase(f"parent.{number}") for number in range(2)} == {"waiting"})
     quiet.end()
     return quiet
 
