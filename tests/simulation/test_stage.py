@@ -50,6 +50,11 @@ def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: i
     assert campaign.histories >= PIECE * 0.5
 
 
+@pytest.mark.parametrize("seed", [1013586])
+def test_histories_of_the_real_actors_that_once_broke_a_promise_keep_it(seed: int) -> None:
+    assert perform(seed).violations == []
+
+
 # ---------------------------------------------------------------- one seed, one history
 def test_the_same_seed_gives_the_same_trace_on_the_stage() -> None:
     digests = [perform(seed).digest for seed in range(1, 21)]
