@@ -133,12 +133,23 @@ def variables_read() -> frozenset[str]:
     )
 
 
+@cache
+def source_of(module: str) -> str:
+    """The text of a module or a package that is a command, with the options that campaigns share."""
+    path = ROOT / module.replace(".", "/")
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    source = "".join(file.read_text() for file in files)
+    if "campaign_command" in source:
+        source += (ROOT / "actorproc/testing/campaigns.py").read_text()
+    return source
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_program_option_and_variable_that_a_page_names_is_there(path):
     text = path.read_text()
 
     for module, words in re.findall(r"python -m (actorproc[\w.]*)([^`\n#]*)", text):
-        source = (ROOT / (module.replace(".", "/") + ".py")).read_text()
+        source = source_of(module)
         assert [option for option in re.findall(r"--[a-z-]+", words) if f'"{option}"' not in source] == [], module
     for program in re.findall(r"python (bench/\w+\.py)", text):
         assert (ROOT / program).is_file(), program

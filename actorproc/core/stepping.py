@@ -134,11 +134,11 @@ def on_returned(book: Book, event: StepReturned) -> None:
     if record.bypassing:
         settle_bypass(book, record)
         return
+    # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
+    book.warm.pop(record.id, None)
     if event.token.mode is _ASK_ABORT:
         ask_again(book, record)
     else:
-        # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
-        book.warm.pop(record.id, None)
         record.attempt -= 1
         book.touch(record)
         if item.forced is None:

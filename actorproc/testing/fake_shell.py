@@ -51,7 +51,7 @@ from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.writes import Write
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.features import BATCH_CLASS
+from actorproc.testing.features import changed_meta
 from actorproc.testing.image import Image, compare_loads, compare_with_restored
 from actorproc.testing.requests import Call, described
 from actorproc.testing.world import HostCrash, World, ending_of
@@ -148,17 +148,10 @@ class FakeShell:
         self.world.inbox.append(TypeRegistered(self._meta_of(type_name)))
 
     def change(self, type_name: str, trait: str) -> None:
-        """A class is registered anew with one trait changed: its class of work, threads, own worker, or `abort`."""
+        """A class is registered anew with one trait changed, as `changed_meta` says."""
         if type_name not in self.registered:
             return
-        meta = self._meta_of(type_name)
-        changes: dict[str, dict[str, Any]] = {
-            "class": {"work_class": BATCH_CLASS if meta.work_class == "default" else "default"},
-            "threads": {"threads": 3 - meta.threads},
-            "own": {"dedicated": not meta.dedicated},
-            "asks": {"asks_abort": not meta.asks_abort},
-        }
-        self.changed[type_name] = replace(meta, **changes[trait])
+        self.changed[type_name] = changed_meta(self._meta_of(type_name), trait)
         self.register(type_name)
 
     def deliver(self) -> None:

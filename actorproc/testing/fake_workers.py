@@ -21,10 +21,9 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Failed, Outcome, Refused
-from actorproc.model.states import ProcedureState
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.scripts import WALL_TIME, play
-from actorproc.testing.world import World, ending_of
+from actorproc.testing.world import World, children_seen
 
 __all__ = ["FakeWorker", "FakeWorkers"]
 
@@ -228,7 +227,7 @@ class FakeWorkers:
         fields = (token, command.unit, state, command.record, command.warm, command.children_step)
         self.world.journal.append(("enter", *fields))
         if command.children_step and token.mode is Mode.EXECUTE:
-            rows = self._children(token.procedure, command.children_step)
+            rows = children_seen(self.world.store, token.procedure, command.children_step)
             self.world.journal.append(("children", token, command.children_step, rows))
         worker.running = (command, state)
         worker.started_at = self.world.now
@@ -236,18 +235,6 @@ class FakeWorkers:
             self.kill(worker, "signal")
         elif token.mode is Mode.EXECUTE:
             self._prepare(worker, command, state)
-
-    def _children(self, parent: str, since: int) -> tuple[tuple[str, ProcedureState, bytes], ...]:
-        """What a step sees of its children, as the manager answers it: those that had finished when it was woken."""
-        store = self.world.store
-        above = store.procedure(parent)
-        assert above is not None
-        rows = []
-        for link in store.children(parent):
-            head = store.procedure(link.child) if link.step >= since else None
-            if head is not None and 0 < head.ended_as <= above.seen:
-                rows.append(ending_of(store, head))
-        return tuple(rows)
 
     def _strikes(self, token: StepToken) -> bool:
         """Whether the worker is killed during this step."""

@@ -7,13 +7,14 @@ meant.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import msgspec
 
-from actorproc.model.policies import Retention, Scheduling
+from actorproc.model.policies import Retention, Scheduling, TypeMeta
 from actorproc.testing.scripts import Operation, Program, Scenario
 
-__all__ = ["BATCH_CLASS", "LIMIT_KEYS", "add_features"]
+__all__ = ["BATCH_CLASS", "LIMIT_KEYS", "add_features", "changed_meta"]
 
 LIMIT_KEYS = ("slot/a", "slot/b", "rate")
 """Keys of limits; those of concurrency are configured by a pattern."""
@@ -34,6 +35,17 @@ def add_features(scenario: Scenario, random: Random) -> Scenario:
         retention=maker.retention(),
         is_gated=maker.chance(0.15),
     )
+
+
+def changed_meta(meta: TypeMeta, trait: str) -> TypeMeta:
+    """A class with one trait changed: its class of work ("class"), "threads", "own" worker, or `abort` ("asks")."""
+    changes: dict[str, dict[str, Any]] = {
+        "class": {"work_class": BATCH_CLASS if meta.work_class == "default" else "default"},
+        "threads": {"threads": 3 - meta.threads},
+        "own": {"dedicated": not meta.dedicated},
+        "asks": {"asks_abort": not meta.asks_abort},
+    }
+    return msgspec.structs.replace(meta, **changes[trait])
 
 
 class _Maker:

@@ -94,7 +94,8 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
     abort, force (an abort that kills), signal, clear (of a poison key), retry, bypass, rollback, pause, resume,
     delete, acknowledge, resize (of the pool of workers). The first of `targets` is whom it is about, or how many
-    workers; the rest are options of that call. With "anew" a class is registered again, as `FakeShell.change` says.
+    workers; the rest are options of that call. With "anew" a class is registered again, as `features.changed_meta`
+    says.
     """
 
     kind: str

@@ -9,10 +9,7 @@ Run ``python -m actorproc.testing.simulation --seconds 60`` for a campaign, ``--
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,10 +17,11 @@ from msgspec.structs import replace
 
 from actorproc.model.events import Signalled, Submitted, Tick
 from actorproc.model.states import TERMINAL
+from actorproc.testing.campaigns import campaign_command, raised, run_histories
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.fake_workers import FakeWorker
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.histories import Campaign, History, rarely_collected
+from actorproc.testing.histories import Campaign, History
 from actorproc.testing.image import Image
 from actorproc.testing.invariants import StoreDump, check
 from actorproc.testing.recovering import recovery_problems
@@ -296,74 +294,19 @@ def simulate(seed: int, *, check_every: int = 1, drawn: Drawn = "all") -> Histor
     try:
         return simulation.run()
     except Exception as error:  # noqa: BLE001 - recorded as the history's outcome, with its seed
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        where = "" if place is None else f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
-        simulation.world.violate(0, f"raised {type(error).__name__}: {error}{where}")
+        simulation.world.violations.append(raised(error))
         return simulation.history()
 
 
-def run_campaign(
-    first_seed: int,
-    *,
-    seconds: float,
-    histories: int | None = None,
-    keep: int = 20,
-    on_failure: Callable[[History], object] | None = None,
-) -> Campaign:
-    """Histories of consecutive seeds until the CPU `seconds` or the number is used up, or `keep` have failed.
-
-    Each that fails is given to `on_failure` at once.
-    """
-    campaign = Campaign()
-    started = time.process_time()
-    seed = first_seed
-    with rarely_collected():
-        while campaign.seconds < seconds and len(campaign.failed) < keep:
-            if histories is not None and seed - first_seed >= histories:
-                break
-            history = simulate(seed)
-            campaign.add(history)
-            if history.violations and on_failure is not None:
-                on_failure(history)
-            seed += 1
-            campaign.seconds = time.process_time() - started
-    return campaign
+def run_campaign(first_seed: int, *, seconds: float, histories: int | None = None, keep: int = 20) -> Campaign:
+    """Histories of consecutive seeds until the CPU `seconds` or the number is used up, or `keep` have failed."""
+    return run_histories(simulate, first_seed, seconds=seconds, histories=histories, keep=keep)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; exit code 1 when a history violated an invariant."""
-    parser = argparse.ArgumentParser(
-        prog="python -m actorproc.testing.simulation", description="Play seeded histories with faults against the core."
-    )
-    parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds to spend (default 60)")
-    parser.add_argument("--seed", type=int, default=1, help="first seed (default 1)")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="play one history and print its trace")
-    parser.add_argument("--keep", type=int, default=20, help="stop after this many failing histories (default 20)")
-    chosen = parser.parse_args(arguments)
-    out = sys.stdout.write
-    if chosen.replay is not None:
-        history = simulate(chosen.replay)
-        out(f"{history.trace}\n")
-        _show(history)
-        return 1 if history.violations else 0
-    campaign = run_campaign(chosen.seed, seconds=chosen.seconds, keep=chosen.keep, on_failure=_show)
-    if campaign.failed:
-        out(f"trace of seed {campaign.failed[0].seed}:\n{campaign.failed[0].trace}\n\n")
-    out(f"{campaign.histories} histories in {campaign.seconds:.1f} s: {campaign.per_minute:,.0f} a minute\n")
-    out(f"{campaign.weak} more had fewer than two effective faults\n")
-    out(f"{campaign.faults.total()} effective faults\n")
-    for kind in FaultKind:
-        out(f"  {campaign.faults[kind]:>8}  {kind}\n")
-    out(f"{len(campaign.failed)} histories with violations\n")
-    return 1 if campaign.failed else 0
-
-
-def _show(history: History) -> None:
-    for violation in history.violations:
-        sys.stdout.write(f"seed {history.seed}: invariant {violation.number}: {violation.text}\n")
-    sys.stdout.flush()
+    description = "Play seeded histories with faults against the core."
+    return campaign_command("actorproc.testing.simulation", description, simulate, arguments)
 
 
 if __name__ == "__main__":

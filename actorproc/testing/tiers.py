@@ -97,6 +97,15 @@ def _core_lines(passages: int) -> Stage:
     return parts
 
 
+def _stage(minutes: float) -> Stage:
+    def parts(seed: int, scale: float) -> tuple[Part, ...]:
+        first, seconds = str(seed * 100_000_000), f"{60 * minutes * scale:.1f}"
+        arguments = ("actorproc.testing.stage", "--seconds", seconds, "--seed", first)
+        return (Part("histories of the real actors", arguments),)
+
+    return parts
+
+
 def _together(*stages: Stage) -> Stage:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         return tuple(part for stage in stages for part in stage(seed, scale))
@@ -108,12 +117,12 @@ TIERS: dict[str, tuple[Stage, ...]] = {
     "nightly": (
         _torture(44),
         _simulation(29),
-        _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1)),
+        _together(_power_cuts(1000), _torn_writes(200_000), _damage(20_000), _core_lines(1), _stage(3)),
     ),
     "soak": (
         _torture(480),
         _simulation(150),
-        _together(_power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20)),
+        _together(_power_cuts(10_000), _torn_writes(2_000_000), _damage(200_000), _core_lines(20), _stage(30)),
     ),
 }
 """90 minutes and about eleven hours on two cores. The tier below them, ``push``, is the test suite itself.

@@ -19,7 +19,7 @@ from actorproc.testing.groups import FIRST_SEED, add_groups
 from actorproc.testing.invariants import Entry, Violation
 from actorproc.testing.scripts import Scenario
 
-__all__ = ["Drawn", "HostCrash", "World", "ending_of"]
+__all__ = ["Drawn", "HostCrash", "World", "children_seen", "ending_of"]
 
 Drawn = Literal["plain", "extras", "all"]
 """How much of a history is drawn: old seeds mean what they meant when they were kept."""
@@ -36,6 +36,18 @@ def ending_of(store: ProcedureStore, head: ProcedureRecord) -> tuple[str, Proced
     """Id, state and output of a procedure that has ended, as a reader of the store sees them."""
     closing = store.step(head.id, head.records) if head.state is ProcedureState.SUCCESS else None
     return head.id, head.state, b"" if closing is None else closing.output
+
+
+def children_seen(store: ProcedureStore, parent: str, since: int) -> tuple[tuple[str, ProcedureState, bytes], ...]:
+    """What a step sees of its children, as the manager answers it: those that had finished when it was woken."""
+    above = store.procedure(parent)
+    assert above is not None
+    rows = []
+    for link in store.children(parent):
+        head = store.procedure(link.child) if link.step >= since else None
+        if head is not None and 0 < head.ended_as <= above.seen:
+            rows.append(ending_of(store, head))
+    return tuple(rows)
 
 
 def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:

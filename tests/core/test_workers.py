@@ -314,6 +314,27 @@ def test_what_waits_behind_a_silent_worker_is_taken_back_for_an_idle_one() -> No
     assert all(run.token.attempt == before[name] and not run.replayed for name, run in moved.items())
 
 
+def test_a_question_about_an_abort_that_was_taken_back_goes_to_the_idle_worker_and_not_straight_back() -> None:
+    stage = _prefetching(0)
+    stage.register("Asked", asks_abort=True)
+    stage.submit(stage.new("asked", type_name="Asked"))
+    for _ in range(40):
+        stage.answer("asked", Advanced(state=b"", elapsed=0.0))
+    stage.submit(stage.new("long"))
+    stage.handle(AbortRequested("asked", reply=1))
+    stage.answer("asked", Advanced(state=b"", elapsed=0.0))
+    question = stage.inbox["asked"].token
+    assert (question.mode, question.worker) == (Mode.ASK_ABORT, WorkerId(0, 1))
+    stage.handle(WorkerReady(WorkerId(1, 1)))
+    stage.now += STEAL_AFTER
+    decision = stage.handle(Tick())
+    assert TakeBack(WorkerId(0, 1), (question,)) in decision.commands
+
+    stage.handle(StepReturned(question))
+
+    assert stage.inbox["asked"].token == msgspec.structs.replace(question, worker=WorkerId(1, 1))
+
+
 def test_a_taken_back_step_whose_worker_dies_first_counts_as_possibly_started() -> None:
     stage = _prefetching(3)
     stage.handle(WorkerReady(WorkerId(1, 1)))

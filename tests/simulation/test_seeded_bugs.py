@@ -28,8 +28,8 @@ from actorproc.model.writes import (
     PutUndo,
     Write,
 )
+from actorproc.testing import fake_workers
 from actorproc.testing.fake_shell import FakeShell
-from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.simulation import simulate
 from actorproc.testing.world import ending_of
 
@@ -154,12 +154,12 @@ def _poisoned_keys_are_given_all_the_same(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_repeated_step_sees_children_that_ended_later(patch: pytest.MonkeyPatch) -> None:
-    def children(self: FakeWorkers, parent: str, since: int):
-        links = [link for link in self.world.store.children(parent) if link.step >= since]
-        heads = [self.world.store.procedure(link.child) for link in links]
-        return tuple(ending_of(self.world.store, head) for head in heads if head is not None and head.ended_as)
+    def children(store, parent: str, since: int):
+        links = [link for link in store.children(parent) if link.step >= since]
+        heads = [store.procedure(link.child) for link in links]
+        return tuple(ending_of(store, head) for head in heads if head is not None and head.ended_as)
 
-    patch.setattr(FakeWorkers, "_children", children)
+    patch.setattr(fake_workers, "children_seen", children)
 
 
 def _a_refused_submit_is_done_all_the_same(patch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
         "actorproc.testing.damage",
         "actorproc.testing.power_cuts",
         "actorproc.testing.core_lines",
+        "actorproc.testing.stage",
     }
 
 

@@ -1,0 +1,33 @@
+"""Campaigns on the stage, and the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+from actorproc.testing.campaigns import campaign_command, run_histories
+from actorproc.testing.histories import Campaign, History
+from actorproc.testing.stage.hazards import CHANCES
+from actorproc.testing.stage.history import perform
+from actorproc.testing.stage.sights import StageSight, sights_of
+
+__all__ = ["main", "run_campaign"]
+
+
+def run_campaign(first_seed: int, *, seconds: float, histories: int | None = None, keep: int = 20) -> Campaign:
+    """Histories of consecutive seeds until the CPU `seconds` or the number is used up, or `keep` have failed."""
+    return run_histories(perform, first_seed, seconds=seconds, histories=histories, keep=keep)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; exit code 1 when a history violated an invariant."""
+    seen: Counter[StageSight] = Counter()
+
+    def look(history: History) -> None:
+        seen.update(sights_of(history.journal))
+
+    description = "Play seeded histories with faults against the real manager and supervisor, on one thread."
+    code = campaign_command("actorproc.testing.stage", description, perform, arguments, kinds=CHANCES, on_history=look)
+    for sight in StageSight if seen else ():
+        sys.stdout.write(f"  {seen[sight]:>8}  {sight}\n")
+    return code

@@ -1,0 +1,213 @@
+"""One history on the stage: a loop that draws the next move of all that are possible, and judges what came of it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from actorproc.testing.campaigns import raised
+from actorproc.testing.faults import FaultKind
+from actorproc.testing.groups import FIRST_SEED
+from actorproc.testing.histories import History
+from actorproc.testing.invariants import StoreDump, check
+from actorproc.testing.stage import rules
+from actorproc.testing.stage.callers import Callers
+from actorproc.testing.stage.clockwork import StageClock
+from actorproc.testing.stage.crowding import crowded
+from actorproc.testing.stage.hazards import Hazards
+from actorproc.testing.stage.host import StageHost
+from actorproc.testing.world import HostCrash, World
+
+__all__ = ["Stage", "perform"]
+
+MAX_TURNS = 4000
+"""A history that needs more turns than this is taken to be stuck."""
+_LOOKS = 2
+"""How often in a row nothing may be left to do before the history is over."""
+_LONELY_SWEEPS = 8
+"""Sweeps for which time passes although nothing else is due: finished trees may leave then."""
+
+
+class Stage:
+    """Everything of one history."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.hazards = Hazards(seed)
+        self.world = World(FIRST_SEED + seed, plan=self.hazards)  # from there on everything that can be drawn is
+        self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))  # noqa: S311
+        self.clock = StageClock(self.world)
+        self.callers = Callers(seed, self.world)
+        self.host = StageHost(self.world, self.hazards, self.clock, first=True)
+        self.callers.meet(self.host)
+        self.hazards.is_work_in_flight = lambda: bool(self.callers.pending) or self.host.is_busy
+        self._actions = list(reversed(self.world.scenario.actions))
+        self._sweeps_left = _LONELY_SWEEPS
+        self._found_nothing = 0
+
+    def run(self) -> None:
+        """Play to the end, and judge."""
+        for _ in range(MAX_TURNS):
+            try:
+                if not self._turn():
+                    break
+            except HostCrash:
+                self._host_died()
+            if self.host.broken is not None:
+                self._tell_broken(self.host.broken)
+                return
+        else:
+            self.world.violate(rules.ENDS, f"still busy after {MAX_TURNS} turns")
+        self._judge()
+
+    def history(self) -> History:
+        """What there is to see so far."""
+        world = self.world
+        return History(self.seed, world.violations, self.hazards.effective, world.journal, world.scenario.steps)
+
+    # ------------------------------------------------------------ the loop
+    def _turn(self) -> bool:
+        """Make one of the possible moves, drawn by chance; False when the history is over."""
+        world = self.world
+        if self.callers.wants(0.01 if self._actions else 0.05):
+            self.callers.operate()
+            return True
+        moves = self.host.moves()
+        if not moves:
+            return self._idle()
+        if self._actions and world.random() < 0.3:
+            moves.append(self._act)
+        moves[world.pick(len(moves))]()
+        if world.random() < 0.03:
+            self._disturb_time()
+        if self.host.is_quiet and world.random() < 0.1:
+            self._compare()
+        return True
+
+    def _idle(self) -> bool:
+        """Nothing can move: whatever is next comes, then loose ends are tied up. False when all is over."""
+        if self._actions:
+            self._act()
+        elif self._pass_time():
+            pass
+        elif self.callers.wants(1.0):
+            self.callers.operate()
+        else:
+            self.hazards.is_over = True
+            if self.callers.tie_up():
+                self._found_nothing = 0
+                return True
+            self._found_nothing += 1
+            return self._found_nothing < _LOOKS
+        return True
+
+    def _act(self) -> None:
+        action = self._actions.pop()
+        if action.kind == "nap":
+            self._pass_time()
+        else:
+            self.callers.act(action)
+
+    def _pass_time(self) -> bool:
+        """It becomes what is due next; False when nothing is, or when that is no more than another sweep."""
+        alarm = self.host.alarm
+        due = alarm.earliest()
+        if due is None or not self.host.has_started:
+            return False
+        when, name = due
+        if name == "sweep" and alarm.next_at("manager", "supervisor") is None:
+            if not self._sweeps_left:
+                return False
+            self._sweeps_left -= 1
+        self.clock.go_on(max(0.0, when - self.clock.monotonic()))
+        alarm.ring(name)
+        return True
+
+    def _disturb_time(self) -> None:
+        world = self.world
+        if self.hazards.fires(FaultKind.CLOCK_FORWARD):
+            self.clock.jump(30 * world.random())
+        elif self.hazards.fires(FaultKind.CLOCK_BACK):
+            self.clock.jump(-30 * world.random())
+            world.journal.append(("clock-back",))
+        else:
+            self.clock.go_on(0.01 if world.random() < 0.7 else world.random())
+        due = self.host.alarm.earliest()
+        if due is not None and due[0] <= self.clock.monotonic():
+            self._pass_time()
+
+    def _host_died(self) -> None:
+        """Everything but the store is gone; a new host starts, and may die as soon as it owns the store."""
+        world = self.world
+        while True:
+            world.journal.append(("host-died",))
+            world.read()
+            self.host = StageHost(world, self.hazards, self.clock, first=False)
+            world.read()
+            self.callers.meet(self.host)
+            if not self.hazards.fires(FaultKind.HOST_IN_RECOVERY):
+                return
+
+    # ------------------------------------------------------------ judging
+    def _compare(self) -> None:
+        text = rules.memory_differs(self.host.ring, self.world.store)
+        if text is not None:
+            self.world.violate(rules.MEMORY, text)
+
+    def _tell_broken(self, error: BaseException) -> None:
+        """An actor raised: it has said that it is broken, and its host would stop."""
+        lines = "".join(traceback.format_exception(error.__cause__ or error))
+        self.world.violate(rules.MEMORY, f"an actor broke: {lines}")
+
+    def _judge(self) -> None:
+        world, host, callers = self.world, self.host, self.callers
+        world.read()
+        if host.is_quiet:
+            self._compare()
+        for text in rules.stands_still(host.ring, world.store):
+            world.violate(rules.ENDS, text)
+        if callers.pending or callers.handles:
+            unheard = [*callers.pending.values(), *callers.handles.values()]
+            world.violate(rules.ENDS, f"callers never answered: {unheard}")
+        slots = rules.slots_differ(host.supervisor, callers.workers, host.ring.core.vacated)
+        if slots is not None:
+            world.violate(rules.SLOTS, slots)
+        dump, scenario = StoreDump.of(world.store), world.scenario
+        world.violations += check(world.journal, dump, bystander=scenario.bystander, scheduling=scenario.scheduling)
+
+
+def perform(seed: int) -> History:
+    """Play and judge the history of this seed. An exception is a violation too (number 0)."""
+    with _seeded(seed), _silent():
+        stage = Stage(seed)
+        try:
+            stage.run()
+        except Exception as error:  # noqa: BLE001 - recorded as the history's outcome, with its seed
+            stage.world.violations.append(raised(error))
+        return stage.history()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The engine draws the length of its pauses from the interpreter's own chance."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """What the engine logs of the trouble it is in is expected here."""
+    logger = logging.getLogger("actorproc")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,237 @@
+"""The real actors on one thread: every disturbed history keeps every promise, and planted bugs of the shell are found."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from actorproc.actors.dispatch import Dispatcher
+from actorproc.actors.floor import Floor
+from actorproc.actors.intake import Intake
+from actorproc.actors.outage import Outage
+from actorproc.actors.ring import Ring
+from actorproc.actors.supervisor import SupervisorActor
+from actorproc.core import crashes, workforce
+from actorproc.core.staff import Staff
+from actorproc.model.events import StepDelayed, WorkerReady
+from actorproc.testing.faults import FaultKind
+from actorproc.testing.stage.campaign import main, run_campaign
+from actorproc.testing.stage.hazards import CHANCES
+from actorproc.testing.stage.history import perform
+from actorproc.testing.stage.sights import StageSight, sights_of
+
+HISTORIES = int(os.environ.get("ACTORPROC_STAGED", "800"))
+PIECE = 100
+"""Histories of one test."""
+BUDGET = 800
+"""Seeds a planted bug may survive."""
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _story(seed: int) -> str:
+    """What a failing test shows: the violations and how to see the whole history again."""
+    lines = [f"invariant {violation.number}: {violation.text}" for violation in perform(seed).violations]
+    return "\n".join([f"python -m actorproc.testing.stage --replay {seed}", *lines])
+
+
+@pytest.mark.parametrize("first", range(1, HISTORIES + 1, PIECE))
+def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
+    campaign = run_campaign(first, seconds=300.0, histories=PIECE)
+
+    assert [_story(history.seed) for history in campaign.failed] == []
+    assert campaign.histories + campaign.weak == PIECE
+    assert campaign.histories >= PIECE * 0.5
+
+
+@pytest.mark.parametrize("seed", [1013586])
+def test_histories_of_the_real_actors_that_once_broke_a_promise_keep_it(seed: int) -> None:
+    assert perform(seed).violations == []
+
+
+# ---------------------------------------------------------------- one seed, one history
+def test_the_same_seed_gives_the_same_trace_on_the_stage() -> None:
+    digests = [perform(seed).digest for seed in range(1, 21)]
+
+    random.random()
+    assert [perform(seed).digest for seed in range(1, 21)] == digests
+
+
+def test_the_trace_of_the_stage_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
+    program = (
+        "from actorproc.testing.stage.history import perform; print([perform(seed).digest for seed in range(1, 41)])"
+    )
+
+    def run(hash_seed: str) -> bytes:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True).stdout
+
+    assert run("1") == run("2")
+
+
+def test_a_history_of_the_stage_leaves_the_chance_of_the_interpreter_as_it_was() -> None:
+    before = random.getstate()
+
+    perform(1)
+
+    assert random.getstate() == before
+
+
+def test_one_history_of_the_stage_can_be_replayed_by_its_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--replay", "7"])
+
+    assert code == 0
+    assert capsys.readouterr().out.strip() == perform(7).trace
+
+
+def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--seed", "1", "--seconds", "0.2"])
+
+    said = capsys.readouterr().out
+    assert code == 0
+    assert "0 histories with violations" in said
+    assert FaultKind.COMMIT_LOST in said
+    assert StageSight.SENT_AGAIN in said
+
+
+# ---------------------------------------------------------------- what happens at all
+def test_everything_worth_seeing_happens_on_the_stage() -> None:
+    seen: Counter[StageSight] = Counter()
+    faults: Counter[FaultKind] = Counter()
+    for seed in range(1, 401):
+        history = perform(seed)
+        seen += sights_of(history.journal)
+        faults += history.faults
+
+    assert [sight.value for sight in StageSight if not seen[sight]] == []
+    assert {kind.name: faults[kind] for kind in CHANCES if faults[kind] < 5} == {}
+
+
+# ---------------------------------------------------------------- planted bugs
+def _what_is_sent_again_is_taken_to_run_at_once(patch: pytest.MonkeyPatch) -> None:
+    """As if it kept its place, although its worker has begun the next step."""
+
+    def delay(self: Staff, token, now):
+        item = self.current(token)
+        return None if item is None else (self.in_hand[token.procedure], item)
+
+    patch.setattr(Staff, "delay", delay)
+
+
+def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> None:
+    """At once, before the steps that were decided earlier."""
+
+    def need_state(self: Floor, message) -> None:
+        dispatcher = self._dispatcher
+        command = self._ledger.delayed(message.token, self._clock.monotonic())
+        if command is None:
+            return
+        self._ring.handle(StepDelayed(message.token))
+        state = dispatcher._read_state(command, None)
+        if state is not None:
+            dispatcher._post_run(self._ledger.lines[message.token.worker], command, state)
+            dispatcher._flush()
+
+    patch.setattr(Floor, "_need_state", need_state)
+    patch.setattr(Dispatcher, "_send_again", lambda *_: None)
+
+
+def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Its next worker stays, although the pool was made smaller."""
+    honest = workforce.joined
+
+    def joined(book, event) -> None:
+        vacated, book.roster.vacated = book.roster.vacated, set()
+        honest(book, event)
+        book.roster.vacated = vacated
+
+    patch.setattr(crashes, "joined", joined)
+
+
+def _a_commit_is_heard_of_twice(patch: pytest.MonkeyPatch) -> None:
+    honest = Ring.committed
+
+    def committed(self: Ring, number: int) -> None:
+        batch = self._in_flight
+        honest(self, number)
+        if batch is not None and batch.number == number:
+            self._settle(batch)
+
+    patch.setattr(Ring, "committed", committed)
+
+
+def _a_commit_that_failed_counts_as_lost(patch: pytest.MonkeyPatch) -> None:
+    """Although the store says that it was applied."""
+    honest = Ring.reopened
+
+    def reopened(self: Ring, snapshot) -> None:
+        if self._failed is not None:
+            self._failed.number = -1
+        honest(self, snapshot)
+
+    patch.setattr(Ring, "reopened", reopened)
+
+
+def _what_came_in_the_trouble_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    honest = Outage.doubt
+    patch.setattr(Outage, "doubt", lambda self: honest(self)[:0])
+
+
+def _a_worker_that_comes_in_the_trouble_is_heard_of_at_once(patch: pytest.MonkeyPatch) -> None:
+    honest = Intake.changed
+
+    def changed(self: Intake, event) -> None:
+        if type(event) is WorkerReady:
+            self._ring.handle(event)
+        else:
+            honest(self, event)
+
+    patch.setattr(Intake, "changed", changed)
+
+
+def _a_worker_is_killed_for_what_it_has_answered(patch: pytest.MonkeyPatch) -> None:
+    def kill(self: Dispatcher, command, _batch) -> None:
+        self._flush()
+        self._pool.kill(command.worker, blamed=command.token, reason=command.reason)
+
+    patch.setattr(Dispatcher, "_kill_worker", kill)
+
+
+def _a_slot_is_not_added(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SupervisorActor, "_add_slot", lambda *_: None)
+
+
+BUGS: dict[str, tuple[Plant, set[int]]] = {
+    "what is sent again is taken to run at once": (_what_is_sent_again_is_taken_to_run_at_once, {22}),
+    "what is sent again is sent before its turn": (_what_is_sent_again_is_sent_before_its_turn, {22}),
+    "a vacated slot is forgotten": (_a_vacated_slot_is_forgotten, {23}),
+    "a commit is heard of twice": (_a_commit_is_heard_of_twice, {0}),
+    "a commit that failed counts as lost": (_a_commit_that_failed_counts_as_lost, {0}),
+    "what came in the trouble is dropped": (_what_came_in_the_trouble_is_dropped, {15}),
+    "a worker that comes in the trouble is heard of at once": (
+        _a_worker_that_comes_in_the_trouble_is_heard_of_at_once,
+        {15},
+    ),
+    "a worker is killed for what it has answered": (_a_worker_is_killed_for_what_it_has_answered, {22}),
+    "a slot is not added": (_a_slot_is_not_added, {23}),
+}
+
+
+@pytest.mark.parametrize(("plant", "promises"), BUGS.values(), ids=BUGS)
+def test_a_bug_planted_into_the_shell_is_found_on_the_stage(
+    plant: Plant, promises: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    for seed in range(1, BUDGET + 1):
+        broken = {violation.number for violation in perform(seed).violations}
+        if promises & broken:
+            print(f"found after {seed} histories: promises {sorted(broken)}")  # noqa: T201 - shown with -rP
+            return
+    pytest.fail(f"not found in {BUDGET} histories")

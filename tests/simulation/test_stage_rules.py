@@ -1,0 +1,112 @@
+"""The rules of the stage, one by one: what each of them calls wrong, and what not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.model.commands import RunStep
+from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.outcomes import Slept
+from actorproc.model.policies import StepLimits
+from actorproc.testing.groups import FIRST_SEED
+from actorproc.testing.stage import rules
+from actorproc.testing.stage.hazards import Hazards
+from actorproc.testing.stage.history import perform
+from actorproc.testing.stage.pool import StagePool
+from actorproc.testing.stage.rules import GATED, misses, slots_differ, strikes_another
+from actorproc.testing.stage.workers import RunningStep, StageWorker
+from actorproc.testing.world import World
+from actorproc.workers.frames import Ended, Run
+
+WORKER = WorkerId(0, 1)
+
+
+def token(name: str) -> StepToken:
+    return StepToken(1, WORKER, name, 1, 1, Mode.EXECUTE)
+
+
+def run(name: str, threads: int = 1) -> Run:
+    limits = StepLimits(threads=threads) if threads > 1 else None
+    return Run(token(name), "T0", name, None, b"0:0:0", "", 0, limits=limits)
+
+
+def worker(*, running: tuple[Run, ...] = (), queue: tuple[Run, ...] = (), wire: tuple[Run, ...] = ()) -> StageWorker:
+    made = StageWorker(StagePool(World(FIRST_SEED), Hazards(1), None), WORKER, replace=False)
+    made.running = {one.token: RunningStep(one, b"0:0:0") for one in running}
+    made.queue.extend(queue)
+    made.wire.extend(wire)
+    for one in (*running, *queue, *wire):
+        command = RunStep(one.token, "T0", False, one.root, None, False, False, None, 0, limits=one.limits)
+        made.given[one.token] = command
+    return made
+
+
+def test_a_kill_for_the_step_that_runs_is_right():
+    busy = worker(running=(run("A"),), queue=(run("B"),))
+
+    assert strikes_another(busy, token("A"), ()) is None
+    assert misses(busy, token("A"), ()) is None
+
+
+def test_a_kill_for_a_step_that_waits_behind_another_strikes_that_one():
+    busy = worker(running=(run("A"),), queue=(run("B"),), wire=(run("C"),))
+
+    assert "strikes" in strikes_another(busy, token("B"), ())
+    assert "'B'" in strikes_another(busy, token("C"), ())
+    assert misses(busy, token("C"), ()) is None
+
+
+def test_a_kill_for_the_next_step_of_an_idle_worker_strikes_nobody():
+    idle = worker(queue=(run("A"),), wire=(run("B"),))
+
+    assert strikes_another(idle, token("A"), ()) is None
+
+
+def test_a_kill_for_a_step_that_is_not_there_misses():
+    busy = worker(running=(run("A"),))
+
+    assert "not there" in misses(busy, token("B"), ())
+    assert strikes_another(busy, token("B"), ()) is None
+
+
+def test_a_kill_that_crosses_the_answer_of_its_step_is_right():
+    busy = worker(running=(run("A"),))
+    answer = Ended(token("B"), Slept(state=b"1:1:0", seconds=1.0))
+
+    assert misses(busy, token("B"), (answer,)) is None
+
+
+def test_a_kill_of_steps_that_run_beside_each_other_is_not_judged():
+    busy = worker(running=(run("A", threads=2), run("B", threads=2)), queue=(run("C", threads=2),))
+
+    assert strikes_another(busy, token("C"), ()) is None
+    assert misses(busy, token("D"), ()) is None
+
+
+@pytest.mark.parametrize(("wanted", "is_right"), [(1, False), (2, True), (3, False)])
+def test_slots_that_retire_do_not_count(wanted, is_right):
+    states = {0: "running", 1: "retiring", 2: "parked"}
+    supervisor = SimpleNamespace(_slots={number: SimpleNamespace(state=state) for number, state in states.items()})
+
+    assert (slots_differ(supervisor, wanted, ()) is None) is is_right
+
+
+def test_a_core_that_hands_out_behind_its_gate_is_noticed(monkeypatch):
+    honest = Coordinator.restore
+
+    def restore(snapshot, now, **options):
+        return honest(snapshot, now, **{**options, "gated": False})
+
+    monkeypatch.setattr(Coordinator, "restore", restore)
+
+    gated = next(seed for seed in range(1, 100) if World(FIRST_SEED + seed).scenario.is_gated)
+    assert GATED in {violation.number for violation in perform(gated).violations}
+
+
+def test_memory_that_is_not_what_the_store_holds_is_told(monkeypatch):
+    monkeypatch.setattr(rules, "compare_with_restored", lambda *_: "memory is another one")
+
+    assert {violation.text for violation in perform(1).violations} == {"memory is another one"}
