@@ -28,7 +28,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import lmdb
 import msgspec
@@ -73,8 +73,8 @@ class Commit:
     """What one commit changes, and what is done when it is on disk."""
 
     def __init__(self, workers: int) -> None:
-        self.heads: list[tuple[bytes, bytes]] = []
-        self.steps: list[tuple[bytes, bytes]] = []
+        self.heads: list[Any] = []
+        self.steps: list[Any] = []
         self.sends: list[list[tuple[str, int, bytes]]] = [[] for _ in range(workers)]
         self.ends: list[tuple[Live, bytes]] = []
 
@@ -83,8 +83,7 @@ class Bare:
     """The pipeline. `submit` is for any thread; ends are told on the store's."""
 
     def __init__(self, folder: str, workers: int, way: str = "each") -> None:
-        self._environment = lmdb.open(folder, map_size=1 << 32, max_dbs=2)
-        self._heads, self._steps = (self._environment.open_db(name) for name in (b"procedures", b"steps"))
+        self._open(folder)
         self._inbox: queue.SimpleQueue[tuple[int, list] | None] = queue.SimpleQueue()
         self._live: dict[str, Live] = {}
         self._waiting: deque[Live] = deque()
@@ -113,8 +112,41 @@ class Bare:
             process.wait()
         for end in self._ends:
             end.close()
+        self._close()
+
+    # ------------------------------------------------------------ what is stored
+    def _open(self, folder: str) -> None:
+        self._environment = lmdb.open(folder, map_size=1 << 32, max_dbs=2)
+        self._heads, self._steps = (self._environment.open_db(name) for name in (b"procedures", b"steps"))
+
+    def _close(self) -> None:
         self._environment.close()
 
+    def _commit(self, commit: Commit) -> None:
+        with self._environment.begin(write=True) as transaction:
+            for table, rows in ((self._heads, commit.heads), (self._steps, commit.steps)):
+                with transaction.cursor(table) as cursor:
+                    cursor.putmulti(rows)
+
+    def live(self, name: str, kind: int, content: Any, end: Callable[[bytes], object]) -> Live:
+        """A procedure to submit: of so many steps, or a pickled call."""
+        return Live(name, kind, encode({"steps": content, "done": 0}) if kind == STEP else content, end)
+
+    def _note_new(self, live: Live, commit: Commit) -> None:
+        commit.heads.append(live.head("runnable"))
+        commit.steps.append((b"%b/%08d" % (live.id.encode(), 0), sealed((live.id, 0, live.state))))
+
+    def _note_handed_out(self, live: Live, worker: int, commit: Commit) -> None:
+        del worker
+        commit.heads.append(live.head("running"))
+
+    def _note_step(self, live: Live, worker: int, state: bytes, commit: Commit, *, is_last: bool) -> None:
+        del worker
+        commit.steps.append((b"%b/%08d" % (live.id.encode(), live.step), sealed((live.id, live.step, state))))
+        if is_last:
+            commit.heads.append(live.head("done"))
+
+    # ------------------------------------------------------------ the pipeline
     def submit(self, procedures: list[Live]) -> None:
         self._inbox.put((-1, procedures))
 
@@ -142,10 +174,7 @@ class Bare:
                     return
                 self._decide(message, commit)
             self._fill(commit)
-            with self._environment.begin(write=True) as transaction:
-                for table, rows in ((self._heads, commit.heads), (self._steps, commit.steps)):
-                    with transaction.cursor(table) as cursor:
-                        cursor.putmulti(rows)
+            self._commit(commit)
             for end, steps in zip(self._ends, commit.sends, strict=True):
                 if steps:
                     end.sendall(framed(encode(steps)))
@@ -157,18 +186,16 @@ class Bare:
         if worker < 0:
             for live in news:
                 self._live[live.id] = live
-                commit.heads.append(live.head("runnable"))
-                commit.steps.append((b"%b/%08d" % (live.id.encode(), 0), sealed((live.id, 0, live.state))))
+                self._note_new(live, commit)
             self._waiting.extend(news)
             return
         self._room[worker] += len(news)
         for name, is_last, state in news:
             live = self._live[name]
             live.step += 1
-            commit.steps.append((b"%b/%08d" % (name.encode(), live.step), sealed((name, live.step, state))))
+            self._note_step(live, worker, state, commit, is_last=is_last)
             if is_last:
                 del self._live[name]
-                commit.heads.append(live.head("done"))
                 commit.ends.append((live, state))
             else:
                 live.state = state
@@ -182,7 +209,7 @@ class Bare:
     def _hand_out(self, live: Live, worker: int, commit: Commit) -> None:
         self._room[worker] -= 1
         live.attempt += 1
-        commit.heads.append(live.head("running"))
+        self._note_handed_out(live, worker, commit)
         commit.sends[worker].append((live.id, live.kind, live.state))
 
 
@@ -204,28 +231,27 @@ def counted(pipeline: Bare, procedures: int, steps: int, name: str) -> float:
     """Seconds for so many procedures of so many steps, submitted at once."""
     start = time.perf_counter()
     ends = [End() for _ in range(procedures)]
-    state = encode({"steps": steps, "done": 0})
-    pipeline.submit([Live(f"{name}-{number:030}", STEP, state, end) for number, end in enumerate(ends)])
+    pipeline.submit([pipeline.live(f"{name}-{number:030}", STEP, steps, end) for number, end in enumerate(ends)])
     for end in ends:
         end.wait()
     return time.perf_counter() - start
 
 
-def flood(procedures: int, steps: int, workers: int, way: str = "each") -> float:
+def flood(procedures: int, steps: int, workers: int, way: str = "each", kind: type[Bare] = Bare) -> float:
     """As `steps.flood`: steps per second with all procedures in flight at once."""
-    with fresh_directory() as path, Bare(path, workers, way) as pipeline:
+    with fresh_directory() as path, kind(path, workers, way) as pipeline:
         counted(pipeline, 64, 3, "first")
         return procedures * steps / counted(pipeline, procedures, steps, "p")
 
 
-def calls(number: int, workers: int, way: str = "each") -> float:
+def calls(number: int, workers: int, way: str = "each", kind: type[Bare] = Bare) -> float:
     """As the queued calls of `executor.py`: calls per second, each submitted by itself, and all then waited for."""
-    with fresh_directory() as path, Bare(path, workers, way) as pipeline:
+    with fresh_directory() as path, kind(path, workers, way) as pipeline:
 
         def submit(name: str, function: Callable, *arguments: object) -> Future:
             future: Future = Future()
             call = pickle.dumps((function, arguments), 5)
-            pipeline.submit([Live(name, CALL, call, lambda result: future.set_result(pickle.loads(result)))])
+            pipeline.submit([pipeline.live(name, CALL, call, lambda result: future.set_result(pickle.loads(result)))])
             return future
 
         for future in [submit(f"first-{one:030}", abs, one) for one in range(500)]:

@@ -51,6 +51,18 @@ def ours(calls: int, lone: int, size: int, workers: int) -> dict[str, float]:
     return found
 
 
+def queued(calls: int, workers: int) -> float:
+    """Queued calls per second alone."""
+    with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
+        list(executor.map(abs, range(500)))
+        wait_for_spares()
+        start = time.perf_counter()
+        futures = [executor.submit(abs, -number) for number in range(calls)]
+        for future in futures:
+            future.result(120)
+        return calls / (time.perf_counter() - start)
+
+
 def floor_of_large(size: int) -> tuple[float, float]:
     """Seconds for so many bytes through a socket pair (one way), and to a synced file."""
     with fresh_directory() as path, OtherEnd(size) as other:

@@ -31,6 +31,7 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "submit": ((), ("--quick",)),
     "fan_out": ((), ("--quick",)),
     "bare": ((), ("--quick",)),
+    "recorded": ((), ("--quick",)),
     "peers": ((), ("--quick",)),
     "executor": ((), ("--quick",)),
     "isolation": ((), ("--quick",)),
