@@ -38,7 +38,7 @@ class Aim:
         return self._as(_recorded_rate, results)
 
     def _as(self, rate: Callable[[Results, str], float], results: Results) -> float | None:
-        return _found(lambda r: rate(r, self.shape) / (self.beside(r) or 0.0), results) if self.shape else None
+        return _found(lambda r: rate(r, self.shape) / self.beside(r), results) if self.shape else None
 
     def ratio(self, reached: float) -> float:
         """1 and more: the aim is reached."""

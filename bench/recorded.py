@@ -4,8 +4,9 @@
 
 Beside the bare pipeline and the engine stands one that decides as little as the former, and stores what the latter
 stores: procedures are described with their ids and digests, calls are signed, heads and step log are the engine's, with
-the indexes that listings read, in the engine's store. It is what an engine in Python with these records would reach if
-its decisions, its messages and its supervision cost nothing.
+the indexes that listings read, in the engine's store. (What the engine's workers sign stands here unsigned, and as
+long.) It is what an engine in Python with these records would reach if its decisions, its messages and its supervision
+cost nothing, and if it decided, as this one does, between two commits and not during one.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ from typing import Any
 
 import bare
 import executor
-from bare import STEP, Bare, Commit, Live
+from bare import STEP, Bare, Commit, Live, encode
 from common import middle, options, raw_commits_per_second, report
 from steps import Count, flood, steps_of
 
 from actorproc.model.events import NewProcedure
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure, PutStep
+from actorproc.model.writes import PutProcedure, PutStep, Was
 from actorproc.procedure.call import Call
+from actorproc.procedure.signing import seal
 from actorproc.procedure.type_runtime import TypeRuntime
 from actorproc.store.committer import coalesce
 from actorproc.store.lmdb import LmdbStore
 
 _COUNT = TypeRuntime.of_class(Count)
 _CALL = TypeRuntime.of_class(Call, signing_key=bytes(32))
+_EMPTY_CALL = _CALL.describe(Call(b"")).state
+_SEAL = bytes(len(seal(b"", "", bytes(32))))
 LINES = {"bare": "a bare pipeline", "recorded": "with the engine's records", "engine": "actorproc"}
 
 
@@ -74,27 +78,31 @@ class Recorded(Bare):
         head.created_at = head.updated_at = now
         self._seq += 1
         live.head = head
-        commit.heads.append(PutProcedure(head, None))
+        commit.heads.append(PutProcedure(copy(head), None))
         commit.steps.append(
             PutStep(StepRecord(new.id, 1, StepKind.STEP, now, new.state, new.codec, new.version, "submitted"))
         )
 
     def _note_handed_out(self, live: Described, worker: int, commit: Commit) -> None:
-        was, head = copy(live.head), live.head
-        head.attempt = 1
-        commit.heads.append(PutProcedure(head, was))
+        live.head.attempt = 1
+        commit.heads.append(PutProcedure(copy(live.head), _was(live.head)))
 
     def _note_step(self, live: Described, worker: int, state: bytes, commit: Commit, *, is_last: bool) -> None:
-        was, head, now = copy(live.head), live.head, time.time()
-        head.attempt, head.records, head.updated_at = 0, head.records + 1, now
+        was, head, now = _was(live.head), live.head, time.time()
+        head.attempt, head.step, head.records, head.updated_at = 0, head.step + 1, head.records + 1, now
         if is_last:
             head.state, head.finished_at = ProcedureState.SUCCESS, now
-            ends = (StepKind.COMMIT, now, b"", "data", 1, "done", None, 1, worker, 1, None, state)
+            new = live.new
+            last, output = (state, encode(live.step)) if live.kind == STEP else (_EMPTY_CALL, _SEAL + state)
+            ends = (StepKind.COMMIT, now, last, new.codec, 1, "done", None, 1, worker, 1, None, output)
         else:
-            head.step += 1
             ends = (StepKind.STEP, now, state, "data", 1, "executing", None, 1, worker, 1)
         commit.steps.append(PutStep(StepRecord(live.id, head.records, *ends)))
-        commit.heads.append(PutProcedure(head, was))
+        commit.heads.append(PutProcedure(copy(head), was))
+
+
+def _was(head: ProcedureRecord) -> Was:
+    return Was(head.state, head.due_at, head.finished_at)
 
 
 def pipeline(kind: type[Bare], given) -> dict[str, float]:

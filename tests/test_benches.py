@@ -7,7 +7,12 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import lmdb
+import msgspec
 import pytest
+
+from actorproc import ProcedureManager
+from actorproc.store.lmdb import LmdbReader
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "bench"
@@ -58,19 +63,40 @@ def test_benches_print_lines_for_people_and_a_result_that_can_be_drawn(bench_mod
     }
 
 
+OWN = ("id", "root", "seq", "epoch", "created_at", "updated_at", "finished_at")
+"""Fields of a head that no other procedure has alike."""
+
+
+def stored(path):
+    """What a store has of its procedures: how many rows in each table, and their heads and logs, but for what is own."""
+    with LmdbReader(path) as store:
+        heads = [msgspec.structs.asdict(head) for head in store.scan()]
+        logs = [
+            [(row.number, row.kind, row.state, row.codec, row.outcome, row.output) for row in store.steps(head["id"])]
+            for head in heads
+        ]
+    for head in heads:
+        for field in OWN:
+            del head[field]
+    with lmdb.open(str(path), readonly=True, max_dbs=32, lock=False) as environment, environment.begin() as txn:
+        names = [name for name, _ in txn.cursor()]
+        rows = {name: txn.stat(environment.open_db(name, txn=txn, create=False))["entries"] for name in names}
+    del rows[b"meta"]  # what is known of the store itself
+    return rows, heads, logs
+
+
+@pytest.mark.processes
 def test_the_pipeline_with_the_engines_records_stores_what_the_engine_stores(bench_modules, tmp_path):
     import bare
     import recorded
 
-    from actorproc import StoreReader
-
-    with recorded.Recorded(str(tmp_path), 1) as pipeline:
+    with recorded.Recorded(str(tmp_path / "pipeline"), 1) as pipeline:
         bare.counted(pipeline, 3, 2, "p")
+    with ProcedureManager(tmp_path / "engine", procedures=[recorded.Count], workers=1) as manager:
+        for handle in manager.submit_many([recorded.Count(2) for _ in range(3)]):
+            handle.result(60)
 
-    with StoreReader(tmp_path) as reader:
-        assert [(one.id[:2], one.phase, one.step) for one in reader.list()] == [("p-", "done", 2)] * 3
-        ends = [reader.steps(one.id)[-1] for one in reader.list(type_name=recorded.Count.type_name)]
-    assert [(end.outcome, end.number) for end in ends] == [("done", 3)] * 3
+    assert stored(tmp_path / "pipeline") == stored(tmp_path / "engine")
 
 
 def test_the_table_of_aims_says_what_is_reached_what_is_not_and_what_was_not_measured(bench_modules):
