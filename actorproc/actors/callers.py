@@ -173,7 +173,7 @@ class CallerDesk:
         return Described(record, phase, reason, progress, said)
 
     def _stored_now(self, record: ProcedureRecord) -> ProcedureRecord:
-        """The head as it is stored now; the one that was read before, when the store cannot say."""
+        """The head as it is stored now; the one that was read before, when the store cannot say, or has it no more."""
         try:
             return self._store.procedure(record.id) or record
         except EngineError:

@@ -66,10 +66,6 @@ class FaultPlan:
         """Effective faults so far."""
         return self.effective.total()
 
-    def is_armed(self, kind: FaultKind) -> bool:
-        """Whether this fault will fire at some opportunity to come."""
-        return kind in self._waiting
-
     def fires(self, kind: FaultKind) -> bool:
         """Whether the fault fires at this opportunity; then it is spent, and counted if there was work to hurt."""
         left = self._waiting.get(kind)

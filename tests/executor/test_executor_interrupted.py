@@ -171,7 +171,7 @@ def test_ctrl_c_while_the_threads_are_started_leaves_none_and_the_next_submit_wo
 
 
 INTERRUPTED = """
-import gc, os, signal, sys, threading, time
+import os, signal, sys, threading, time
 from actorproc.executor import ProcedureExecutor
 
 def waits(thread):

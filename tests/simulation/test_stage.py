@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,15 +13,19 @@ from collections.abc import Callable
 
 import pytest
 
+from actorproc.actors.callers import CallerDesk
 from actorproc.actors.dispatch import Dispatcher
 from actorproc.actors.floor import Floor
 from actorproc.actors.intake import Intake
+from actorproc.actors.manager import ManagerActor
 from actorproc.actors.outage import Outage
+from actorproc.actors.replies import fail_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.supervisor import SupervisorActor
 from actorproc.core import crashes, workforce
 from actorproc.core.staff import Staff
-from actorproc.model.events import StepDelayed, WorkerReady
+from actorproc.errors import StorageUnavailable, UnknownProcedure
+from actorproc.model.events import StepDelayed, Submitted, WorkerReady
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.stage.campaign import main, run_campaign
 from actorproc.testing.stage.hazards import CHANCES
@@ -96,8 +102,8 @@ def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.Ca
     said = capsys.readouterr().out
     assert code == 0
     assert "0 histories with violations" in said
-    assert FaultKind.COMMIT_LOST in said
-    assert StageSight.SENT_AGAIN in said
+    for seen in (FaultKind.COMMIT_LOST, StageSight.WORKER_DIED):
+        assert re.search(rf"^ +[1-9]\d*  {seen}$", said, re.MULTILINE)
 
 
 # ---------------------------------------------------------------- what happens at all
@@ -207,6 +213,23 @@ def _a_slot_is_not_added(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SupervisorActor, "_add_slot", lambda *_: None)
 
 
+def _ends_are_not_found(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CallerDesk, "_watch", lambda _, message: fail_future(message.future, UnknownProcedure(message.id)))
+
+
+def _some_submits_are_refused(patch: pytest.MonkeyPatch) -> None:
+    """Each fifth, whether the store takes them or not."""
+    honest, numbers = ManagerActor._submitted, itertools.count(1)
+
+    def submitted(self: ManagerActor, event: Submitted) -> None:
+        if next(numbers) % 5:
+            honest(self, event)
+        else:
+            self._replies.fail(event.reply, StorageUnavailable("no room"))
+
+    patch.setattr(ManagerActor, "_submitted", submitted)
+
+
 BUGS: dict[str, tuple[Plant, set[int]]] = {
     "what is sent again is taken to run at once": (_what_is_sent_again_is_taken_to_run_at_once, {22}),
     "what is sent again is sent before its turn": (_what_is_sent_again_is_sent_before_its_turn, {22}),
@@ -220,6 +243,8 @@ BUGS: dict[str, tuple[Plant, set[int]]] = {
     ),
     "a worker is killed for what it has answered": (_a_worker_is_killed_for_what_it_has_answered, {22}),
     "a slot is not added": (_a_slot_is_not_added, {23}),
+    "ends are not found": (_ends_are_not_found, {15}),
+    "some submits are refused": (_some_submits_are_refused, {15}),
 }
 
 

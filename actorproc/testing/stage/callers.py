@@ -9,11 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from actorproc.actors.messages import Ending, EndListener, SweepDue, Watch
+from actorproc.errors import StorageUnavailable
 from actorproc.model.events import Resized, Signalled, Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.testing.requests import Call, Operator, call_of, described
 from actorproc.testing.scripts import ClientAction, program_of
+from actorproc.testing.stage import rules
 from actorproc.testing.stage.host import StageHost
 from actorproc.testing.world import World
 
@@ -103,6 +105,10 @@ class Callers:
         value = None if error is not None else future.result()
         journal = self._world.journal
         journal.append(("reply", call, value, error))
+        if isinstance(error, StorageUnavailable):
+            journal.append(("refused", type(event).__name__))
+            if not self.host.manager._outage.refuses:
+                self._world.violate(rules.ENDS, f"{event} was refused for a trouble that there is not: {error}")
         if isinstance(event, Submitted) and error is None:
             for new in event.procedures:
                 self._watch(new.id)
@@ -120,10 +126,12 @@ class Callers:
         self.host.replies.listen([handle])
         self.host.tell(Watch(id, handle))
 
-    def heard(self, number: int, ending: Ending | None) -> None:
-        """A handle was told the end of its procedure, or that there is none."""
-        del self.handles[number]
-        if ending is not None:
+    def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
+        """A handle was told the end of its procedure. Each of these procedures comes to one, and stays for good."""
+        name = self.handles.pop(number)
+        if ending is None:
+            self._world.violate(rules.ENDS, f"who waits for the end of {name} was told {error!r}")
+        else:
             self._world.journal.append(("resolve", ending.record.id, ending.record.state, ending.output))
 
     def _next_call(self) -> int:
@@ -216,5 +224,4 @@ class _Handle(EndListener):
         self._number = number
 
     def heard(self, ending: Ending | None, error: BaseException | None) -> None:
-        del error
-        self._callers.heard(self._number, ending)
+        self._callers.heard(self._number, ending, error)

@@ -42,10 +42,6 @@ class Hazards(FaultPlan):
         self.is_over = False
         """Nothing goes wrong any more, so that the history comes to its end."""
 
-    def is_armed(self, kind: FaultKind) -> bool:
-        """Whether this fault may strike yet."""
-        return kind in CHANCES and self._left > 0 and not self.is_over
-
     def fires(self, kind: FaultKind, times: float = 1.0) -> bool:
         """Whether the fault strikes here; `times` as likely as it usually does."""
         if not self.strikes(CHANCES[kind] * times):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
-from actorproc.errors import StorageUnavailable
+from actorproc.model.events import Submitted
 from actorproc.testing.evidence import Entry
 
 __all__ = ["StageSight", "sights_of"]
@@ -63,8 +63,8 @@ def _commit_failed(applied: bool) -> Iterable[StageSight]:
     return (StageSight.COMMIT_APPLIED if applied else StageSight.COMMIT_LOST,)
 
 
-def _reply(_call: int, _value: object, error: object) -> Iterable[StageSight]:
-    return (StageSight.REFUSED_SUBMIT,) if isinstance(error, StorageUnavailable) else ()
+def _refused(event: str) -> Iterable[StageSight]:
+    return (StageSight.REFUSED_SUBMIT,) if event == Submitted.__name__ else ()
 
 
 def _resized(before: int, now: int) -> Iterable[StageSight]:
@@ -84,7 +84,7 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "sent-again": _sent_again,
     "returned": _always(StageSight.TAKEN_BACK),
     "commit-failed": _commit_failed,
-    "reply": _reply,
+    "refused": _refused,
     "resized": _resized,
     "vacated": _always(StageSight.VACATED),
     "kill": _kill,

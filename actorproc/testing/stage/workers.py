@@ -144,7 +144,7 @@ class StageWorker:
             for step in self.running.values():
                 if step.asked == message.request:
                     step.asked = None
-        elif isinstance(message, AbortAsked):
+        elif isinstance(message, AbortAsked) and message.token in self.running:
             self._world.journal.append(("ask-abort", message.token))
 
     def speak(self) -> None:
