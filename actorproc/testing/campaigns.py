@@ -7,23 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-from actorproc.testing.evidence import Violation
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.histories import Campaign, History, rarely_collected
 
-__all__ = ["campaign_command", "raised", "run_histories"]
+__all__ = ["campaign_command", "run_histories"]
 
 Play = Callable[[int], History]
 """Plays and judges the history of a seed."""
-
-
-def raised(error: Exception) -> Violation:
-    """An exception that ended a history, as a violation of it, with the place it came from."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = "" if place is None else f" at {place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
-    return Violation(0, f"raised {type(error).__name__}: {error}{where}")
 
 
 def run_histories(

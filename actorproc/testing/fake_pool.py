@@ -16,19 +16,19 @@ from actorproc.errors import UsageError
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.procedure.context import StopStep
+from actorproc.testing.no_processes import NoProcesses
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
 from actorproc.workers.child import stacks
 from actorproc.workers.child.desk import Desk
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.frames import FromWorker, Stop, ToWorker
-from actorproc.workers.logbook import LogEntry
 
 __all__ = ["FakePool"]
 
 logger = logging.getLogger("actorproc.testing")
 
 
-class FakePool:
+class FakePool(NoProcesses):
     """Workers as threads of this program. `boot_failures` workers die before they are ready, then all boot."""
 
     def __init__(self, *, warm_limit: int = 1024, boot_failures: int = 0) -> None:
@@ -109,35 +109,11 @@ class FakePool:
             for worker, fake in list(self._workers.items())
         }
 
-    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
-        """Threads share what they use with the whole program."""
-
-    @property
-    def limits(self) -> str:
-        """Threads have no limits of their own."""
-        return "none"
-
-    @property
-    def process_limits(self) -> str:
-        """Nobody counts what threads start."""
-        return "none"
-
-    def processes(self, worker: WorkerId) -> int | None:
-        """What threads start is the program's."""
-
-    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """Threads share the program's memory."""
-
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
         """The stack of the thread that plays the worker of this step; `timeout` is not needed."""
         del timeout
         fake = self._workers.get(token.worker)
         return stacks.text_of(fake.desk.running, token) if fake is not None else ""
-
-    def logs(self, procedure: str) -> list[LogEntry]:
-        """What threads print goes where the program's output goes."""
-        del procedure
-        return []
 
     def close(self, timeout: float) -> None:
         """Stop all workers; after `timeout` seconds the rest is dead. Idempotent."""

@@ -16,66 +16,48 @@ import msgspec
 from msgspec.structs import replace
 
 from actorproc.model.events import Signalled, Submitted, Tick
-from actorproc.model.states import TERMINAL
-from actorproc.testing.campaigns import campaign_command, raised, run_histories
+from actorproc.testing.campaigns import campaign_command, run_histories
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.fake_workers import FakeWorker
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.histories import Campaign, History
 from actorproc.testing.image import Image
 from actorproc.testing.invariants import StoreDump, check
+from actorproc.testing.loose_ends import LooseEnds
+from actorproc.testing.player import Player
 from actorproc.testing.recovering import recovery_problems
 from actorproc.testing.requests import Operator, call_of
 from actorproc.testing.scripts import ClientAction, program_of
-from actorproc.testing.world import Drawn, HostCrash, World
+from actorproc.testing.world import Drawn, World
 
 __all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulate"]
 
-MAX_TURNS = 6000
-"""A history that needs more turns than this is taken to be stuck."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Simulation:
+class Simulation(Player):
     """One history. `check_every`: compare memory with a restored core at every n-th commit (1: each).
 
     Without a `world` everything in it is drawn from the seed, or only what `drawn` says.
     """
 
+    MAX_TURNS = 6000
+
     def __init__(self, seed: int, *, check_every: int = 1, world: World | None = None, drawn: Drawn = "all") -> None:
-        self.seed = seed
         self.operator: Operator | None = None
         """Who asks for what the scenario does not say."""
         if world is None:
             world = World(seed, drawn=drawn)
             self.operator = Operator(seed, world.scenario) if drawn == "all" else None
-        self.world = world
+        super().__init__(seed, world)
         self.check_every = check_every
         self.actions = list(reversed(self.world.scenario.actions))
         self.last_reply = 0
-        self.asked_again = False
+        self.loose_ends = LooseEnds(world, resume=self._resume, register=self._register, signal=self._signal)
         self.recovered: set[bytes] = set()
         """What was left behind by hosts and has been recovered already, encoded, with the time."""
         self.shell = FakeShell(self.world, first=True, check_every=check_every)
         self.world.plan.is_work_in_flight = lambda: self.shell.is_busy
-
-    def run(self) -> History:
-        """Play the history to its end and judge it."""
-        for _ in range(MAX_TURNS):
-            try:
-                if not self._turn():
-                    break
-            except HostCrash:
-                self._host_died()
-        else:
-            self.world.violate(15, f"still busy after {MAX_TURNS} turns")
-        self._judge()
-        return self.history()
-
-    def history(self) -> History:
-        """What there is to see so far."""
-        world = self.world
-        return History(self.seed, world.violations, world.plan.effective, world.journal, world.scenario.steps)
 
     # ------------------------------------------------------------ the loop
     def _turn(self) -> bool:
@@ -126,7 +108,7 @@ class Simulation:
         if shell.is_gated:
             shell.open_gate()
             return True
-        return self._lift_pauses() or self._end_open_waits() or shell.sweep()
+        return self._tie_up() or shell.sweep()
 
     def _pass_time(self) -> bool:
         """It becomes what is due next: the end of a wall time, or a timer. False when nothing ever is."""
@@ -144,30 +126,19 @@ class Simulation:
             return False
         return True
 
-    def _lift_pauses(self) -> bool:
-        """Somebody finds what is still paused, and resumes it. False when nothing is."""
-        names = [head.id for head in self.world.store.scan() if head.paused is not None]
-        if self.shell.core.paused is not None:
-            names.append("")
-        for name in names:
-            self.shell.tell(call_of(ClientAction("resume", (name,)), self._reply()))
-        return bool(names)
+    def _tie_up(self) -> bool:
+        ends = self.loose_ends
+        return ends.lift_pauses(of_manager=self.shell.core.paused is not None) or ends.end_open_waits()
 
-    def _end_open_waits(self) -> bool:
-        """Faults are over: send the signals and register the classes that somebody still needs."""
-        unfinished = [head for head in self.world.store.scan() if head.state not in TERMINAL]
-        parked = sorted({head.type_name for head in unfinished if head.parked is not None})
-        if parked and not self.asked_again:
-            self.asked_again = True
-            for type_name in parked:
-                self.shell.register(type_name)
-            return True
-        self.asked_again = False
-        events = sorted({head.event for head in unfinished if head.event is not None})
-        for event in events:
-            reply = self._reply()
-            self.shell.tell(Signalled(event, b"at last %d" % reply, reply))
-        return bool(events)
+    def _resume(self, name: str) -> None:
+        self.shell.tell(call_of(ClientAction("resume", (name,)), self._reply()))
+
+    def _register(self, type_name: str) -> None:
+        self.shell.register(type_name)
+
+    def _signal(self, event: str) -> None:
+        reply = self._reply()
+        self.shell.tell(Signalled(event, b"at last %d" % reply, reply))
 
     def _disturb_time(self) -> None:
         world = self.world
@@ -290,12 +261,7 @@ def simulate(seed: int, *, check_every: int = 1, drawn: Drawn = "all") -> Histor
 
     `drawn`: without what came later, as seeds were played when they were kept.
     """
-    simulation = Simulation(seed, check_every=check_every, drawn=drawn)
-    try:
-        return simulation.run()
-    except Exception as error:  # noqa: BLE001 - recorded as the history's outcome, with its seed
-        simulation.world.violations.append(raised(error))
-        return simulation.history()
+    return Simulation(seed, check_every=check_every, drawn=drawn).outcome()
 
 
 def run_campaign(first_seed: int, *, seconds: float, histories: int | None = None, keep: int = 20) -> Campaign:

@@ -13,6 +13,7 @@ from actorproc.errors import StorageUnavailable
 from actorproc.model.events import Resized, Signalled, Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
+from actorproc.testing.loose_ends import LooseEnds
 from actorproc.testing.requests import Call, Operator, call_of, described
 from actorproc.testing.scripts import ClientAction, program_of
 from actorproc.testing.stage import rules
@@ -36,8 +37,7 @@ class Callers:
         self._operator = Operator(seed, world.scenario)
         self._verbs_left = self._operator.below(20)
         self._last_call = 0
-        self._asked_again = False
-        """Parked classes were registered once more, and nothing came of it yet."""
+        self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, signal=self._signal)
         self.host: StageHost
         self.pending: dict[int, Call] = {}
         """Calls without an answer."""
@@ -184,30 +184,21 @@ class Callers:
         if host.ring.gated:
             host.open_gate()
             return True
-        return host.register_late() or self._lift_pauses() or self._end_open_waits()
+        return (
+            host.register_late()
+            or self._loose_ends.lift_pauses(of_manager=host.ring.core.paused is not None)
+            or self._loose_ends.end_open_waits()
+        )
 
-    def _lift_pauses(self) -> bool:
-        names = [head.id for head in self._world.store.scan() if head.paused is not None]
-        if self.host.ring.core.paused is not None:
-            names.append("")
-        for name in names:
-            self.act(ClientAction("resume", (name,)))
-        return bool(names)
+    def _resume(self, name: str) -> None:
+        self.act(ClientAction("resume", (name,)))
 
-    def _end_open_waits(self) -> bool:
-        unfinished = [head for head in self._world.store.scan() if head.state not in TERMINAL]
-        parked = sorted({head.type_name for head in unfinished if head.parked is not None})
-        if parked and not self._asked_again:
-            self._asked_again = True
-            for type_name in parked:
-                self.host.register(type_name)
-            return True
-        self._asked_again = False
-        events = sorted({head.event for head in unfinished if head.event is not None})
-        for event in events:
-            call = self._next_call()
-            self._ask(call, Signalled(event, b"at last %d" % call, call))
-        return bool(events)
+    def _register(self, type_name: str) -> None:
+        self.host.register(type_name)
+
+    def _signal(self, event: str) -> None:
+        call = self._next_call()
+        self._ask(call, Signalled(event, b"at last %d" % call, call))
 
 
 def _among(heads: list[ProcedureRecord], names: Collection[str]) -> list[ProcedureRecord]:

@@ -8,36 +8,37 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from actorproc.testing.campaigns import raised
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.groups import FIRST_SEED
 from actorproc.testing.histories import History
 from actorproc.testing.invariants import StoreDump, check
+from actorproc.testing.player import Player
 from actorproc.testing.stage import rules
 from actorproc.testing.stage.callers import Callers
 from actorproc.testing.stage.clockwork import StageClock
 from actorproc.testing.stage.crowding import crowded
 from actorproc.testing.stage.hazards import Hazards
 from actorproc.testing.stage.host import StageHost
-from actorproc.testing.world import HostCrash, World
+from actorproc.testing.world import World
 
 __all__ = ["Stage", "perform"]
 
-MAX_TURNS = 4000
-"""A history that needs more turns than this is taken to be stuck."""
 _LOOKS = 2
 """How often in a row nothing may be left to do before the history is over."""
 _LONELY_SWEEPS = 8
 """Sweeps for which time passes although nothing else is due: finished trees may leave then."""
 
 
-class Stage:
+class Stage(Player):
     """Everything of one history."""
 
+    MAX_TURNS = 4000
+
     def __init__(self, seed: int) -> None:
-        self.seed = seed
         self.hazards = Hazards(seed)
-        self.world = World(FIRST_SEED + seed, plan=self.hazards)  # from there on everything that can be drawn is
+        super().__init__(
+            seed, World(FIRST_SEED + seed, plan=self.hazards)
+        )  # from there on everything that can be drawn is
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))  # noqa: S311
         self.clock = StageClock(self.world)
         self.callers = Callers(seed, self.world)
@@ -48,28 +49,11 @@ class Stage:
         self._sweeps_left = _LONELY_SWEEPS
         self._found_nothing = 0
 
-    def run(self) -> None:
-        """Play to the end, and judge."""
-        for _ in range(MAX_TURNS):
-            try:
-                if not self._turn():
-                    break
-            except HostCrash:
-                self._host_died()
-            if self.host.broken is not None:
-                self._tell_broken(self.host.broken)
-                return
-        else:
-            self.world.violate(rules.ENDS, f"still busy after {MAX_TURNS} turns")
-        self._judge()
-
-    def history(self) -> History:
-        """What there is to see so far."""
-        world = self.world
-        return History(self.seed, world.violations, self.hazards.effective, world.journal, world.scenario.steps)
-
     # ------------------------------------------------------------ the loop
     def _turn(self) -> bool:
+        return self._move() and self.host.broken is None
+
+    def _move(self) -> bool:
         """Make one of the possible moves, drawn by chance; False when the history is over."""
         world = self.world
         if self.callers.wants(0.01 if self._actions else 0.05):
@@ -164,6 +148,9 @@ class Stage:
 
     def _judge(self) -> None:
         world, host, callers = self.world, self.host, self.callers
+        if host.broken is not None:
+            self._tell_broken(host.broken)
+            return
         world.read()
         if host.is_quiet:
             self._compare()
@@ -182,12 +169,7 @@ class Stage:
 def perform(seed: int) -> History:
     """Play and judge the history of this seed. An exception is a violation too (number 0)."""
     with _seeded(seed), _silent():
-        stage = Stage(seed)
-        try:
-            stage.run()
-        except Exception as error:  # noqa: BLE001 - recorded as the history's outcome, with its seed
-            stage.world.violations.append(raised(error))
-        return stage.history()
+        return Stage(seed).outcome()
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from actorproc.actors.dedicated import is_dedicated
 from actorproc.model.commands import RunStep
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.testing.no_processes import NoProcesses
 from actorproc.testing.stage import rules
 from actorproc.testing.stage.hazards import Hazards
 from actorproc.testing.stage.workers import StageWorker
 from actorproc.testing.world import World
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo
 from actorproc.workers.frames import FromWorker, Run, Stop, ToWorker
-from actorproc.workers.logbook import LogEntry
 
 __all__ = ["PoolOwner", "StagePool"]
 
@@ -49,7 +49,7 @@ class PoolOwner(Protocol):
         ...
 
 
-class StagePool:
+class StagePool(NoProcesses):
     """A `WorkerPool` whose workers move when the history says so. Judges each kill when it is asked for."""
 
     def __init__(self, world: World, hazards: Hazards, owner: PoolOwner) -> None:
@@ -112,34 +112,10 @@ class StagePool:
         kind = kind or ("stopped" if blamed is None else "timeout")
         found.doom = CrashReport(kind=kind, message=reason, signal="SIGKILL")
 
-    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
-        """There is no process to measure."""
-
-    @property
-    def limits(self) -> str:
-        """Nobody limits memory."""
-        return "none"
-
-    @property
-    def process_limits(self) -> str:
-        """Nobody counts processes."""
-        return "none"
-
-    def processes(self, worker: WorkerId) -> int | None:
-        """There are none."""
-
-    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """There is nothing to limit."""
-
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
         """Steps have no stack."""
         del token, timeout
         return ""
-
-    def logs(self, procedure: str) -> list[LogEntry]:
-        """Steps print nothing."""
-        del procedure
-        return []
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
         """Nobody asks on the stage."""
