@@ -32,14 +32,7 @@ def ours(calls: int, lone: int, size: int, workers: int) -> dict[str, float]:
         for number in range(lone):
             executor.submit(abs, -number).result(120)
         found = {"one by one": lone / (time.perf_counter() - start)}
-        start = time.perf_counter()
-        futures = [executor.submit(abs, -number) for number in range(calls)]
-        submitted = time.perf_counter() - start
-        futures[-1].durable(120)
-        stored = time.perf_counter() - start
-        for future in futures:
-            future.result(120)
-        found |= {"queued": calls / (time.perf_counter() - start), "stored": calls / stored, "put": calls / submitted}
+        found |= _queued_on(executor, calls)
         start = time.perf_counter()
         assert sum(1 for _ in executor.map(abs, range(calls))) == calls
         found["map"] = calls / (time.perf_counter() - start)
@@ -56,11 +49,18 @@ def queued(calls: int, workers: int) -> float:
     with fresh_directory() as path, ProcedureExecutor(path, workers) as executor:
         list(executor.map(abs, range(500)))
         wait_for_spares()
-        start = time.perf_counter()
-        futures = [executor.submit(abs, -number) for number in range(calls)]
-        for future in futures:
-            future.result(120)
-        return calls / (time.perf_counter() - start)
+        return _queued_on(executor, calls)["queued"]
+
+
+def _queued_on(executor: ProcedureExecutor, calls: int) -> dict[str, float]:
+    start = time.perf_counter()
+    futures = [executor.submit(abs, -number) for number in range(calls)]
+    submitted = time.perf_counter() - start
+    futures[-1].durable(120)
+    stored = time.perf_counter() - start
+    for future in futures:
+        future.result(120)
+    return {"queued": calls / (time.perf_counter() - start), "stored": calls / stored, "put": calls / submitted}
 
 
 def floor_of_large(size: int) -> tuple[float, float]:

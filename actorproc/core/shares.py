@@ -24,7 +24,7 @@ class Shares:
 
     def open_to(self, staff: Staff, work_class: str, wanting: Collection[str]) -> list[Worker]:
         """Workers that may get a step of this class, while the classes in `wanting` have steps to hand out too."""
-        pool = [worker for worker in staff.workers.values() if worker.reserved is None and not worker.leaving]
+        pool = staff.for_all()
         open_workers = [worker for worker in pool if worker.queue and worker.work_class == work_class]
         idle = [worker for worker in pool if not worker.queue]
         if idle and self._may_take_one(pool, len(pool), len(idle), work_class, wanting):
@@ -33,7 +33,7 @@ class Shares:
 
     def would_use_another(self, staff: Staff, work_class: str, wanting: Collection[str]) -> bool:
         """Whether one worker more than there are, with nothing to do, might get a step of this class."""
-        pool = [worker for worker in staff.workers.values() if worker.reserved is None and not worker.leaving]
+        pool = staff.for_all()
         idle = sum(not worker.queue for worker in pool)
         return self._may_take_one(pool, len(pool) + 1, idle + 1, work_class, wanting)
 

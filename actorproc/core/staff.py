@@ -313,10 +313,14 @@ class Staff:
             return False
         return worker.load + self._expected.get(type_name, PREFETCH_WINDOW) <= PREFETCH_WINDOW
 
+    def for_all(self) -> list[Worker]:
+        """Workers that stay and are nobody's own."""
+        return [worker for worker in self.workers.values() if worker.reserved is None and not worker.leaving]
+
     @property
     def room(self) -> int:
         """How many more steps could be handed out at most, whatever they are."""
-        workers = (one for one in self.workers.values() if one.reserved is None and not one.leaving)
+        workers = self.for_all()
         return sum(PREFETCH_LIMIT - len(one.queue) for one in workers if one.threaded or one.load < PREFETCH_WINDOW)
 
     @property

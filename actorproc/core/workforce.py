@@ -50,7 +50,7 @@ def next_look(book: Book) -> float | None:
     limits, roster = book.scheduling, book.roster
     if not limits.workers:
         return None
-    if roster.look_at is None and _may_add(book) and book.hands_out and wants_another_worker(book):
+    if roster.look_at is None and _is_short(book):
         roster.look_at = _stuck_at(book)
     if not _has_spare(book):
         return roster.look_at
@@ -68,9 +68,9 @@ def look_after(book: Book) -> None:
         return
     if roster.look_at is not None and roster.look_at <= book.now:
         roster.look_at = None
-        if _may_add(book) and book.hands_out and wants_another_worker(book):
+        if _is_short(book):
             stuck_at = _stuck_at(book)
-            if stuck_at <= book.now and all(worker.queue for worker in _workers(book)):
+            if stuck_at <= book.now and all(worker.queue for worker in book.staff.for_all()):
                 _add(book)
                 roster.look_at = book.now + book.scheduling.stuck_after
             else:
@@ -94,7 +94,7 @@ def resize(book: Book, event: Resized) -> None:
     roster.vacated.update(sorted(roster.slots - there, reverse=True)[:too_many])
     too_many -= len(roster.vacated)
     # Of those that are there idle ones do; the others end the step they are in and give back what they have not begun.
-    leave_first = sorted(_workers(book), key=lambda worker: (bool(worker.queue), -worker.id.slot))
+    leave_first = sorted(book.staff.for_all(), key=lambda worker: (bool(worker.queue), -worker.id.slot))
     going = leave_first[: max(0, too_many - roster.ordered)]
     for worker in going:
         _retire(book, worker)
@@ -103,18 +103,14 @@ def resize(book: Book, event: Resized) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def _workers(book: Book) -> list[Worker]:
-    return [worker for worker in book.staff.workers.values() if worker.reserved is None and not worker.leaving]
-
-
 def _stuck_at(book: Book) -> float:
     """When the last of the workers will have been silent for too long."""
-    last = max((worker.active_at for worker in _workers(book)), default=book.now)
+    last = max((worker.active_at for worker in book.staff.for_all()), default=book.now)
     return last + book.scheduling.stuck_after
 
 
 def _idle(book: Book) -> list[Worker]:
-    return sorted((worker for worker in _workers(book) if not worker.queue), key=lambda worker: -worker.id.slot)
+    return sorted((worker for worker in book.staff.for_all() if not worker.queue), key=lambda worker: -worker.id.slot)
 
 
 def _surplus(book: Book) -> int:
@@ -124,12 +120,14 @@ def _surplus(book: Book) -> int:
 
 def _has_spare(book: Book) -> bool:
     """Whether an idle worker may go: as many as there should be are ready without it."""
-    return _surplus(book) > 0 and len(_workers(book)) > book.scheduling.workers
+    return _surplus(book) > 0 and len(book.staff.for_all()) > book.scheduling.workers
 
 
-def _may_add(book: Book) -> bool:
+def _is_short(book: Book) -> bool:
+    """One more worker may be added, and would have something to do."""
     roster = book.roster
-    return len(roster.slots) - len(roster.vacated) + roster.ordered < book.scheduling.max_workers
+    may_add = len(roster.slots) - len(roster.vacated) + roster.ordered < book.scheduling.max_workers
+    return may_add and book.hands_out and wants_another_worker(book)
 
 
 def _add(book: Book) -> None:
