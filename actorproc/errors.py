@@ -12,6 +12,7 @@
     │   ├── UnknownProcedure        no procedure has this id
     │   ├── StateNotEncodable       a field cannot be stored so that it comes back as it was
     │   ├── StateTooLarge           a state or an output exceeds the configured limit
+    │   ├── ValueNotDecodable       a stored output or payload does not fit the classes of today
     │   ├── KeyPoisoned             a key was poisoned by a failed procedure
     │   ├── ManagerBusy             a configured limit refuses new work for now
     │   ├── ManagerStopped          the manager was not started, or has been stopped
@@ -74,6 +75,7 @@ __all__ = [
     "UnknownProcedure",
     "UnknownType",
     "UsageError",
+    "ValueNotDecodable",
     "WaitTimeout",
     "WorkerBootFailed",
     "WorkerCrashed",
@@ -121,6 +123,10 @@ class StateTooLarge(UsageError, ValueError):
     """A state or an output is larger than the configured limit, in bytes."""
 
 
+class ValueNotDecodable(UsageError, ValueError):
+    """A stored output, payload or note was written by classes that are different now, or not known here."""
+
+
 class KeyPoisoned(UsageError):
     """A key this procedure needs was poisoned; the message names by whom and how to clear it."""
 
@@ -140,12 +146,15 @@ class NotAllowed(UsageError):
 class StepFailure(ActorprocError):
     """Why a step failed; `ProcedureFailed.cause` is one of these.
 
-    ``traceback_text`` is the remote traceback, or the crash report, as text ("" when there is none).
+    ``traceback_text`` is the remote traceback, or the crash report, as text ("" when there is none). ``procedure`` and
+    ``step`` say where it failed: the id of the procedure itself, or of the member of its tree ("" and 0: not known).
     """
 
     def __init__(self, message: str, traceback_text: str = "") -> None:
         super().__init__(message)
         self.traceback_text = traceback_text
+        self.procedure = ""
+        self.step = 0
 
 
 class RemoteError(StepFailure):

@@ -25,11 +25,22 @@ _CAUSES: dict[str, type[StepFailure]] = {
     "deadline": DeadlineExceeded,
     "deadlock": DeadlockDetected,
 }
+_CAUSES_BY_NAME = {cause.__name__: cause for cause in _CAUSES.values()}
+"""Engine errors are stored under a bare class name; names of user classes have their module before them."""
 
 
 def cause_of(error: ErrorInfo) -> StepFailure:
-    """The `StepFailure` that a stored error stands for; an exception of user code is a `RemoteError` with its text."""
-    kind = _CAUSES.get(error.kind)
+    """The `StepFailure` that a stored error stands for; an exception of user code is a `RemoteError` with its text.
+
+    An error that a child brought to its root is of the child's class, and has its crash report.
+    """
+    cause = _cause_of(error)
+    cause.procedure, cause.step = error.procedure, error.step
+    return cause
+
+
+def _cause_of(error: ErrorInfo) -> StepFailure:
+    kind = _CAUSES_BY_NAME.get(error.type_name) if error.kind == "child" else _CAUSES.get(error.kind)
     if kind is not None and issubclass(kind, WorkerEnded) and error.crash is not None:
         crash = error.crash
         return kind(
@@ -51,7 +62,10 @@ def cause_of(error: ErrorInfo) -> StepFailure:
 
 
 def failure_of(record: ProcedureRecord) -> ProcedureFailed:
-    """The exception for a head that ended `FAILED` or `ROLLEDBACK`, with its cause chained."""
+    """The exception for a head that ended `FAILED` or `ROLLEDBACK`.
+
+    Its cause is an attribute and not chained: the message has its text, which a traceback would show a second time.
+    """
     error = record.error
     kind = ProcedureAborted if error is not None and error.kind == "aborted" else ProcedureFailed
     step = error.step if error is not None and error.step else record.step
@@ -59,7 +73,7 @@ def failure_of(record: ProcedureRecord) -> ProcedureFailed:
     where = f" in {error.procedure}" if error is not None and error.procedure not in {"", record.id} else ""
     why = f": {cause}" if cause is not None else ""
     left = f"; left behind: {', '.join(map(str, record.leftovers))}" if record.leftovers else ""
-    failure = kind(
+    return kind(
         f"{record.type_name} {record.id} ended {record.state} at step {step}{where}{why}{left}",
         id=record.id,
         state=str(record.state),
@@ -67,5 +81,3 @@ def failure_of(record: ProcedureRecord) -> ProcedureFailed:
         cause=cause,
         leftovers=tuple(map(str, record.leftovers)),
     )
-    failure.__cause__ = cause
-    return failure

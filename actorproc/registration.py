@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from actorproc.errors import UnknownType, UsageError
+from actorproc.errors import UnknownType, UsageError, ValueNotDecodable
 from actorproc.model.definitions import Definition
 from actorproc.procedure.function import ProcedureFunction, class_behind
 from actorproc.procedure.procedure import Procedure
@@ -74,16 +74,26 @@ class Registration:
         self._announce(runtime)
         return runtime
 
-    def decode_output(self, type_name: str, output: bytes) -> Any:
-        """An output as the value it was. Raises `UnknownType` when a class must be registered for it."""
+    def decode_output(self, type_name: str, output: bytes, id: str) -> Any:  # noqa: A002 - a procedure id
+        """An output as the value it was; `id` is the procedure's, for messages.
+
+        Raises `UnknownType` when a class must be registered for it, and `ValueNotDecodable` when its classes changed.
+        """
         runtime = self._registry.get(type_name)
-        if runtime is not None:
-            return runtime.decode_output(output)
         try:
-            return decode_value(output)
-        except ValueError as error:
-            msg = f"the output is made of classes that are known once {type_name!r} is registered: {error}"
-            raise UnknownType(msg) from error
+            return decode_value(output) if runtime is None else runtime.decode_output(output)
+        except ValueNotDecodable as error:
+            if runtime is None:
+                msg = (
+                    f"the output of {id} is made of classes that are known once {type_name!r} is registered "
+                    f"(procedures=[…] or register): {error}"
+                )
+                raise UnknownType(msg) from error
+            msg = (
+                f"the output of {id} ({type_name}) was stored by classes that have changed since: {error}. It is kept "
+                "as it is: register the classes as they were (in their place, or in `uses`), and ask again"
+            )
+            raise ValueNotDecodable(msg) from error
 
     def definitions(self) -> tuple[Definition, ...]:
         """All that is registered, with the key of the store. Call it once the store is owned."""

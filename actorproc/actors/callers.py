@@ -26,6 +26,7 @@ from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.watching import Observer
 from actorproc.core.lock_report import dangling
+from actorproc.core.phases import last_phase
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
 from actorproc.info import ProcedureInfo, info_of
 from actorproc.listing import children_by_state
@@ -162,9 +163,11 @@ class CallerDesk:
         if record.state in TERMINAL and not record.undoing:
             return Described(record, Phase.DONE, None, None)
         live = self._ring.core.view(record.id)
-        # A live head that is terminal is decided but not durable: what is stored is still the truth.
+        # A live head that is terminal is decided but not durable: the stored head is still the truth.
         if live is not None and live.state not in TERMINAL:
             record = copy.copy(live)
+        if live is not None and live.state in TERMINAL and record.state not in TERMINAL:
+            return Described(record, *last_phase(record), *self._ledger.progress(record.id))
         phase, reason = self._ring.core.phase(record)
         if live is None and phase in _IN_MEMORY:  # no more: it ended, or came to rest, since this head was read
             record = self._stored_now(record)

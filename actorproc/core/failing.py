@@ -75,7 +75,8 @@ def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecor
     top.failing = True
     if top is not culprit:
         message = f"{culprit.id} ({culprit.type_name}) failed in step {error.step}: {error.message}"
-        top.error = ErrorInfo("child", error.type_name, message, error.traceback, error.procedure, error.step)
+        # All but kind and words stay: its class, its crash report and the exception itself are told at the root, too.
+        top.error = replace(error, kind="child", message=message)
     book.touch(top)
     members = tree.below(top.id)
     inside = {member.id for member in members}

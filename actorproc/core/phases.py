@@ -9,7 +9,7 @@ from __future__ import annotations
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase, ProcedureState
 
-__all__ = ["is_interrupted", "is_waiting_for_locks", "phase_of", "reason_of", "seen_in_store"]
+__all__ = ["is_interrupted", "is_waiting_for_locks", "last_phase", "phase_of", "reason_of", "seen_in_store"]
 
 _NAMED = 5
 """Keys named in a sentence."""
@@ -42,6 +42,15 @@ def phase_of(record: ProcedureRecord, *, running: bool, waits_for_locks: bool, s
     if record.errors or record.crashes:
         return Phase.STUCK if record.stuck == record.step else Phase.RETRYING
     return Phase.QUEUED
+
+
+def last_phase(record: ProcedureRecord) -> tuple[Phase, str | None]:
+    """Phase and reason of a stored head whose end has been decided and is not stored yet.
+
+    A step that was handed out counts as running until then, so that a phase never goes back to an earlier one.
+    """
+    phase = phase_of(record, running=is_interrupted(record), waits_for_locks=is_waiting_for_locks(record))
+    return phase, reason_of(record, phase)
 
 
 def reason_of(record: ProcedureRecord, phase: Phase) -> str | None:

@@ -117,7 +117,7 @@ class Looking(Facade, Reading):
 
     def output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
-        return self._types.decode_output(ending.record.type_name, ending.output)
+        return self._types.decode_output(ending.record.type_name, ending.output, ending.record.id)
 
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the manager's thread for callbacks."""

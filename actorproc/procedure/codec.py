@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.errors import StateNotEncodable, StateTooLarge
+from actorproc.errors import StateNotEncodable, StateTooLarge, ValueNotDecodable
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.failures import in_words
@@ -48,7 +48,7 @@ from actorproc.procedure.kinds import (
 from actorproc.procedure.names import module_name
 from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
-__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "UndecodableData", "check_size", "permit_size"]
+__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "permit_size"]
 
 MAX_STATE = 16 * 1024 * 1024
 """Longest encoded value, in bytes, unless a manager of this process allows more (`permit_size`)."""
@@ -84,10 +84,6 @@ def check_size(size: int, what: str) -> None:
     if size > _Longest.bytes:
         msg = f"{what} takes {size} bytes; the limit is {_Longest.bytes}"
         raise StateTooLarge(msg)
-
-
-class UndecodableData(ValueError):
-    """Stored bytes that this codec cannot turn into a value: damaged, or of a class it does not know."""
 
 
 def _class_key(cls: type) -> str:
@@ -128,15 +124,15 @@ class DataCodec:
         return encoded
 
     def decode(self, data: bytes | memoryview) -> Any:
-        """The value of these bytes. Raises `UndecodableData`."""
+        """The value of these bytes. Raises `ValueNotDecodable`."""
         try:
             return self._decoder.decode(data)
-        except UndecodableData:
+        except ValueNotDecodable:
             raise
         except Exception as error:
             # Constructors of user classes and of the standard library may refuse in any way they like.
             msg = f"the stored data cannot be decoded: {in_words(error)}"
-            raise UndecodableData(msg) from error
+            raise ValueNotDecodable(msg) from error
 
     # ------------------------------------------------------------ packing
     def _packed(self, value: object, where: str) -> Any:
@@ -177,19 +173,19 @@ class DataCodec:
             unknown = [name for name in values if name not in self._fields[cls]]
             if unknown:
                 msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
-                raise UndecodableData(msg)
+                raise ValueNotDecodable(msg)
             if len(values) < len(self._fields[cls]):
                 values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
             return build(cls, values)
         msg = f"unknown extension code {code}; the data was written by a newer version or by something else"
-        raise UndecodableData(msg)
+        raise ValueNotDecodable(msg)
 
     def _class(self, key: str) -> Any:
         found = self._by_key.get(key)
         if found is None:
             owner = self.owner or "nobody"
             msg = f"the stored data names the class {key!r}, which the type hints of {owner} do not reach"
-            raise UndecodableData(msg)
+            raise ValueNotDecodable(msg)
         return found
 
 

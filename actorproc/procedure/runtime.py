@@ -18,5 +18,5 @@ def encode_value(value: object) -> bytes:
 
 
 def decode_value(data: bytes) -> Any:
-    """The value of `encode_value`; None for no bytes. Raises `UndecodableData`."""
+    """The value of `encode_value`; None for no bytes. Raises `ValueNotDecodable`."""
     return PLAIN.decode(data) if data else None

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from actorproc.errors import InvalidStatus, StateNotEncodable, UsageError, WaitTimeout
+from actorproc.errors import InvalidStatus, StateNotEncodable, UsageError, ValueNotDecodable, WaitTimeout
 from actorproc.model.exact import as_plain, exact_text
 from actorproc.model.ids import Mode, check_id, child_id, new_id
 from actorproc.model.outcomes import (
@@ -25,7 +25,7 @@ from actorproc.model.outcomes import (
 from actorproc.model.policies import TypeMeta
 from actorproc.model.records import NewProcedure
 from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
-from actorproc.procedure.codec import DataCodec, UndecodableData
+from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.digest import digest_of
 from actorproc.procedure.failures import OF_USERS, error_info, in_words
@@ -176,7 +176,7 @@ class TypeRuntime:
             raise
         except Exception as error:
             # load, migrate and __setattr__ are user code: whatever they raise is a refusal with that reason.
-            msg = in_words(error) if not isinstance(error, UndecodableData) else str(error)
+            msg = in_words(error) if not isinstance(error, ValueNotDecodable) else str(error)
             raise StateRefused(f"{self.type_name} refuses the stored state: {msg}") from error
 
     def encode_value(self, value: object) -> bytes:
@@ -184,7 +184,7 @@ class TypeRuntime:
         return self.codec.encode(value, f"{self.type_name} output")
 
     def decode_value(self, data: bytes) -> Any:
-        """The value of `encode_value`; raises `UndecodableData`."""
+        """The value of `encode_value`; raises `ValueNotDecodable`."""
         return self.codec.decode(data) if data else None
 
     decode_output = decode_value

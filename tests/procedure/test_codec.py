@@ -20,8 +20,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from actorproc.errors import StateNotEncodable, StateTooLarge
-from actorproc.procedure.codec import MAX_DEPTH, MAX_STATE, PLAIN, DataCodec, UndecodableData, _Longest
+from actorproc.errors import StateNotEncodable, StateTooLarge, ValueNotDecodable
+from actorproc.procedure.codec import MAX_DEPTH, MAX_STATE, PLAIN, DataCodec, _Longest
 from actorproc.procedure.fields import declared_fields
 
 
@@ -230,7 +230,7 @@ def test_a_class_beyond_the_type_hints_is_refused_when_written_and_when_read():
 
     with pytest.raises(StateNotEncodable, match="uses"):
         PLAIN.encode(Color.RED)
-    with pytest.raises(UndecodableData, match="Color"):
+    with pytest.raises(ValueNotDecodable, match="Color"):
         PLAIN.decode(encoded)
 
 
@@ -334,7 +334,7 @@ def test_a_value_longer_than_the_limit_is_refused_with_its_size(monkeypatch):
 
 @given(st.binary(max_size=60))
 def test_damaged_bytes_are_undecodable_and_nothing_else(data):
-    with contextlib.suppress(UndecodableData):
+    with contextlib.suppress(ValueNotDecodable):
         CODEC.decode(data)
 
 
@@ -369,5 +369,5 @@ def test_a_stored_object_with_an_unknown_field_is_refused():
     Older.__module__, Older.__qualname__ = Item.__module__, Item.__qualname__
     written = DataCodec("Order", [Older]).encode(Older(1))
 
-    with pytest.raises(UndecodableData, match="gone"):
+    with pytest.raises(ValueNotDecodable, match="gone"):
         CODEC.decode(written)
