@@ -62,7 +62,12 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
         permit_size(self._config.max_state)
         self._clock = SystemClock()
         self._types = Registration(self._path, self._config.signing_key, max_frame=self._config.max_frame)
-        self._engine = RemoteEngine(self._path, patience=patience, max_frame=self._config.max_frame)
+        self._engine = RemoteEngine(
+            self._path,
+            patience=patience,
+            max_frame=self._config.max_frame,
+            allow_any_filesystem=self._config.allow_any_filesystem,
+        )
         self._pid = os.getpid()
         self._attached = False
         for procedure_class in procedures:

@@ -122,6 +122,12 @@ class Config:
     """When every worker has been in its step for so long and work waits, an extra worker is started."""
     extra_worker_idle: float = 60.0
     """How long an extra worker may have nothing to do before it is stopped."""
+    allow_any_filesystem: bool = False
+    """Whether the directory may be on a file system of other machines or of FUSE (NFS, 9p, rootless containers …),
+    where memory maps and locks may fail. Only one machine may open it then, and no promise holds."""
+    executable: str | None = None
+    """The Python interpreter that runs workers, a path or a name on ``PATH``: of the same version as this program's and
+    with the same packages. Default: the one given to `multiprocessing.set_executable`, else `sys.executable`."""
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory.
     Of several the first signs, and all verify."""
@@ -143,9 +149,13 @@ class Config:
             if (most := getattr(self, name)) is not None and (not _is_span(most) or not most > 0):
                 msg = f"Config.{name} is {most!r}; it must be a number above 0, or None"
                 raise ValueError(msg)
-        control: Any = self.control
-        if type(control) is not bool:
-            msg = f"Config.control is {self.control!r}; it must be True or False"
+        for name in ("control", "allow_any_filesystem"):
+            if type(getattr(self, name)) is not bool:
+                msg = f"Config.{name} is {getattr(self, name)!r}; it must be True or False"
+                raise ValueError(msg)
+        executable: Any = self.executable
+        if executable is not None and (not isinstance(executable, str) or not executable or "\0" in executable):
+            msg = f"Config.executable is {executable!r:.80}; it must be the path of a Python interpreter, or None"
             raise ValueError(msg)
         if self.max_frame >= 2**31:
             msg = f"Config.max_frame is {self.max_frame}; it must be less than 2 GiB"

@@ -22,7 +22,8 @@ from actorproc.arguments import (
 )
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
-from actorproc.errors import ActorprocError, ManagerStopped
+from actorproc.errors import ActorprocError, ManagerStopped, UsageError
+from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
 from actorproc.facade.repairing import Repairing
 from actorproc.facade.scaling import Scaling
@@ -32,12 +33,14 @@ from actorproc.info import Health
 from actorproc.model.records import NewProcedure
 from actorproc.procedure.codec import permit_size
 from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.importing import shut_here
 from actorproc.procedure.own_states import OWN_STATES
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
 from actorproc.store.base import ProcedureStore
+from actorproc.workers.processors import usable_processors
 
 if TYPE_CHECKING:
     from actorproc.actors.tree import EngineTree
@@ -58,11 +61,12 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are
-    classes to register at once. ``workers`` is the number of worker processes, default `os.cpu_count()`; up to
-    ``max_workers`` (default twice as many) while all are stuck in long steps and work waits (`Config.stuck_after`).
-    ``config`` has everything else that can be set. ``store`` replaces the store on disk (then ``path`` and
-    ``durability`` are not used), ``clock`` the system's. ``environment`` is a factory called once in each worker;
-    what it returns is ``ctx.env``. ``preload`` names modules each worker imports before its first step.
+    classes to register at once. ``workers`` is the number of worker processes; default: one for each processor this
+    program may use, by its affinity and its control group. There are up to ``max_workers`` (default twice as many)
+    while all are stuck in long steps and work waits (`Config.stuck_after`). ``config`` has everything else that can be
+    set. ``store`` replaces the store on disk (then ``path`` and ``durability`` are not used), ``clock`` the system's.
+    ``environment`` is a factory called once in each worker; what it returns is ``ctx.env``. ``preload`` names modules
+    each worker imports before its first step.
     ``on_fatal`` is called with the error when no worker can be started any more or a bug stopped the engine.
     ``durability`` is "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
     ``on_event`` is called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what
@@ -91,7 +95,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         if workers is not None:
             check_workers(workers)
         self._path = checked_directory(path)
-        self._slots = workers if workers is not None else os.cpu_count() or 1
+        self._slots = workers if workers is not None else usable_processors()
         self._max_slots = checked_max_workers(max_workers, self._slots)
         self._given_store = store
         self._config = config if config is not None else Config()
@@ -113,6 +117,10 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         """Somebody stopped it while it was being started."""
         self._tree: EngineTree | None = None
         self._pid = 0
+        self._shut = shut_here()
+        """The import that keeps this manager shut in this process."""
+        self._asked: bool | None = None
+        """It was asked to start, gated or not, while it was shut."""
         for procedure_class in checked_classes(procedures):
             self.register(procedure_class)
 
@@ -125,8 +133,11 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
 
         Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `StoreDamaged` and other `EngineError`s saying
         what is wrong with the directory, `WorkerBootFailed` with the workers' traceback, `ManagerStopped` when it was
-        stopped meanwhile. Starting a started manager does nothing.
+        stopped meanwhile. Starting a started manager does nothing. Nor does it at the top of a module that a worker
+        imports: there a manager that an import made or started stays shut, and using it raises `UsageError`.
         """
+        if self._stays_shut(gated):
+            return self
         if self._tree is not None and self._tree.is_closing_here:
             raise ManagerStopped(
                 "the manager is just being stopped, by this very thread; start it when `stop` has returned"
@@ -152,12 +163,40 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
                 raise ManagerStopped(msg)
         return self
 
+    def _stays_shut(self, gated: bool) -> bool:
+        """A start is to do nothing, because an import makes it where the program does not run.
+
+        Raises `UsageError` when a step starts what an import made.
+        """
+        if self._tree is not None and not self._tree.closed:
+            return False
+        shut = shut_here()
+        if shut is not None:
+            self._shut, self._asked = self._shut or shut, gated
+            return True
+        if self._shut is not None and not self._shut.importer.is_over:
+            raise UsageError(self._shut.reason("manager", self._path))
+        self._shut = None
+        return False
+
+    def _opened_late(self) -> RunningEngine | None:
+        if self._shut is None:
+            return None
+        if not self._shut.importer.is_over:
+            raise UsageError(self._shut.reason("manager", self._path))
+        if self._asked is not None:
+            self.start(self._asked)
+        return self._tree
+
     def _make_engine(self, gated: bool) -> EngineTree:
         from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
 
         store = self._given_store
+        if store is None:
+            is_any = self._config.allow_any_filesystem
+            store = assembly.LmdbStore(self._path, durability=self._durability, allow_any_filesystem=is_any)
         return assembly.EngineTree(
-            store=store if store is not None else assembly.LmdbStore(self._path, durability=self._durability),
+            store=store,
             make_pool=self._make_pool,
             slots=self._slots,
             max_slots=self._max_slots,
@@ -214,6 +253,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             spares=config.spares,
             preload=self._preload,
             environment=pickled_by_value(environment) if environment is not None else None,
+            executable=config.executable,
             max_frame=config.max_frame,
             max_state=config.max_state,
             warm_limit=config.warm_limit,
@@ -236,6 +276,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         While the store refuses writes it is waited for `Config.stop_timeout` seconds at most.
         """
         patience = waiting_seconds(timeout)
+        self._asked = None
         starter = self._starter
         if starter is not None and os.getpid() == self._pid:
             self._given_up = True  # `start` sees it at its end

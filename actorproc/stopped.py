@@ -52,7 +52,8 @@ class StoppedStore(Submitting, Repairing, Verbs, Keeping):
     def open(self) -> None:
         """Become the owner; without effect when it is. See the class for what is raised."""
         if self._engine.closed:
-            LmdbReader(self._path).close()  # says what is wrong where there is no store; an owner would make one
+            # Says what is wrong where there is no store; an owner would make one.
+            LmdbReader(self._path, allow_any_filesystem=self._config.allow_any_filesystem).close()
             self._engine.open()
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 from pathlib import Path
 
@@ -32,7 +31,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--regions", type=whole_number(1, MAX_REGIONS), default=16, help="partitions of the table (default: 16)"
     )
     parser.add_argument(
-        "--workers", type=whole_number(1, 64), default=None, help="worker processes (default: one per core, 2 to 8)"
+        "--workers",
+        type=whole_number(1, 64),
+        default=None,
+        help="worker processes (default: one per processor it may use, 2 to 8)",
     )
     parser.add_argument(
         "--chaos",
@@ -53,11 +55,12 @@ def _run(options: argparse.Namespace) -> int:
     from actorproc.demo.display import choose_display
     from actorproc.demo.main import DemoOptions, run_demo
     from actorproc.demo.source import standard_library
+    from actorproc.workers.processors import usable_processors
 
     chosen = DemoOptions(
         source=(options.path or standard_library()).absolute(),
         regions=options.regions,
-        workers=options.workers or min(8, max(2, os.cpu_count() or 2)),
+        workers=options.workers or min(8, max(2, usable_processors())),
         chaos=options.chaos,
         seed=random.randrange(10_000) if options.seed is None else options.seed,
         directory=options.directory,

@@ -7,11 +7,12 @@ import importlib
 import logging
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from actorproc.cli.common import whole_number
 from actorproc.cli.filters import seconds
-from actorproc.errors import ActorprocError
+from actorproc.errors import ActorprocError, EngineError
 
 if TYPE_CHECKING:
     from actorproc.manager import ProcedureManager
@@ -43,7 +44,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="MODULE[:ATTRIBUTE]",
         help=(
             "module to import, the current directory included. ATTRIBUTE is a ProcedureManager, a function that makes "
-            "one, a procedure class or a list of them; default: 'manager', else all procedures the module defines"
+            "one, a procedure class or a list of them; default: 'manager', or the one that the module starts, else all "
+            "procedures the module defines"
         ),
     )
     parser.add_argument(
@@ -53,7 +55,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="directory of the store, for procedures (default: $ACTORPROC_PATH, else ./state)",
     )
     parser.add_argument(
-        "--workers", type=whole_number(1), metavar="N", default=None, help="worker processes (default: one per core)"
+        "--workers",
+        type=whole_number(1),
+        metavar="N",
+        default=None,
+        help="worker processes (default: one per processor it may use)",
     )
     parser.add_argument(
         "--stop-timeout",
@@ -67,7 +73,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _run(options: argparse.Namespace) -> int:
     from actorproc.cli.notify import Notifier
-    from actorproc.cli.service import serve
+    from actorproc.cli.service import EXIT_FAILED, serve
 
     # A service of its own has a log, unless the module arranges that itself.
     notifier = Notifier.from_environment(os.environ)
@@ -76,13 +82,20 @@ def _run(options: argparse.Namespace) -> int:
     except CannotRun as error:
         print(error, file=sys.stderr)
         return 2
+    except EngineError as error:  # of a manager that the module starts
+        print(f"the engine cannot start: {error}", file=sys.stderr)
+        notifier.stopping(f"cannot start: {error}")
+        return EXIT_FAILED
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     patience = options.stop_timeout if options.stop_timeout is not None else manager._config.stop_timeout
     return serve(manager, notifier=notifier, stop_timeout=patience)
 
 
 def find_manager(target: str, *, path: str | None = None, workers: int | None = None) -> ProcedureManager:
-    """The manager of ``module:attribute``, not started. Raises `CannotRun`; what the module raises passes."""
+    """The manager of ``module:attribute``, not started unless the module did. Raises `CannotRun`.
+
+    What the module raises passes.
+    """
     from actorproc.manager import ProcedureManager
 
     found, name = found_in(target)
@@ -110,7 +123,8 @@ def found_in(target: str) -> tuple[Any, str]:
     try:
         module = importlib.import_module(module_name)
     except (ModuleNotFoundError, ValueError, TypeError) as error:
-        if isinstance(error, TypeError) and not module_name.startswith("."):
+        is_name = module_name != "" and not module_name.startswith(".") and "\0" not in module_name
+        if not isinstance(error, ModuleNotFoundError) and is_name:
             raise  # the module itself did; a name such as ./shop.py is never looked for
         missing = getattr(error, "name", None)
         if missing is not None and missing != module_name and not module_name.startswith(f"{missing}."):
@@ -128,12 +142,29 @@ def found_in(target: str) -> tuple[Any, str]:
         return found, target
     if hasattr(module, "manager"):
         return module.manager, f"{module_name}:manager"
+    managers = _started(module)
+    if len(managers) > 1:
+        msg = f"{module_name} starts several managers: {', '.join(managers)}; name one as {module_name}:{managers[0]}"
+        raise CannotRun(msg)
+    if managers:
+        return getattr(module, managers[0]), f"{module_name}:{managers[0]}"
     defined = [value for value in vars(module).values() if getattr(value, "__module__", None) == module_name]
     classes = _procedure_classes(defined)
     if not classes:
         msg = f"{module_name} has neither a 'manager' nor a procedure of its own; name one as {module_name}:NAME"
         raise CannotRun(msg)
     return classes, module_name
+
+
+def _started(module: ModuleType) -> list[str]:
+    """Names of the managers that a module has started at its top, each manager once."""
+    from actorproc.manager import ProcedureManager
+
+    named = reversed(vars(module).items())
+    found = {
+        id(value): name for name, value in named if isinstance(value, ProcedureManager) and value._tree is not None
+    }
+    return sorted(found.values())
 
 
 def _meant(module_name: str) -> str:

@@ -47,11 +47,13 @@ def add_submit(commands: _Commands) -> None:
 
 def _submit(options: argparse.Namespace) -> int:
     from actorproc.cli.run import CannotRun, found_in
+    from actorproc.procedure.importing import imports_only
 
     if options.timeout is not None and not options.wait:
         raise UsageError("--timeout is how long --wait waits: give both, or neither")
     try:
-        made, name = found_in(options.target)
+        with imports_only("actorproc submit"):
+            made, name = found_in(options.target)
     except CannotRun as error:
         raise UsageError(str(error)) from None
     if not callable(made):

@@ -109,8 +109,16 @@ class RemotePool:
 class RemoteEngine:
     """What `EngineTree` offers to the facade, for a client."""
 
-    def __init__(self, directory: str | os.PathLike[str], *, patience: float, max_frame: int) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        patience: float,
+        max_frame: int,
+        allow_any_filesystem: bool = False,
+    ) -> None:
         self._directory = directory
+        self._allow_any_filesystem = allow_any_filesystem
         self._patience = patience
         self._channel = Channel(directory, patience=patience, max_frame=max_frame)
         self._courier = Courier()
@@ -131,7 +139,7 @@ class RemoteEngine:
         with self._opening:
             self._refuse_when_closed()
             if self._store is None:
-                reader = LmdbReader(Path(self._directory).resolve())
+                reader = LmdbReader(Path(self._directory).resolve(), allow_any_filesystem=self._allow_any_filesystem)
                 self._store = RemoteStore(reader, self._channel)
                 try:
                     self._refuse_when_closed()  # by a signal handler, in the middle of the above

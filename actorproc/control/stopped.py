@@ -50,7 +50,7 @@ class StoppedEngine:
     def __init__(self, directory: str | os.PathLike[str], config: Config) -> None:
         self._directory = os.fspath(directory)
         self._config = config
-        self.store = LmdbStore(directory, role="command")
+        self.store = LmdbStore(directory, role="command", allow_any_filesystem=config.allow_any_filesystem)
         self._epoch = 0
         self._lock = threading.RLock()
         self._replies = ReplyTable()

@@ -63,7 +63,7 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         if n_jobs == 0:
             msg = "n_jobs == 0 in Parallel has no meaning"
             raise ValueError(msg)
-        workers: int = self._executor.manager._slots
+        workers: int = self._executor._max_workers
         if n_jobs is not None and n_jobs > 0:
             return n_jobs
         # One job is what joblib runs in this very process, where nothing survives a crash.

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from actorproc.arguments import check_workers, checked_priority, checked_tags
 from actorproc.config import Config
@@ -20,6 +20,7 @@ from actorproc.executor.queue import CallQueue
 from actorproc.manager import ProcedureManager
 from actorproc.model.ids import check_id, new_id
 from actorproc.procedure.call import Call, call_chunk, pickled_call, pickled_initializer
+from actorproc.procedure.importing import shut_here
 
 __all__ = ["ProcedureExecutor"]
 
@@ -31,7 +32,9 @@ class ProcedureExecutor(Executor):
     """A `concurrent.futures.Executor` whose calls are procedures: durable, and not broken by a dead worker.
 
     ``manager`` is a started `ProcedureManager`, or the path of a directory: then the executor starts a manager of its
-    own there with ``max_workers`` processes (default `os.cpu_count()`) and stops it in `shutdown`.
+    own there, with ``max_workers`` processes (default: as many as the processors this program may use), and stops it
+    in `shutdown`. It starts at the first call, or at the ``with``, so an executor may be made at the top of a module;
+    in a worker that imports the module it stays shut, and using it raises `UsageError`.
 
     The other arguments are those of `ProcessPoolExecutor`. ``initializer(*initargs)`` runs once in each worker process
     before its first call of this executor; when it fails, calls and later submits raise `CallBroken`. ``mp_context``
@@ -67,21 +70,46 @@ class ProcedureExecutor(Executor):
             self._manager = manager
         else:
             config = Config(recycle_steps=max_tasks_per_child)
-            self._manager = ProcedureManager(manager, procedures=[Call], workers=max_workers, config=config).start()
+            self._manager = ProcedureManager(manager, procedures=[Call], workers=max_workers, config=config)
         self._owned = None if isinstance(manager, ProcedureManager) else self._manager
         self._max_workers = self._manager._slots
         self._pid = os.getpid()
-        self._queue = CallQueue(self._manager, setup, weight, labels)
+        self._queue = CallQueue(self._manager, setup, weight, labels, is_own=self._owned is not None)
         self._state = threading.RLock()  # a signal handler may submit in the middle of a submit
+        self._has_begun = False
         self._is_shut_down = False
-        # As the executors of the standard library: one that is dropped finishes what it has, and ends. Not by
-        # weakref.finalize, which registers an exit hook.
-        self._queue.dropped = weakref.ref(self, functools.partial(_on_dropped, self._queue, self._owned, self._pid))
 
     @property
     def manager(self) -> ProcedureManager:
-        """The manager that runs the calls."""
+        """The manager that runs the calls, started."""
+        if not self._has_begun and not self._is_shut_down:
+            self._begin()
         return self._manager
+
+    def __enter__(self) -> Self:
+        if not self._has_begun and shut_here() is None:
+            self._begin()
+        return self
+
+    def _begin(self) -> None:
+        """Start a manager of its own, in the process of the first call: that may be a fork of the one that made it.
+
+        Raises `UsageError` where the executor stays shut, and what `ProcedureManager.start` raises.
+        """
+        with self._state:
+            self._check_not_shut_down()
+            shut = self._manager._shut
+            if shut is not None and not shut.importer.is_over:
+                raise UsageError(shut.reason("executor", self._manager._path))
+            self._pid = self._queue.pid = os.getpid()
+            if self._owned is not None:
+                if self._owned._starter == threading.get_ident():
+                    return  # a signal handler in the middle of the lines below: the sender waits for the start
+                self._owned.start()
+            self._has_begun = True
+            # As the executors of the standard library: one that is dropped finishes what it has, and ends. Not by
+            # weakref.finalize, which registers an exit hook.
+            self._queue.dropped = weakref.ref(self, functools.partial(_on_dropped, self._queue, self._owned, self._pid))
 
     # ------------------------------------------------------------ calls
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:
@@ -98,7 +126,7 @@ class ProcedureExecutor(Executor):
         """
         name = check_id(id)
         self._check_open()
-        if self._manager._running().store.procedure(name) is not None:
+        if self.manager._running().store.procedure(name) is not None:
             return self.get(name)
         return self._put(name, fn, args, kwargs, alone=True)
 
@@ -107,7 +135,7 @@ class ProcedureExecutor(Executor):
 
         Raises `UnknownProcedure`, `UsageError` when the id is not a call's, and `RuntimeError` after `shutdown`.
         """
-        if self._manager.info(id).type_name != Call.type_name:
+        if self.manager.info(id).type_name != Call.type_name:
             msg = f"{id} is no call of an executor; ask manager.get({id!r}) for it"
             raise UsageError(msg)
         with self._state:
@@ -182,7 +210,10 @@ class ProcedureExecutor(Executor):
         *,
         alone: bool,
     ) -> DurableFuture[T]:
-        if self._is_shut_down or os.getpid() != self._pid:
+        if not self._has_begun:
+            self._check_not_shut_down()
+            self._begin()
+        elif self._is_shut_down or os.getpid() != self._pid:
             self._check_open()  # before what pickling would say, and before any lock that a fork may have copied
         try:
             call = pickled_call(fn, args, kwargs)
@@ -211,7 +242,7 @@ class ProcedureExecutor(Executor):
             raise RuntimeError(msg)
         if (broken := self._queue.receiver.broken) is not None:
             raise broken
-        if os.getpid() != self._pid:
+        if self._has_begun and os.getpid() != self._pid:
             msg = f"this executor belongs to process {self._pid} and cannot be used in its forked child"
             raise ManagerStopped(msg)
 

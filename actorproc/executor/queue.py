@@ -43,8 +43,11 @@ _BUSY_PAUSE = 0.05
 class CallQueue:
     """Calls on their way. May be used from any thread."""
 
-    def __init__(self, manager: ProcedureManager, setup: bytes, priority: int, tags: tuple[str, ...]) -> None:
+    def __init__(
+        self, manager: ProcedureManager, setup: bytes, priority: int, tags: tuple[str, ...], *, is_own: bool
+    ) -> None:
         self._manager = manager
+        self._is_own = is_own
         self._setup = setup
         self._priority = priority
         self._tags = tags
@@ -60,7 +63,8 @@ class CallQueue:
         self.receiver = Receiver(manager, self._count_off)
         self._threads: tuple[threading.Thread, ...] = ()
         self._closing = False
-        self._pid = os.getpid()
+        self.pid = os.getpid()
+        """The process that makes calls."""
         self.dropped: object = None
         """The executor's weak reference to itself, kept where it outlives the executor."""
 
@@ -115,7 +119,7 @@ class CallQueue:
 
     def cancel(self, future: AnyFuture) -> bool:
         """Cancel a call no worker has yet: one that is not sent at once, else by aborting its procedure."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             return False  # a forked copy: the call is the parent's, and what is locked here may stay so
         if self._withdraw(future):
             return True
@@ -136,7 +140,7 @@ class CallQueue:
 
     def cancel_each(self, futures: Iterable[AnyFuture]) -> None:
         """Cancel those of these that no worker has yet, all at once."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             return
         left = [future for future in futures if not self._withdraw(future) and not future.done()]
         if self.is_interrupted:
@@ -239,6 +243,11 @@ class CallQueue:
         work()
 
     def _send_all(self) -> None:
+        if self._is_own:
+            # It has started, unless a signal handler submitted while it does: then this waits. What it raises is
+            # raised to the caller who starts it, and every batch is told that the manager does not run.
+            with contextlib.suppress(ActorprocError):
+                self._manager.start()
         while (batch := self._next()) is not None:
             self._send(batch)
             del batch  # with its futures: results belong to the callers alone

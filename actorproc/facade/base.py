@@ -89,6 +89,8 @@ class Facade:
     def _running(self) -> RunningEngine:
         tree = self._tree
         if tree is None:
+            tree = self._opened_late()
+        if tree is None:
             msg = "this manager is not started: use `with ProcedureManager(…) as manager:` or call start()"
             raise ManagerStopped(msg)
         self._check_fork()
@@ -97,10 +99,15 @@ class Facade:
             raise ManagerStopped(msg)
         return tree
 
+    def _opened_late(self) -> RunningEngine | None:
+        """The engine of a manager that an import kept shut for a while; None: there is none."""
+        return None
+
     def _check_fork(self) -> None:
         if os.getpid() != self._pid:
             msg = (
                 f"this manager belongs to process {self._pid} and cannot be used in its forked child {os.getpid()}: "
-                "create and start a manager after the fork, in one process only"
+                "create and start a manager after the fork, in one process only, and reach it from the others through "
+                "a ProcedureClient of its directory"
             )
             raise ManagerStopped(msg)

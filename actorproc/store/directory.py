@@ -36,6 +36,8 @@ KEY_FILE = "signing.key"
 """Signs pickled states; made by `actorproc.signing_key`, and a copy of a store is of no use without it."""
 
 _REMOTE = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|lustre|glusterfs|ncpfs|vboxsf|fuse(\..*)?|fuseblk")
+_ALLOWED = "ACTORPROC_ALLOW_ANY_FILESYSTEM"
+"""The environment's word for it: commands have no `Config`."""
 _MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -71,11 +73,13 @@ def check_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
             _check_owner(file, inside, kind="file")
             if not os.access(file, os.R_OK | os.W_OK):
                 raise EngineError(f"the store's file {file} needs read and write permission: chmod u+rw {file}")
-    kind = None if allow_any_filesystem else _filesystem_type(path)
+    is_allowed = allow_any_filesystem or os.environ.get(_ALLOWED, "") not in {"", "0"}
+    kind = None if is_allowed else _filesystem_type(path)
     if kind is not None and _REMOTE.fullmatch(kind):
         raise EngineError(
             f"the store's directory {path} is on a {kind} file system, where memory maps and locks are not safe; use "
-            "a local disk, or pass allow_any_filesystem=True if you know that only this machine ever opens it"
+            "a local disk. If only this machine ever opens it, allow that: Config(allow_any_filesystem=True) for a "
+            f"program, {_ALLOWED}=1 in the environment of commands"
         )
 
 

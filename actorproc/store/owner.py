@@ -243,12 +243,16 @@ def in_use(store: Path, pid: int, role: str, host: str) -> StoreInUse:
     """The error of whoever finds a store in use; `pid` 0 and the empty texts: it is not known."""
     if pid == os.getpid():
         who = f"another manager of this process ({pid})"
+        help_ = "use that one, stop it, or use another directory"
     else:
         who = f"process {pid}" if pid else "another process"
         who = f"a command ({who})" if role == "command" else who
         if host and host != socket.gethostname():
             who += f" on host {host}"
-    return StoreInUse(f"the store {store} is in use by {who}; stop it, or use another directory", pid)
+        help_ = "stop it, or use another directory"
+        if role != "command":
+            help_ = f"reach its manager through ProcedureClient({os.fspath(store)!r}), {help_}"
+    return StoreInUse(f"the store {store} is in use by {who}; {help_}", pid)
 
 
 def facts_in(text: str) -> dict[str, str]:

@@ -1,6 +1,10 @@
 """The pytest plugin: fixtures for tests of procedures. Loaded by itself where actorproc is installed.
 
 Nothing of the engine is imported before a fixture is asked for.
+
+While pytest imports test modules and their ``conftest.py``, it imports a program's modules without running it. A
+manager that such a module starts at its top stays shut then, and starts when the first test uses it: collecting tests
+starts nothing, and the processes of pytest-xdist do not contend for its directory.
 """
 
 from __future__ import annotations
@@ -10,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actorproc.procedure.importing import Importer, imports_only
+
 if TYPE_CHECKING:
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.survival import SurvivalReport
+
+_IMPORTER: pytest.StashKey[Importer] = pytest.StashKey()
 
 __all__ = ["inline_manager", "survives_crashes", "virtual_clock"]
 
@@ -49,3 +57,40 @@ def survives_crashes() -> Callable[..., SurvivalReport]:
     from actorproc.testing.survival import survives_crashes  # noqa: PLC0415
 
     return survives_crashes
+
+
+# ------------------------------------------------------------ while tests are collected
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Keep shut what the ``conftest.py`` files make, and what is collected behind them."""
+    _begin(early_config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The same where the plugin is loaded too late for the hook above."""
+    _begin(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tests run from here on: what was shut starts when it is used."""
+    _end(session.config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave no flag behind when nothing was collected."""
+    _end(config)
+
+
+def _begin(config: pytest.Config) -> None:
+    if config.stash.get(_IMPORTER, None) is None:
+        config.stash[_IMPORTER] = imports_only("the collection of pytest").__enter__()
+
+
+def _end(config: pytest.Config) -> None:
+    importer = config.stash.get(_IMPORTER, None)
+    if importer is not None:
+        importer.is_over = True
+        importer.__exit__()

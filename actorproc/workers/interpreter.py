@@ -11,7 +11,7 @@ from pathlib import Path
 from actorproc.procedure.names import module_path
 from actorproc.workers.frames import HEADER
 
-__all__ = ["boot_bytes", "host_path", "start_interpreter"]
+__all__ = ["boot_bytes", "default_executable", "host_path", "start_interpreter"]
 
 _NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
@@ -31,6 +31,13 @@ sys.path[:] = [os.fsdecode(part) for part in take(int.from_bytes(take(4), "big")
 from actorproc.workers.child.main import main
 main(*map(int, sys.argv[1:5]))
 """
+
+
+def default_executable() -> str:
+    """The interpreter that `multiprocessing.set_executable` was given, else this program's; "" when it has none."""
+    spawn = sys.modules.get("multiprocessing.spawn")  # where it was set; nothing else is worth its import
+    chosen = spawn.get_executable() if spawn is not None else None
+    return os.fsdecode(chosen) if chosen else sys.executable or ""
 
 
 def host_path() -> tuple[str, ...]:

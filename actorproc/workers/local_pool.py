@@ -21,7 +21,7 @@ from actorproc.workers.base import PoolEvent, WorkerInfo
 from actorproc.workers.census import started_by
 from actorproc.workers.cgroups import Rooms, find_rooms
 from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
-from actorproc.workers.interpreter import boot_bytes, host_path
+from actorproc.workers.interpreter import boot_bytes, default_executable, host_path
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
@@ -40,7 +40,8 @@ class LocalPool:
     `preload` names modules that every worker imports before its first step; `environment` is the cloudpickled
     factory of `ctx.env`; `spares` warm processes wait to replace a dead one; `warm_limit` is the number of live
     procedure objects a worker keeps; `log_level` is the level from which workers forward log records.
-    `sys_path` defaults to this program's module path at the time of `open`, `executable` to its interpreter.
+    `sys_path` defaults to this program's module path at the time of `open`, `executable` to the interpreter that
+    `multiprocessing` would start, else to this program's.
     `use_pidfd=False` watches each process with a thread instead, as systems without pidfds do anyway.
     """
 
@@ -74,7 +75,7 @@ class LocalPool:
         self._warm_limit = warm_limit
         self._log_level = log_level
         self._sys_path = None if sys_path is None else tuple(sys_path)
-        self._executable = executable if executable is not None else sys.executable
+        self._executable = executable if executable is not None else default_executable()
         self._use_pidfd = use_pidfd
         self._rooms = Rooms()
         self._links: dict[WorkerId, Link] = {}
@@ -86,7 +87,10 @@ class LocalPool:
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
         """Start the pool's thread; every event goes to `sink`, on that thread."""
         if not self._executable:
-            msg = "this program has no sys.executable to start workers with; pass LocalPool(executable=…)"
+            msg = (
+                "this program has no sys.executable to start workers with; name a Python interpreter: "
+                "ProcedureManager(…, config=Config(executable=…))"
+            )
             raise UsageError(msg)
         with self._lock:
             if self._thread is not None or self._closed:

@@ -73,7 +73,7 @@ class WorkerProcess:
                 self._popen = start_interpreter(executable, passed, out[1], err[1], kept=kept)
                 self._identify(use_pidfd)
             except (OSError, ValueError) as error:
-                msg = f"cannot start a worker process with {executable!r}: {error}"
+                msg = f"cannot start a worker process with {executable!r} (Config.executable names another): {error}"
                 raise WorkerBootFailed(msg) from error
             self.lifeline_fd = lifeline_fd
             mine.pop_all()

@@ -13,6 +13,7 @@ from typing import Any
 from actorproc.errors import UsageError
 from actorproc.model.ids import check_id
 from actorproc.procedure.failures import in_words
+from actorproc.procedure.importing import imports_only
 from actorproc.procedure.procedure import Procedure
 
 __all__ = ["own_opinion", "own_procedures", "try_module"]
@@ -79,7 +80,8 @@ def _pairs(name: str, given: Iterable[Any]) -> Iterator[tuple[str, Procedure]]:
 
 def _module(name: str) -> ModuleType:
     try:
-        return importlib.import_module(name)
+        with imports_only("actorproc torture"):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # the module is there; what it imports is not

@@ -21,6 +21,7 @@ from typing import NoReturn
 from actorproc.procedure.codec import permit_size
 from actorproc.procedure.context import StopStep
 from actorproc.procedure.failures import in_words
+from actorproc.procedure.importing import imports_only, mark_multiprocessing
 from actorproc.workers.child import logs
 from actorproc.workers.child.channel import Channel
 from actorproc.workers.child.desk import Desk
@@ -82,6 +83,8 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
             os.close(lifeline)
 
     os.register_at_fork(after_in_child=in_forked_copy)
+    imports_only("a worker process").__enter__()
+    mark_multiprocessing()
     changes.watch()
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
