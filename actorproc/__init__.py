@@ -250,6 +250,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """PEP 562: everything but the errors, at first use."""
+    if name == "__version__":
+        globals()[name] = version = _version()
+        return version
     module = _LAZY.get(name)
     if module is None:
         msg = f"module 'actorproc' has no attribute {name!r}"
@@ -260,7 +263,17 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    """The version of the distribution; one that was copied without its metadata has none."""
+    from importlib import metadata  # noqa: PLC0415 - costs more than all that is loaded here
+
+    try:
+        return metadata.version("actorproc")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
 
 
 class _Package(types.ModuleType):

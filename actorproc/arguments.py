@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 from actorproc.actors.clock import Clock
 from actorproc.config import Config
+from actorproc.durations import LATEST, in_seconds, moment
 from actorproc.model.exact import exact_text
 from actorproc.procedure.policies import Limits
 
@@ -38,8 +38,6 @@ MAX_TAGS = 100
 
 _STORE = ("own", "load", "commit", "reopen", "close")
 _CLOCK = ("wall", "monotonic")
-_LAST_TIME = 253_402_300_799.0
-"""The end of the year 9999, in epoch seconds: no date can be told behind it."""
 
 
 def check_flag(value: Any, name: str) -> None:
@@ -182,40 +180,20 @@ def pair(item: Any) -> tuple[str | None, Any]:
 
 def due_time(delay: Any, clock: Clock) -> float | None:
     """When a procedure may start that is delayed by so much, in epoch seconds; None: at once."""
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        msg = f"delay is a number of seconds or a timedelta, not {delay!r:.60}"
-        raise TypeError(msg)
-    if not 0 <= seconds < math.inf:
-        msg = f"delay={delay!r:.60}: it must be finite and not negative"
-        raise ValueError(msg)
+    seconds = in_seconds(delay, "delay")
     if not seconds:
         return None
     now = clock.wall()
-    if seconds > _LAST_TIME - now:
+    if seconds > LATEST - now:
         msg = f"delay={delay!r:.60} ends after the year 9999; to wait until somebody says so, wait for an event"
         raise ValueError(msg)
-    return now + float(seconds)
+    return now + seconds
 
 
 def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -> float | None:
-    """A deadline as epoch seconds; one without a time zone is local time."""
+    """A deadline as epoch seconds: a moment, or a timedelta from now."""
     if deadline is None:
         return None
-    if isinstance(deadline, datetime):
-        try:
-            return deadline.timestamp()
-        except (OverflowError, ValueError, OSError) as error:
-            msg = f"deadline={deadline!r} cannot be told in seconds since 1970: {error}"
-            raise ValueError(msg) from error
     if isinstance(deadline, timedelta):
-        seconds: float = clock.wall() + deadline.total_seconds()
-    elif isinstance(deadline, bool) or not isinstance(deadline, int | float) or not -math.inf < deadline < math.inf:
-        msg = f"deadline={deadline!r} is neither a datetime, a timedelta from now, nor epoch seconds"
-        raise TypeError(msg)
-    else:
-        seconds = deadline
-    if abs(seconds) > _LAST_TIME:
-        msg = f"deadline={deadline!r:.60} is beyond the year 9999; leave it out when there is none"
-        raise ValueError(msg)
-    return float(seconds)
+        return moment(clock.wall() + deadline.total_seconds(), "deadline")
+    return moment(deadline, "deadline", instead=f"For so long from now give timedelta(seconds={deadline})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -11,6 +12,7 @@ from actorproc.actors.clock import SystemClock
 from actorproc.arguments import checked_directory
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
+from actorproc.durations import in_seconds
 from actorproc.errors import ManagerStopped
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
@@ -37,9 +39,9 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
     ``path`` is the manager's directory. It has the methods of `ProcedureManager`, with the same results and errors,
     save those of its life (``start``, ``stop``, ``resize`` …) and ``register_loader``. Reading what is stored needs no
     manager: `info`, `list` and `steps` of what has ended, `audit`, `get(id).result()`. Everything else waits up to
-    ``patience`` seconds (default 30) for one to run: a restart of the manager is a pause, after which handles and
-    watches go on. Then it raises `ManagerStopped`. A verb that was lost with the manager and must not be repeated
-    unasked (`retry`, `bypass`, …) raises `OutcomeUnknown`; `submit` and `signal` are repeated, and count once.
+    ``patience`` (seconds or a timedelta; default 30) for one to run: a restart of the manager is a pause, after which
+    handles and watches go on. Then it raises `ManagerStopped`. A verb that was lost with the manager and must not be
+    repeated unasked (`retry`, `bypass`, …) raises `OutcomeUnknown`; `submit` and `signal` are repeated, and count once.
 
     Classes travel with the first submit, as they do to workers; ``procedures`` names those whose outputs are to be
     decoded here without a submit. Nothing is touched before the first call. May be used from any thread; use it in a
@@ -51,12 +53,13 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
         path: str | os.PathLike[str],
         *,
         procedures: Iterable[type | ProcedureFunction[..., Any]] = (),
-        patience: float = 30.0,
+        patience: float | timedelta = 30.0,
         config: Config | None = None,
     ) -> None:
-        if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience >= 0:
-            msg = f"patience is a number of seconds, at least 0, not {patience!r:.60}"
-            raise ValueError(msg)
+        try:
+            seconds = in_seconds(patience, "patience", endless=True)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
         self._path = checked_directory(path)
         self._config = config if config is not None else Config()
         permit_size(self._config.max_state)
@@ -64,7 +67,7 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
         self._types = Registration(self._path, self._config.signing_key, max_frame=self._config.max_frame)
         self._engine = RemoteEngine(
             self._path,
-            patience=patience,
+            patience=seconds,
             max_frame=self._config.max_frame,
             allow_any_filesystem=self._config.allow_any_filesystem,
         )
@@ -109,9 +112,12 @@ class ProcedureClient(Submitting, Repairing, Verbs, Keeping):
     ) -> None:
         self.close()
 
-    def post(self, errand: Callable[[], object]) -> None:
+    def _post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the client's thread for callbacks."""
         self._engine.post(errand)
+
+    def _life(self) -> str:
+        return "closed" if self._engine.closed else "open"
 
     def _running(self) -> RunningEngine:
         self._check_fork()

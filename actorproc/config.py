@@ -5,24 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
+from actorproc.durations import OptionalSeconds, Seconds, in_seconds
 from actorproc.model.policies import Retention, Scheduling
 from actorproc.workers.frames import DEFAULT_MAX_FRAME
 
 __all__ = ["Config"]
 
-_SECONDS = (
-    "stop_timeout",
-    "boot_timeout",
-    "restart_period",
-    "parked_for",
-    "commit_backoff",
-    "commit_backoff_cap",
-    "priority_ageing",
-    "stuck_after",
-    "extra_worker_idle",
-)
 _LEAST = {
     "max_frame": 8192,
     "max_state": 1,
@@ -39,16 +30,16 @@ _LEAST = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
-    """Settings of a `ProcedureManager`; times in seconds, sizes in bytes.
+    """Settings of a `ProcedureManager`; sizes in bytes, times in seconds or as a `datetime.timedelta`.
 
-    Raises `ValueError` naming the field and the rule.
+    Times are kept, and read, as seconds. Raises `ValueError` naming the field and the rule.
     """
 
-    stop_timeout: float = 30.0
+    stop_timeout: Seconds = Seconds(30.0)
     """How long leaving ``with`` may take: running steps are waited for, then their workers are killed."""
-    boot_timeout: float = 30.0
+    boot_timeout: Seconds = Seconds(30.0)
     """How long `start` waits for the first answer of every worker. Later ones have twice as long to boot, then they are
     ended, and their slot is parked."""
     control: bool = True
@@ -66,9 +57,9 @@ class Config:
     restart_limit: int = 5
     """How often within `restart_period` workers of one slot may fail to boot, or end by themselves with nothing to do,
     before the slot is parked. Workers killed by another process do not count."""
-    restart_period: float = 30.0
+    restart_period: Seconds = Seconds(30.0)
     """See `restart_limit`."""
-    parked_for: float = 30.0
+    parked_for: Seconds = Seconds(30.0)
     """How long a parked slot rests before one worker is tried in it; doubles when that fails, up to 32 times this."""
     max_depth: int = 64
     """Deepest nesting of sub-procedures; the step that would exceed it fails, as with the two below."""
@@ -80,7 +71,7 @@ class Config:
     """Workers that belong to one procedure each (``Limits.dedicated``) at the same time; more such procedures wait."""
     recycle_steps: int | None = None
     """Steps after which a worker is replaced by a fresh one, between two steps; None: never."""
-    recycle_age: float | None = None
+    recycle_age: OptionalSeconds = OptionalSeconds(None)
     """Age after which a worker that ends a step is replaced; None: never."""
     recycle_memory: int | None = None
     """Growth of a worker's memory since its first step after which it is replaced; None: never."""
@@ -90,21 +81,21 @@ class Config:
     """The same of all procedures together; those silent for longest go first."""
     log_file_bytes: int = 16 * 1024 * 1024
     """The same of all procedures together in two files beside the store, for later lives of the program; 0: none."""
-    commit_backoff: float = 0.1
+    commit_backoff: Seconds = Seconds(0.1)
     """First wait before a refused commit is tried again; doubles each time."""
-    commit_backoff_cap: float = 10.0
+    commit_backoff_cap: Seconds = Seconds(10.0)
     """The longest of these waits."""
-    retain_for: float | None = 7 * 86400.0
+    retain_for: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
     """How long finished procedures are kept, with all that ran below them; None: for ever."""
     retain_count: int | None = None
     """How many of the roots that finished last are kept, however young the others are; None: all."""
-    retain_failed_for: float | None = None
+    retain_failed_for: OptionalSeconds = OptionalSeconds(None, least="zero")
     """How long those are kept that own poisoned keys or could not be undone; None: until somebody deals with them."""
-    retain_acknowledged: float = 60.0
+    retain_acknowledged: Seconds = Seconds(60.0, least="zero")
     """How long a procedure is kept after `ProcedureManager.acknowledge`."""
-    sweep_interval: float = 30.0
+    sweep_interval: Seconds = Seconds(30.0, endless=False)
     """How often finished procedures to be removed are looked for."""
-    priority_ageing: float = 60.0
+    priority_ageing: Seconds = Seconds(60.0)
     """Waiting for a worker that outweighs one level of priority; `math.inf`: no waiting does."""
     max_running: int | None = None
     """How many submitted procedures (roots) run at once, from their first step to their end; the others wait."""
@@ -112,15 +103,15 @@ class Config:
     """How many unfinished ones are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
     concurrency: Mapping[str, int] = field(default_factory=dict)
     """How many procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, by itself."""
-    rate: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    rate: Mapping[str, tuple[int, float | timedelta]] = field(default_factory=dict)
     """By limit key ``(n, seconds)``: in any span of so many seconds at most n procedures start."""
     worker_shares: Mapping[str, float] = field(default_factory=dict)
     """The part of the workers, above 0 to 1, that a class of work may use while others want them; at least one."""
     reserved_workers: Mapping[str, int] = field(default_factory=dict)
     """Workers that are kept free for a class of work."""
-    stuck_after: float = 10.0
+    stuck_after: Seconds = Seconds(10.0)
     """When every worker has been in its step for so long and work waits, an extra worker is started."""
-    extra_worker_idle: float = 60.0
+    extra_worker_idle: Seconds = Seconds(60.0)
     """How long an extra worker may have nothing to do before it is stopped."""
     allow_any_filesystem: bool = False
     """Whether the directory may be on a file system of other machines or of FUSE (NFS, 9p, rootless containers …),
@@ -136,16 +127,11 @@ class Config:
         self._check_retention()
         self._check_scheduling()
         self._check_key()
-        for name in _SECONDS:
-            seconds = getattr(self, name)
-            if not _is_span(seconds) or not seconds > 0:
-                msg = f"Config.{name} is {seconds!r}; it must be a number of seconds above 0"
-                raise ValueError(msg)
         for name, least in _LEAST.items():
             if not _is_count(getattr(self, name), least):
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be a whole number, at least {least}"
                 raise ValueError(msg)
-        for name in ("recycle_steps", "recycle_age", "recycle_memory"):
+        for name in ("recycle_steps", "recycle_memory"):
             if (most := getattr(self, name)) is not None and (not _is_span(most) or not most > 0):
                 msg = f"Config.{name} is {most!r}; it must be a number above 0, or None"
                 raise ValueError(msg)
@@ -172,19 +158,9 @@ class Config:
             raise ValueError(msg)
 
     def _check_retention(self) -> None:
-        for name in ("retain_for", "retain_failed_for", "retain_acknowledged"):
-            seconds = getattr(self, name)
-            if seconds is None and name != "retain_acknowledged":
-                continue
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-                msg = f"Config.{name} is {seconds!r}; it must be a number of seconds, at least 0"
-                raise ValueError(msg)
         count = self.retain_count
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
             msg = f"Config.retain_count is {count!r}; it must be a number of procedures, at least 0, or None"
-            raise ValueError(msg)
-        if not 0 < self.sweep_interval < math.inf:
-            msg = f"Config.sweep_interval is {self.sweep_interval!r}; it must be a number of seconds above 0"
             raise ValueError(msg)
 
     def _check_scheduling(self) -> None:
@@ -199,7 +175,7 @@ class Config:
             raise ValueError(msg)
         for name, rule, words in (
             ("concurrency", _is_capacity, "a number of procedures, at least 1"),
-            ("rate", _is_rate, "(number of starts, seconds), such as (100, 60.0)"),
+            ("rate", _is_rate, "(number of starts, duration), such as (100, 60.0)"),
             ("worker_shares", _is_share, "above 0 and at most 1"),
             ("reserved_workers", _is_reservation, "a number of workers"),
         ):
@@ -219,7 +195,7 @@ class Config:
             max_running=self.max_running,
             max_queued=self.max_queued,
             concurrency=dict(self.concurrency),
-            rate={key: (count, float(seconds)) for key, (count, seconds) in self.rate.items()},
+            rate={key: (count, in_seconds(span, "a rate")) for key, (count, span) in self.rate.items()},
             shares={name: float(share) for name, share in self.worker_shares.items()},
             reserved=dict(self.reserved_workers),
             workers=workers,
@@ -262,4 +238,8 @@ def _is_share(value: Any) -> bool:
 def _is_rate(value: Any) -> bool:
     if not isinstance(value, tuple) or len(value) != 2:
         return False
-    return _is_count(value[0], 1) and _is_number(value[1]) and value[1] > 0
+    try:
+        in_seconds(value[1], "a rate", least="above zero")
+    except (TypeError, ValueError):
+        return False
+    return _is_count(value[0], 1)

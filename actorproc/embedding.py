@@ -16,11 +16,13 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import pykka
 
+from actorproc.durations import seconds_or_none
 from actorproc.errors import ActorprocError
 from actorproc.handle import ProcedureHandle
 from actorproc.info import Health, ProcedureInfo
@@ -50,7 +52,7 @@ class EngineActor(pykka.ThreadingActor):
 
     ``manager`` is a manager that is not started yet, or a path; ``options`` are then those of `ProcedureManager`.
     ``supervisor`` is told `EngineFailed` when the engine cannot start or fails later. ``stop_timeout`` bounds the stop
-    in seconds (default: `Config.stop_timeout`); running steps are waited for that long.
+    in seconds or as a timedelta (default: `Config.stop_timeout`); running steps are waited for that long.
 
     The methods are few and return soon, so that a proxy's caller never waits for a procedure: what is not here is
     asked of ``manager``, whose methods may be called from any thread. When the host calls
@@ -65,7 +67,7 @@ class EngineActor(pykka.ThreadingActor):
         manager: ProcedureManager | str | os.PathLike[str],
         *,
         supervisor: pykka.ActorRef[Any] | None = None,
-        stop_timeout: float | None = None,
+        stop_timeout: float | timedelta | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -77,7 +79,8 @@ class EngineActor(pykka.ThreadingActor):
         else:
             self.manager = ProcedureManager(manager, **options)
         self._supervisor = supervisor
-        self._stop_timeout = stop_timeout if stop_timeout is not None else self.manager._config.stop_timeout
+        given = seconds_or_none(stop_timeout, "stop_timeout", endless=True)
+        self._stop_timeout = given if given is not None else self.manager._config.stop_timeout
         self.manager._at_failure(self._on_fatal)
 
     # ------------------------------------------------------------ what a proxy offers

@@ -42,8 +42,9 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
+
+from actorproc.durations import seconds_or_none
 
 __all__ = [
     "ActorprocError",
@@ -317,10 +318,7 @@ class RetryLater(Exception):
 
     def __init__(self, message: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(message or "asked to be retried later")
-        seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        if seconds is not None:
-            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-            if not is_number or not 0 <= seconds < math.inf:
-                msg = f"RetryLater(after=…) is a number of seconds, finite and not negative, or None, not {after!r:.60}"
-                raise InvalidStatus(msg)
-        self.after = seconds
+        try:
+            self.after = seconds_or_none(after, "RetryLater(after=…)")
+        except (TypeError, ValueError) as error:
+            raise InvalidStatus(str(error)) from None

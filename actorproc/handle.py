@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, NoReturn, Protocol
 
 from actorproc.actors.clock import waiting_seconds
@@ -20,13 +21,13 @@ __all__ = ["HandleSource", "ProcedureHandle"]
 
 
 class HandleSource(Protocol):
-    """What a handle needs of its manager."""
+    """What a handle needs of its manager; for handles alone, so its names are private but for `info`."""
 
-    def end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002 - a procedure id
+    def _end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002 - a procedure id
         """The procedure's end, or a future of it while it has not ended."""
         ...
 
-    def ended(self, id: str) -> bool:  # noqa: A002
+    def _ended(self, id: str) -> bool:  # noqa: A002
         """The procedure is in a terminal state."""
         ...
 
@@ -34,11 +35,11 @@ class HandleSource(Protocol):
         """The procedure as it is now."""
         ...
 
-    def output_of(self, ending: Ending) -> Any:
+    def _output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
         ...
 
-    def post(self, errand: Callable[[], object]) -> None:
+    def _post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the thread for callbacks."""
         ...
 
@@ -62,6 +63,7 @@ class ProcedureHandle:
     A handle holds no work: dropping it, or cancelling an ``await`` of it, changes nothing for the procedure.
     """
 
+    _engine_stays_here = "belongs to its process: keep and pass on its id, and ask the manager there for it"
     __slots__ = ("__dict__", "__weakref__", "_end", "_id", "_pid", "_source")
 
     def __init__(self, id: str, source: HandleSource) -> None:  # noqa: A002
@@ -75,8 +77,8 @@ class ProcedureHandle:
         """The procedure's id."""
         return self._id
 
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end, at most `timeout` seconds, and return the output.
+    def result(self, timeout: float | timedelta | None = None) -> Any:
+        """Wait for the end, at most `timeout` (seconds or a timedelta), and return the output.
 
         Raises `ProcedureFailed` (or its subclass `ProcedureAborted`) when it ended otherwise, the builtin
         `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first, `StoreDamaged` when a
@@ -84,13 +86,13 @@ class ProcedureHandle:
         """
         return self._unpack(self._wait(timeout))
 
-    def exception(self, timeout: float | None = None) -> ProcedureFailed | None:
+    def exception(self, timeout: float | timedelta | None = None) -> ProcedureFailed | None:
         """Wait as `result`; return the failure, None when it succeeded."""
         ending = self._wait(timeout)
         return None if ending.record.state == ProcedureState.SUCCESS else failure_of(ending.record)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds for the end; True when it has come.
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait at most `timeout` (seconds or a timedelta) for the end; True when it has come.
 
         Raises `ManagerStopped` or `StoreDamaged`, as `result`.
         """
@@ -103,7 +105,7 @@ class ProcedureHandle:
     def done(self) -> bool:
         """It has ended, one way or the other. Does not wait."""
         end = self._end
-        return (end is not None and _has_come(end)) or self._source.ended(self._id)
+        return (end is not None and _has_come(end)) or self._source._ended(self._id)
 
     def info(self) -> ProcedureInfo:
         """The procedure as it is now."""
@@ -118,11 +120,11 @@ class ProcedureHandle:
 
         def ended(future: Future[Ending]) -> None:
             if future.exception() is None:
-                self._source.post(lambda: function(self))
+                self._source._post(lambda: function(self))
 
         end = self._watch()
         if isinstance(end, Ending):
-            self._source.post(lambda: function(self))
+            self._source._post(lambda: function(self))
         else:
             end.add_done_callback(ended)
 
@@ -130,7 +132,7 @@ class ProcedureHandle:
         return self._awaited().__await__()
 
     def __reduce__(self) -> NoReturn:
-        msg = f"a handle is of its process alone: pass on its id, {self._id!r}, and ask the manager there for it"
+        msg = f"a handle belongs to its process: pass on its id, {self._id!r}, and ask the manager there for it"
         raise TypeError(msg)
 
     def __repr__(self) -> str:
@@ -161,14 +163,14 @@ class ProcedureHandle:
         end = self._end
         if os.getpid() != self._pid:
             # A forked copy of the program: nobody settles an open future here. Whoever the handle is of says so.
-            return end if end is not None and _has_come(end) else self._source.end_of(self._id)
+            return end if end is not None and _has_come(end) else self._source._end_of(self._id)
         # A manager that was started again, or one whose store was repaired, can still tell.
         if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
             # Without a lock: of two threads that ask at once each gets an end that comes, and one of them is kept.
-            end = self._end = self._source.end_of(self._id)
+            end = self._end = self._source._end_of(self._id)
         return end
 
-    def _wait(self, timeout: float | None) -> Ending:
+    def _wait(self, timeout: float | timedelta | None) -> Ending:
         seconds = waiting_seconds(timeout)
         end = self._watch()
         if isinstance(end, Ending):
@@ -176,12 +178,12 @@ class ProcedureHandle:
         try:
             return end.result(seconds)
         except TimeoutError:
-            msg = f"procedure {self._id} has not ended within {timeout:g} s"
+            msg = f"procedure {self._id} has not ended within {seconds:g} s"
             raise TimeoutError(msg) from None
 
     def _unpack(self, ending: Ending) -> Any:
         if ending.record.state == ProcedureState.SUCCESS:
-            return self._source.output_of(ending)
+            return self._source._output_of(ending)
         raise failure_of(ending.record)
 
 

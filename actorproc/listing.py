@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self, TypeVar
 
 import msgspec
 
+from actorproc.durations import moment
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.ids import check_id
 from actorproc.model.records import ProcedureRecord
@@ -198,12 +197,5 @@ def _member(kind: type[_E], given: Any, name: str) -> _E:
 
 
 def _moment(given: object, name: str) -> float | None:
-    """Epoch seconds; a datetime without a time zone is local time."""
-    if given is None:
-        return None
-    if isinstance(given, datetime):
-        return given.timestamp()
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
-        msg = f"list({name}=…) is a datetime, epoch seconds or None, not {given!r:.60}"
-        raise TypeError(msg)
-    return float(given)
+    """Epoch seconds."""
+    return None if given is None else moment(given, f"list({name}=…)")

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -265,8 +266,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             ),
         )
 
-    def stop(self, drain: bool = True, timeout: float | None = None) -> None:
-        """Stop within `timeout` seconds (None: as long as the running steps take).
+    def stop(self, drain: bool = True, timeout: float | timedelta | None = None) -> None:
+        """Stop within `timeout` (seconds or a timedelta; None: as long as the running steps take).
 
         With `drain` the running steps are waited for, not the procedures: these go on at the next start. What still
         runs when the time is up is killed; its step runs again then. Whoever waits for a handle gets

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 
@@ -17,6 +18,7 @@ from actorproc.actors.messages import Described
 from actorproc.core.lock_nodes import needs_of
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import is_waiting_for_locks, seen_in_store
+from actorproc.durations import moment
 from actorproc.facade.reading import Reading
 from actorproc.info import ProcedureInfo
 from actorproc.listing import ListFilter
@@ -87,6 +89,8 @@ class StoreReader(Reading):
     manager's own process too.
     """
 
+    _engine_stays_here = "belongs to its process: pass on its path, and read there with a StoreReader of its own"
+
     def __init__(self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> None:
         self._store = LmdbReader(path, allow_any_filesystem=allow_any_filesystem)
         self._lock = threading.Lock()
@@ -95,6 +99,13 @@ class StoreReader(Reading):
     def path(self) -> str:
         """The directory."""
         return os.fspath(self._store.path)
+
+    def __repr__(self) -> str:
+        return f"<StoreReader {self.path!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        msg = f"a StoreReader {self._engine_stays_here}"
+        raise TypeError(msg)
 
     def owner(self) -> OwnerInfo | None:
         """The process whose manager has the store open; None when nobody has."""
@@ -106,11 +117,15 @@ class StoreReader(Reading):
         with self._asking() as queries:
             return queries.listed(wanted)
 
-    def finished_roots(self, before: float) -> _List[tuple[str, ProcedureState]]:
-        """Roots that finished before this moment (epoch seconds), the longest finished first, with their end."""
+    def finished_roots(self, before: datetime | float) -> _List[tuple[str, ProcedureState]]:
+        """Roots that finished before this moment, the longest finished first, with their end.
+
+        ``before`` is a datetime with a time zone, or seconds since 1970. Raises `TypeError` or `ValueError`.
+        """
+        at = moment(before, "finished_roots(before)")
         with self._lock:
             found = []
-            for name, _ in self._store.finished(before=before):
+            for name, _ in self._store.finished(before=at):
                 head = self._store.procedure(name)
                 if head is not None:
                     found.append((name, head.state))

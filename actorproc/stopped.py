@@ -69,6 +69,9 @@ class StoppedStore(Submitting, Repairing, Verbs, Keeping):
     ) -> None:
         self.close()
 
+    def _life(self) -> str:
+        return "closed" if self._engine.closed else "open"
+
     def _running(self) -> RunningEngine:
         self._check_fork()
         if self._engine.closed:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.subscription import Subscription
@@ -26,6 +27,8 @@ class Watch:
     that is dropped, as by a ``break`` in ``for change in manager.watch():``, is closed when it is collected.
     """
 
+    _engine_stays_here = "belongs to its process: watch there with a ProcedureClient of its own"
+
     def __init__(self, subscription: Subscription, leave: Callable[[], None]) -> None:
         self._subscription = subscription
         self._leave = leave
@@ -36,17 +39,19 @@ class Watch:
         """The procedure that is watched; None: all of them."""
         return self._subscription.id
 
-    def next(self, timeout: float | None = None) -> Change | Overflow | None:
+    def next(self, timeout: float | timedelta | None = None) -> Change | Overflow | None:
         """The next change; None when there is no more.
 
-        Raises the builtin `TimeoutError` when none came within `timeout` seconds (None: waits as long as it takes), and
+        Raises the builtin `TimeoutError` when none came within `timeout` (seconds or a timedelta; None: waits as long
+        as it takes), and
         `ManagerStopped` in a forked child, where nobody would tell it of one.
         """
         self._check_process()
+        seconds = waiting_seconds(timeout)
         try:
-            return self._subscription.take(waiting_seconds(timeout))
+            return self._subscription.take(seconds)
         except TimeoutError:
-            raise TimeoutError(f"nothing has changed within {timeout:g} s") from None
+            raise TimeoutError(f"nothing has changed within {seconds:g} s") from None
 
     def close(self) -> None:
         """Watch no more. Idempotent; may be called from any thread, also while another one waits in it."""
@@ -118,6 +123,10 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        msg = f"a Watch {self._engine_stays_here}"
+        raise TypeError(msg)
 
     def __repr__(self) -> str:
         return f"<Watch of {self.id or 'everything'}>"

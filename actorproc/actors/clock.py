@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from actorproc.durations import seconds_or_none
 
 __all__ = ["LONGEST_WAIT", "OVERSLEPT", "Alarm", "Clock", "SystemClock", "waiting_seconds"]
 
@@ -37,12 +38,11 @@ class SystemClock:
 
 def waiting_seconds(timeout: Any) -> float | None:
     """A caller's `timeout` in seconds, at least 0; None for no limit, and for one too long for the platform's clock."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        msg = f"a timeout is a number of seconds or None, not {timeout!r:.60}"
-        raise TypeError(msg)
-    return None if timeout > LONGEST_WAIT else max(0.0, timeout)
+    try:
+        seconds = seconds_or_none(timeout, "a timeout", least="any", endless=True)
+    except ValueError as error:  # "not a number" is a value of the wrong kind, too
+        raise TypeError(str(error)) from None
+    return None if seconds is None or seconds > LONGEST_WAIT else max(0.0, seconds)
 
 
 class Alarm:

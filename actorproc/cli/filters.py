@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from actorproc.cli.common import full_id, whole_number
+from actorproc.durations import EARLIEST
 
 if TYPE_CHECKING:
     from actorproc.listing import ListFilter
@@ -87,7 +88,7 @@ def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None
         "--since",
         type=moment,
         metavar="TIME",
-        help="created at this time or later: 10m, 2h, 3d (ago), or 2026-11-21T12:00",
+        help="created at this time or later: 10m, 2h, 3d (ago), or 2026-11-21T12:00 (local time)",
     )
     group.add_argument("--until", type=moment, metavar="TIME", help="created before")
     group.add_argument("--changed-since", type=moment, metavar="TIME", help="changed at this time or later")
@@ -150,11 +151,15 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> float:
-    """Epoch seconds of a moment: a span (that long ago), or an ISO 8601 time (without a zone: local time)."""
-    if _SPAN.fullmatch(text.strip()):
+    """Epoch seconds of a moment: a span (that long ago), epoch seconds, or an ISO 8601 time.
+
+    Without a zone it is local time, as people mean it who read a clock and as the commands show times.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    if match is not None and (match[2] is not None or float(match[1]) < EARLIEST):
         return time.time() - seconds(text)
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        msg = f"{text!r} is no time; write 2h (two hours ago) or 2026-11-21T12:00"
+        return float(text) if match is not None else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        msg = f"{text!r} is no time; write 2h (two hours ago), 2026-11-21T12:00 (local time) or …T12:00Z"
         raise argparse.ArgumentTypeError(msg) from None

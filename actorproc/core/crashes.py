@@ -102,7 +102,7 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
         if item.token.mode is Mode.ROLLBACK:
             on_rollback_error(book, record, error, retryable=True)
         else:
-            on_step_error(book, record, error, retryable=True)
+            on_step_error(book, record, error, retryable=book.types[record.type_name].retries_overtime)
     else:
         _count_crash(book, record, item, report, details)
 

@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from datetime import timedelta
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from actorproc.actors.clock import waiting_seconds
 from actorproc.procedure.call import PickledCall
 
 __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
@@ -76,22 +78,34 @@ class DurableFuture(Future[T], Generic[T]):
         """The procedure's id; good for `ProcedureExecutor.get`, also after a restart."""
         return self._id
 
-    def durable(self, timeout: float | None = None) -> Self:
-        """Wait until the call is on disk, at most `timeout` seconds; returns the future.
+    def result(self, timeout: float | timedelta | None = None) -> T:
+        """Wait at most `timeout` (seconds or a timedelta) for the end, and return what the call returned.
+
+        Raises what the call raised, the builtin `TimeoutError` when the time is up, `CancelledError`.
+        """
+        return super().result(waiting_seconds(timeout))
+
+    def exception(self, timeout: float | timedelta | None = None) -> BaseException | None:
+        """Wait as `result`; return what the call raised, None when it returned."""
+        return super().exception(waiting_seconds(timeout))
+
+    def durable(self, timeout: float | timedelta | None = None) -> Self:
+        """Wait until the call is on disk, at most `timeout` (seconds or a timedelta); returns the future.
 
         From then on the call is made whatever happens to this program. Raises the builtin `TimeoutError` when the
         time is up, `CancelledError` when it was cancelled before, else what stands in the way of storing it.
         """
         if self._batch is None and self._refusal is not None:
             raise self._refusal  # it could not be pickled
-        end = None if timeout is None else time.monotonic() + timeout
+        patience = waiting_seconds(timeout)
+        end = None if patience is None else time.monotonic() + patience
         while (batch := self._batch) is not None:
             either: tuple[Future[Any], Future[Any]] = (batch.durable, self)
             done, _ = wait(either, None if end is None else end - time.monotonic(), FIRST_COMPLETED)
             if self._batch is not batch:
                 continue  # it is stored, or in the rest of that batch, for which there was no room
             if not done:
-                msg = f"call {self._id} is not on disk within {timeout:g} s"
+                msg = f"call {self._id} is not on disk within {patience:g} s"
                 raise TimeoutError(msg)
             self._raise_if_refused()  # it was left out, or cancelled before
             break

@@ -10,8 +10,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from typing import Any, ParamSpec, Self, TypeVar
+from datetime import timedelta
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
+from actorproc.actors.clock import waiting_seconds
 from actorproc.arguments import check_workers, checked_priority, checked_tags
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, UsageError
@@ -78,6 +80,19 @@ class ProcedureExecutor(Executor):
         self._state = threading.RLock()  # a signal handler may submit in the middle of a submit
         self._has_begun = False
         self._is_shut_down = False
+
+    _engine_stays_here = (
+        "belongs to its process and cannot be stored or sent to a worker: a call that needs other calls returns, and "
+        "its caller submits them"
+    )
+
+    def __reduce__(self) -> NoReturn:
+        msg = f"a ProcedureExecutor {self._engine_stays_here}"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        life = "shut down" if self._is_shut_down else "open"
+        return f"<ProcedureExecutor {self._manager._path!r} {life}>"
 
     @property
     def manager(self) -> ProcedureManager:
@@ -146,29 +161,30 @@ class ProcedureExecutor(Executor):
         self,
         fn: Callable[..., T],
         *iterables: Iterable[Any],
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
         chunksize: int = 1,
         **options: Any,
     ) -> Iterator[T]:
         """``map(fn, *iterables)`` in the workers, results in order; ``chunksize`` calls make one procedure.
 
         Calls whose results nobody waits for any more, because the iterator was dropped, are cancelled soon after.
-        Raises the builtin `TimeoutError` in the iteration when a result is not there ``timeout`` seconds after this
-        call. ``options`` are passed on to the standard library (``buffersize``, from Python 3.14).
+        Raises the builtin `TimeoutError` in the iteration when a result is not there ``timeout``, seconds or a
+        timedelta, after this call. ``options`` are passed on to the standard library (``buffersize``, Python 3.14).
         """
         if chunksize < 1:
             msg = "chunksize must be >= 1."
             raise ValueError(msg)
-        end = None if timeout is None else time.monotonic() + timeout
+        patience = waiting_seconds(timeout)
+        end = None if patience is None else time.monotonic() + patience
         calls = zip(*iterables)  # noqa: B905 - as map: the shortest one decides
         if chunksize > 1:
             chunks = _chunks(calls, chunksize)
             if options:
-                return _flat(super().map(functools.partial(call_chunk, fn), chunks, timeout=timeout, **options))
+                return _flat(super().map(functools.partial(call_chunk, fn), chunks, timeout=patience, **options))
             lists = [self.submit(functools.partial(call_chunk, fn), chunk) for chunk in chunks]
             return _flat(_in_order(self._queue, lists, end))
         if options:
-            return super().map(fn, *iterables, timeout=timeout, **options)
+            return super().map(fn, *iterables, timeout=patience, **options)
         return _in_order(self._queue, [self.submit(fn, *args) for args in calls], end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

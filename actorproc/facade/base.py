@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from actorproc.actors.clock import Clock
 from actorproc.actors.messages import Ending, EndListener
@@ -80,11 +80,34 @@ class RunningEngine(Engine, Protocol):
 class Facade:
     """A manager's common ground. Its parts add methods, `ProcedureManager` adds the life."""
 
+    _engine_stays_here = (
+        "belongs to its process and cannot be stored or sent to a worker. Inside a step ctx is the way to the engine: "
+        "ctx.query(id) looks, Status.suspended([…]) starts children; a ProcedureClient made there reaches it too. "
+        "Connections and clients that steps need come from the manager's environment=, as ctx.env"
+    )
+    """What is said where one is found in a state, or in what a class refers to."""
+    _path: str
     _config: Config
     _clock: Clock
     _types: Registration
     _tree: RunningEngine | None
     _pid: int
+
+    def __reduce__(self) -> NoReturn:
+        msg = f"a {type(self).__name__} {self._engine_stays_here}"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path!r} {self._life()}>"
+
+    def _life(self) -> str:
+        """Whether it can be used, in a word."""
+        tree = self._tree
+        if tree is None:
+            return "not started"
+        if os.getpid() != self._pid:
+            return f"of process {self._pid}"
+        return "stopped" if tree.closed else "running"
 
     def _running(self) -> RunningEngine:
         tree = self._tree

@@ -105,21 +105,21 @@ class Looking(Facade, Reading):
         return Queries(self._running()).logs(id)
 
     # ------------------------------------------------------------ what handles ask (HandleSource)
-    def end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002
+    def _end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002
         """A procedure's end, or a future of it while it has not ended."""
         tree = self._running()
         # One that has ended stays as it is stored, and the manager need not be asked.
         return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id)
 
-    def ended(self, id: str) -> bool:  # noqa: A002
+    def _ended(self, id: str) -> bool:  # noqa: A002
         """The procedure is in a terminal state."""
         return Queries(self._running()).head(id).state in TERMINAL
 
-    def output_of(self, ending: Ending) -> Any:
+    def _output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
         return self._types.decode_output(ending.record.type_name, ending.output, ending.record.id)
 
-    def post(self, errand: Callable[[], object]) -> None:
+    def _post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the manager's thread for callbacks."""
         tree = self._tree
         if tree is not None:

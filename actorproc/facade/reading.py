@@ -72,8 +72,8 @@ class Reading(ABC):
 
         ``state`` and ``phase`` take one or several. ``troubled``: only those whose present step has failed or crashed
         before, also while it runs again. ``parent``: children of that one; ``root``: all of a tree; ``id_prefix``: ids
-        that begin so. Times are datetimes or epoch seconds; "until" leaves the moment itself out. At most ``limit``
-        are returned; the id of the last one is ``after`` of the next page.
+        that begin so. Times are datetimes with a time zone, or seconds since 1970; "until" leaves the moment itself
+        out. At most ``limit`` are returned; the id of the last one is ``after`` of the next page.
         """
         wanted = ListFilter.of(
             state=state,

@@ -66,8 +66,9 @@ class Submitting(Looking):
 
         ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
         state are the same, else raises `DuplicateProcedure`. ``owner`` is free text. Higher ``priority`` goes first.
-        ``delay`` is seconds (or a timedelta) before it may start; ``deadline`` a datetime, epoch seconds, or a
-        timedelta from now; both must lie before the year 10000 (`ValueError`). ``limits`` hold for the steps of this
+        ``delay`` is seconds or a timedelta before it may start. ``deadline`` is a timedelta from now, or a moment: a
+        datetime with a time zone, or seconds since 1970. Both must lie before the year 10000. A naive datetime and a
+        number too small for a moment are a `ValueError`. ``limits`` hold for the steps of this
         one instead of those of its class. ``limit_keys`` are added to those of the class (`Procedure.limit_keys`).
 
         Raises `ManagerBusy` when more procedures are unfinished than `Config.max_running` and `Config.max_queued`
@@ -132,14 +133,14 @@ class Submitting(Looking):
         procedure: Procedure,
         id: str | None = None,  # noqa: A002 - as `submit`
         *,
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
         **options: Any,
     ) -> Any:
         """Submit with the options of `submit`, wait for the end and return the output.
 
-        Waits at most `timeout` seconds in all, then raises `TimeoutError`; the procedure goes on. When not even the
-        store has answered by then (a full disk), it may be stored and run later: `get` tells, by the ``id`` that was
-        given. Raises what `submit` and `ProcedureHandle.result` raise.
+        Waits at most `timeout` (seconds or a timedelta) in all, then raises `TimeoutError`; the procedure goes on.
+        When not even the store has answered by then (a full disk), it may be stored and run later: `get` tells, by the
+        ``id`` that was given. Raises what `submit` and `ProcedureHandle.result` raise.
         """
         patience = waiting_seconds(timeout)
         begun = time.monotonic()
@@ -147,13 +148,15 @@ class Submitting(Looking):
         try:
             ids = asked.result(patience)
         except TimeoutError:
-            msg = f"the submit was not stored within {timeout:g} s; it may be later: look by its id, or submit it again"
+            msg = (
+                f"the submit was not stored within {patience:g} s; it may be later: look by its id, or submit it again"
+            )
             raise TimeoutError(msg) from None
         left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
         try:
             return ProcedureHandle(ids[0], self).result(left)
         except TimeoutError:
-            raise TimeoutError(f"procedure {ids[0]} has not ended within {timeout:g} s") from None
+            raise TimeoutError(f"procedure {ids[0]} has not ended within {patience:g} s") from None
 
     def _options(
         self,

@@ -218,6 +218,8 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     best_effort: bool = False
     """An undo that gave up is recorded and skipped, instead of failing the whole rollback."""
     processes: int | None = None
+    retries_overtime: bool = False
+    """A step that was killed for its wall time or CPU time is tried again, as after other errors; undos always are."""
 
     @property
     def limits(self) -> StepLimits:

@@ -23,7 +23,7 @@ _METHODS = ("execute", "rollback", "abort", "dump", "load", "migrate", *_HOOKS, 
 
 def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
     """The traits of a class, as its procedures carry them."""
-    limits = cls.limits
+    limits = cls.limits.of_step
     return TypeMeta(
         type_name=type_name,
         version=cls.version,
@@ -36,7 +36,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         lock_scope="step" if cls.lock_scope == "step" else "procedure",
         crashes=limits.crashes,
         wall_time=limits.wall_time,
-        grace=float(limits.grace),
+        grace=limits.grace,
         asks_abort=cls.abort is not Procedure.abort,
         has_on_timeout=cls.on_timeout is not Procedure.on_timeout,
         codec=exact_text(cls.codec),
@@ -49,6 +49,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         nice=limits.nice,
         cpus=limits.cpus,
         processes=limits.processes,
+        retries_overtime=cls.retry.retries_overtime,
     )
 
 

@@ -147,6 +147,8 @@ class DataCodec:
     def key_of(self, cls: type) -> str:
         """The stored name of a class of the table; raises `CannotKeep` for any other."""
         if cls not in self._known:
+            if (advice := getattr(cls, "_engine_stays_here", None)) is not None:
+                raise CannotKeep(f"a {cls.__name__} {advice}")
             more = _HINTS_AS_TEXT if "<locals>" in cls.__qualname__ else ""
             raise CannotKeep(
                 f"a value of {cls.__module__}.{cls.__qualname__} cannot be kept; name the class in a type hint of the "

@@ -23,6 +23,8 @@ __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "plain_parts"]
 
 _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
+_ROUNDING = 1e-6
+"""Progress that is summed up of fractions may be beyond 1.0 by so much."""
 _LONGEST_LINE = 64 * 1024
 """Characters of one log record that are sent to the host."""
 _REMEMBERS_AS = {
@@ -219,13 +221,14 @@ class Context(msgspec.Struct, eq=False):
     def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
         """Show how far it is (``progress`` from 0 to 1, ``message`` for people). Silence never kills a step.
 
-        Raises `TypeError` and `ValueError` for what can be no progress, "not a number" included.
+        Raises `TypeError` and `ValueError` for what can be no progress: a number outside of that range, such as a
+        percentage, and "not a number". What rounding adds to 1.0 is cut off.
         """
         if message is not None and (not isinstance(message, str) or not is_text(message)):
             msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
             raise TypeError(msg)
         text = None if message is None else exact_text(message)[:_LONGEST_MESSAGE]
-        self._channel.heartbeat(None if progress is None else _finite(progress), text)
+        self._channel.heartbeat(None if progress is None else _fraction(progress), text)
 
     def query(self, procedure_id: str) -> dict[str, Any]:
         """What `ProcedureManager.info` knows of a procedure, as plain data. Raises `UnknownProcedure`, `InvalidId`."""
@@ -261,16 +264,20 @@ class Context(msgspec.Struct, eq=False):
         return (found or self._codec).decode(output)
 
 
-def _finite(progress: Any) -> float:
+def _fraction(progress: Any) -> float:
     try:
         number = float(progress)  # numbers of other libraries are welcome
     except (TypeError, ValueError, OverflowError) as error:
         msg = f"heartbeat(progress=…) is a number from 0 to 1 or None, not {progress!r:.60}"
         raise TypeError(msg) from error
-    if not math.isfinite(number):
-        msg = f"heartbeat(progress={progress!r:.60}): it must be finite"
+    if not -_ROUNDING <= number <= 1.0 + _ROUNDING:
+        if not math.isfinite(number):
+            msg = f"heartbeat(progress={progress!r:.60}): it must be finite"
+            raise ValueError(msg)
+        hint = f": {progress!r:.20} of 100 is {number / 100:g}" if 1 < number <= 100 else ""
+        msg = f"heartbeat(progress=…) is a fraction from 0 to 1, not {progress!r:.60}{hint}"
         raise ValueError(msg)
-    return number
+    return min(max(number, 0.0), 1.0)
 
 
 def plain_parts(record: logging.LogRecord, text: str) -> tuple[int, str, str]:

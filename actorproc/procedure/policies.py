@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from actorproc.errors import InvalidStatus, RetryLater, StateNotEncodable, StateTooLarge, UsageError, WaitTimeout
+from actorproc.durations import Least, in_seconds, seconds_or_none
+from actorproc.errors import (
+    InvalidStatus,
+    RetryLater,
+    StateNotEncodable,
+    StateTooLarge,
+    StepTimeout,
+    UsageError,
+    WaitTimeout,
+)
 from actorproc.model.policies import Backoff, StepLimits
 from actorproc.procedure.failures import OF_USERS
 
@@ -29,43 +39,42 @@ _set = msgspec.structs.force_setattr
 class RetryPolicy(msgspec.Struct, frozen=True):
     """Which errors of a step are tried again, how often and when.
 
-    The nth retry waits ``base * factor**(n-1)`` seconds, at most ``cap``, and up to the fraction ``jitter`` longer.
-    ``max_attempts`` counts the first try too; ``max_elapsed`` (seconds since the first error) ends it earlier.
-    ``retry_on`` and ``never_on`` are exception classes or a predicate; ``never_on`` wins.
+    The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer.
+    ``max_attempts`` counts the first try too; ``max_elapsed`` (since the first error) ends it earlier. Durations are
+    seconds or timedeltas.
+    ``retry_on`` and ``never_on`` are an exception class, a tuple of them, or a predicate; ``never_on`` wins.
+    A step that was killed for its ``wall_time`` or ``cpu_time`` is tried again only where ``retry_on`` takes a
+    `StepTimeout`, which the default does not; a predicate is asked that once, when the class is registered.
     """
 
     max_attempts: int = 3
-    base: float = 0.5
+    base: float | timedelta = 0.5
     factor: float = 2.0
-    cap: float = 60.0
+    cap: float | timedelta = 60.0
     jitter: float = 0.25
-    max_elapsed: float | None = None
+    max_elapsed: float | timedelta | None = None
     retry_on: RetryOn = (RetryLater, ConnectionError, TimeoutError)
     never_on: RetryOn = ()
 
     def __post_init__(self) -> None:
         if not is_count(self.max_attempts, 1):
             _refuse("RetryPolicy", "max_attempts", self.max_attempts, "a whole number, at least 1")
-        for name in ("base", "cap"):
-            _check_number("RetryPolicy", name, getattr(self, name), least=0.0)
+        for name in ("base", "cap", "max_elapsed"):
+            _set(self, name, _seconds("RetryPolicy", name, getattr(self, name), may_be_none=name == "max_elapsed"))
         _check_number("RetryPolicy", "factor", self.factor, least=1.0)
         _check_number("RetryPolicy", "jitter", self.jitter, least=0.0, most=1.0)
-        if self.max_elapsed is not None:
-            _check_number("RetryPolicy", "max_elapsed", self.max_elapsed, least=0.0)
         for name in ("retry_on", "never_on"):
             _check_errors(name, getattr(self, name))
 
     @property
     def backoff(self) -> Backoff:
         """The numbers of this policy, as the engine stores them."""
-        return Backoff(
-            max_attempts=self.max_attempts,
-            base=float(self.base),
-            factor=float(self.factor),
-            cap=float(self.cap),
-            jitter=float(self.jitter),
-            max_elapsed=None if self.max_elapsed is None else float(self.max_elapsed),
-        )
+        return msgspec.convert(self, Backoff, from_attributes=True)
+
+    @property
+    def retries_overtime(self) -> bool:
+        """A `StepTimeout` is tried again. Asked once for each class: the engine judges its kills without user code."""
+        return self.judge(StepTimeout("the step ran longer than its limits allow"))[0]
 
     def judge(self, error: BaseException) -> tuple[bool, float | None]:
         """Whether this error is tried again, and after how many seconds (None: by the backoff)."""
@@ -77,7 +86,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one step may use. Seconds and bytes; None means no limit.
+    """What one step may use. Durations are seconds or timedeltas, sizes bytes; None means no limit.
 
     A step past ``wall_time`` or ``cpu_time`` (of its worker and the processes below it, sampled by the host) is asked
     to stop with SIGTERM and killed after ``grace``: `StepTimeout`. ``memory`` is what a step may allocate on top of
@@ -92,8 +101,8 @@ class Limits(msgspec.Struct, frozen=True):
     Raises `UsageError` for values that make no sense, and for ``threads`` with a limit of the whole process.
     """
 
-    wall_time: float | None = None
-    cpu_time: float | None = None
+    wall_time: float | timedelta | None = None
+    cpu_time: float | timedelta | None = None
     memory: int | None = None
     memory_hard: int | None = None
     crashes: int = 3
@@ -101,15 +110,14 @@ class Limits(msgspec.Struct, frozen=True):
     threads: int = 1
     nice: int | None = None
     cpus: tuple[int, ...] | None = None
-    grace: float = 1.0
+    grace: float | timedelta = 1.0
     processes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("wall_time", "cpu_time", "grace"):
-            value = getattr(self, name)
-            if value is not None or name == "grace":
-                _check_number("Limits", name, value, least=0.0, exclusive=name != "grace")
-                _set(self, name, float(value))
+            is_limit = name != "grace"
+            least: Least = "above zero" if is_limit else "zero"
+            _set(self, name, _seconds("Limits", name, getattr(self, name), least=least, may_be_none=is_limit))
         for name in ("memory", "memory_hard"):
             value = getattr(self, name)
             if value is not None and not is_count(value, 1):
@@ -177,18 +185,30 @@ def _check_errors(name: str, rule: Any) -> None:
         return
     if not isinstance(rule, tuple | type) and callable(rule):
         return
-    _refuse("RetryPolicy", name, rule, "exception classes, or a function of the exception")
+    advice = (
+        "an exception class, a tuple of them such as (ConnectionError, TimeoutError), or a function of the exception"
+    )
+    if isinstance(rule, list | set | frozenset) and all(isinstance(entry, type) for entry in rule):
+        names = ", ".join(entry.__name__ for entry in rule)
+        advice += f"; write ({names}{',' if len(rule) == 1 else ''})"
+    _refuse("RetryPolicy", name, rule, advice)
 
 
-def _check_number(
-    owner: str, name: str, value: Any, *, least: float, most: float | None = None, exclusive: bool = False
-) -> None:
-    wanted = f"a finite number {'above' if exclusive else 'of at least'} {least:g}"
+def _seconds(owner: str, name: str, value: Any, *, least: Least = "zero", may_be_none: bool = False) -> float | None:
+    check = seconds_or_none if may_be_none else in_seconds
+    try:
+        return check(value, f"{owner}({name}=…)", least=least)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
+
+
+def _check_number(owner: str, name: str, value: Any, *, least: float, most: float | None = None) -> None:
+    wanted = f"a finite number of at least {least:g}"
     if most is not None:
         wanted += f" and at most {most:g}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         _refuse(owner, name, value, wanted)
-    if value < least or (exclusive and value == least) or (most is not None and value > most):
+    if value < least or (most is not None and value > most):
         _refuse(owner, name, value, wanted)
 
 

@@ -235,10 +235,12 @@ def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
             pickled = dumped(subject)
     except Exception as error:
         # __reduce__ of anything the subject reaches is user code.
-        msg = (
-            f"{name} cannot be sent to a worker: {in_words(error)}. It refers to something that cannot "
-            "be pickled; make that inside the step, or in the manager's environment=, or put the class in a module"
-        )
+        msg = f"{name} cannot be sent to a worker: {in_words(error)}"
+        if "belongs to its process" not in msg:  # what says so gives better advice
+            msg += (
+                ". It refers to something that cannot be pickled; make that inside the step, or in the manager's "
+                "environment=, or put the class in a module"
+            )
         raise UsageError(msg) from error
     return pickled
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from actorproc.durations import in_seconds
 from actorproc.errors import InvalidStatus
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id
@@ -171,15 +171,10 @@ _EXECUTING = Executing()
 
 
 def _seconds(where: str, value: float | timedelta) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        msg = f"Status.{where} takes seconds as a number or a timedelta, not {value!r}"
-        raise InvalidStatus(msg)
-    if not math.isfinite(value) or value < 0:
-        msg = f"Status.{where} takes seconds that are finite and not negative, not {value!r}"
-        raise InvalidStatus(msg)
-    return float(value)
+    try:
+        return in_seconds(value, f"Status.{where}")
+    except (TypeError, ValueError) as error:
+        raise InvalidStatus(str(error)) from None
 
 
 def _key_paths(keys: Any) -> tuple[str, ...]:

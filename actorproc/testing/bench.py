@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from actorproc.arguments import checked_classes
+from actorproc.durations import in_seconds
 from actorproc.errors import ProcedureFailed, UnknownProcedure, UsageError
 from actorproc.handle import ProcedureHandle
 from actorproc.model.states import Phase
@@ -65,17 +66,16 @@ class Bench:
         procedures: Iterable[Any],
         drive: Callable[[InlineManager, ProcedureHandle], object] | None,
         environment: Callable[[], Any] | None,
-        timeout: float,
+        timeout: float | timedelta,
     ) -> None:
         self._procedure = _checked_procedure(procedure)
         _check_functions(observe=observe, reset=reset, drive=drive, environment=environment)
-        _check_timeout(timeout)
         self._observe = observe
         self._reset = reset
         self._procedures = checked_classes(procedures)
         self._drive = drive
         self._environment = environment
-        self._timeout = timeout
+        self._timeout = in_seconds(timeout, "timeout=", least="above zero")
 
     @property
     def observes(self) -> bool:
@@ -226,15 +226,6 @@ def _check_functions(**functions: Any) -> None:
         if given is not None and not callable(given):
             msg = f"{name}= is a function or None, not {given!r:.60}"
             raise TypeError(msg)
-
-
-def _check_timeout(timeout: Any) -> None:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        msg = f"timeout= is a number of seconds, not {timeout!r:.60}"
-        raise TypeError(msg)
-    if not 0 < timeout < math.inf:
-        msg = f"timeout={timeout!r} is no time in which a run could end; give seconds above 0"
-        raise ValueError(msg)
 
 
 def _checked_procedure(given: Any) -> Procedure | Callable[[], Procedure]:

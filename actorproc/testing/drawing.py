@@ -68,6 +68,7 @@ class _Maker:
             asks_abort=random() < 0.2,
             has_on_timeout=random() < 0.3,
             best_effort=len(self.programs) % 7 == 3,
+            retries_overtime=len(self.programs) % 2 == 0,
         )
         deadline = 5.0 + 20.0 * random() if depth == 0 and random() < 0.04 else None
         program = Program(

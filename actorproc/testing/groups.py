@@ -178,6 +178,7 @@ class _Maker:
             lock_scope="step" if self.chance(0.1) else "procedure",
             wall_time=WALL_TIME,
             asks_abort=self.chance(0.2),
+            retries_overtime=len(self.leaves) % 2 == 0,
         )
         return Program(meta, tuple(operations), locks, allows_abort=self.chance(0.7))
 

@@ -8,14 +8,15 @@ a zombie's would. Kills of real processes are for `ProcedureManager` itself.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Self
 
 from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
+from actorproc.durations import in_seconds
 from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
 from actorproc.handle import ProcedureHandle
 from actorproc.manager import ProcedureManager
@@ -59,15 +60,9 @@ class VirtualClock:
         """Seconds that never go back."""
         return time.monotonic() + self._ahead
 
-    def advance(self, seconds: float) -> None:
-        """Let this much time pass now; `seconds` is not negative."""
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            msg = f"time goes forward by a number of seconds, not by {seconds!r:.60}"
-            raise TypeError(msg)
-        if not 0 <= seconds < math.inf:
-            msg = f"time goes forward by a number of seconds; {seconds} is backward or none"
-            raise ValueError(msg)
-        self._ahead += seconds
+    def advance(self, seconds: float | timedelta) -> None:
+        """Let this much time pass now: seconds or a timedelta, not negative."""
+        self._ahead += in_seconds(seconds, "the time to advance by")
         for watcher in list(self._watchers):
             watcher()
 
@@ -219,16 +214,17 @@ class InlineManager(ProcedureManager):
                 return True
         return False
 
-    def finish(self, handle: ProcedureHandle, timeout: float = 20.0) -> ProcedureHandle:
+    def finish(self, handle: ProcedureHandle, timeout: float | timedelta = 20.0) -> ProcedureHandle:
         """Wait until a procedure has ended, and skip the time in which nothing happens.
 
         Whenever no step runs, the clock is moved to what the engine waits for next. Raises `TimeoutError` after
-        `timeout` real seconds.
+        `timeout`, in real seconds or as a timedelta.
         """
-        deadline = time.monotonic() + timeout
+        patience = in_seconds(timeout, "timeout", endless=True)
+        deadline = time.monotonic() + patience
         while not handle.wait(_LOOK):
             if time.monotonic() > deadline:
-                msg = f"{handle.id} did not end within {timeout} s: {handle.info().phase}, {handle.info().reason}"
+                msg = f"{handle.id} did not end within {patience:g} s: {handle.info().phase}, {handle.info().reason}"
                 raise TimeoutError(msg)
             self.skip()
         return handle

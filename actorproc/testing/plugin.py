@@ -22,20 +22,23 @@ if TYPE_CHECKING:
 
 _IMPORTER: pytest.StashKey[Importer] = pytest.StashKey()
 
-__all__ = ["inline_manager", "survives_crashes", "virtual_clock"]
+__all__ = ["inline_manager", "make_inline_manager", "survives_crashes", "virtual_clock"]
 
 
 @pytest.fixture
 def virtual_clock() -> VirtualClock:
-    """A clock that can be moved; the managers of `inline_manager` run by it."""
+    """A clock that can be moved; `inline_manager`, and what `make_inline_manager` makes, run by it."""
     from actorproc.testing.inline import VirtualClock  # noqa: PLC0415
 
     return VirtualClock()
 
 
 @pytest.fixture
-def inline_manager(virtual_clock: VirtualClock) -> Iterator[Callable[..., InlineManager]]:
-    """Start managers without processes: ``manager = inline_manager([Order])``; stopped when the test is over."""
+def make_inline_manager(virtual_clock: VirtualClock) -> Iterator[Callable[..., InlineManager]]:
+    """A function that starts managers without processes: ``make_inline_manager([Order], workers=2)``.
+
+    Its arguments are those of `InlineManager`. They are stopped when the test is over.
+    """
     from actorproc.testing.inline import InlineManager  # noqa: PLC0415
 
     managers: list[InlineManager] = []
@@ -49,6 +52,15 @@ def inline_manager(virtual_clock: VirtualClock) -> Iterator[Callable[..., Inline
     yield start
     for manager in reversed(managers):
         manager.stop(drain=False, timeout=5)
+
+
+@pytest.fixture
+def inline_manager(make_inline_manager: Callable[..., InlineManager]) -> InlineManager:
+    """A started manager without processes, with one worker: ``inline_manager.run(Order("book"))``.
+
+    It learns classes as they are submitted, or by `register`, and is stopped when the test is over.
+    """
+    return make_inline_manager()
 
 
 @pytest.fixture

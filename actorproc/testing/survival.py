@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -109,7 +110,7 @@ def survives_crashes(
     drive: Callable[[InlineManager, ProcedureHandle], object] | None = None,
     environment: Callable[[], Any] | None = None,
     check: bool = True,
-    timeout: float = 20.0,
+    timeout: float | timedelta = 20.0,
 ) -> SurvivalReport:
     """Run `procedure` with every crash there is, one at a time, and compare the ends.
 
@@ -124,7 +125,7 @@ def survives_crashes(
     for arguments that are none. What `reset`, `observe` and `drive` raise is passed on, with a note in which run.
 
     Runs without processes (`InlineManager`), with one worker; time in which nothing happens is skipped. Raises
-    `DidNotSurvive` unless `check` is false; `timeout` bounds each run, in seconds.
+    `DidNotSurvive` unless `check` is false; `timeout` bounds each run, in seconds or as a timedelta.
     """
     __tracebackhide__ = True  # pytest shows the test, and what was found
     bench = Bench(

@@ -188,7 +188,7 @@ def test_an_orderly_stop_charges_nobody() -> None:
 
 
 def test_a_wall_time_kill_is_an_error_not_a_crash() -> None:
-    stage = Stage(retry=Backoff(max_attempts=2, base=1.0))
+    stage = Stage(retry=Backoff(max_attempts=2, base=1.0), retries_overtime=True)
     stage.submit(stage.new("p"))
     token = stage.inbox["p"].token
 
@@ -199,6 +199,34 @@ def test_a_wall_time_kill_is_an_error_not_a_crash() -> None:
     assert (record.errors, record.crashes) == (1, 0)
     assert record.error is not None
     assert record.error.kind == "timeout"
+
+
+@pytest.mark.parametrize("kind", ["timeout", "cpu-limit"])
+@pytest.mark.parametrize("retried", [False, True])
+def test_overtime_is_tried_again_only_where_the_class_says_so(kind: str, retried: bool) -> None:
+    stage = Stage(retry=Backoff(max_attempts=3, base=1.0), rollback_supported=True, retries_overtime=retried)
+    stage.submit(stage.new("p"))
+
+    report = CrashReport(kind=kind, message="ran past 5 s")
+    stage.handle(WorkerLost(WorkerId(0, 1), report, blamed=stage.inbox["p"].token))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert (record.errors, record.crashes, record.rolling) == (1, 0, not retried)
+
+
+def test_an_undo_past_its_time_is_tried_again_whatever_the_class_says_of_steps() -> None:
+    stage = Stage(retry=Backoff(max_attempts=3), rollback_retry=Backoff(max_attempts=3), rollback_supported=True)
+    stage.submit(stage.new("p", unit="u"))
+    stage.answer("p", boom())
+    undo = stage.inbox["p"].token
+    assert undo.mode is Mode.ROLLBACK
+
+    stage.handle(WorkerLost(WorkerId(0, 1), CrashReport(kind="timeout", message="ran past 5 s"), blamed=undo))
+
+    record = stage.core.view("p")
+    assert record is not None
+    assert (record.state, record.rolling, record.errors) == (ProcedureState.RUNNABLE, True, 1)
 
 
 def test_a_late_answer_of_an_older_incarnation_is_dropped() -> None:

@@ -98,15 +98,15 @@ def test_a_child_whose_class_the_next_host_does_not_know_is_told():
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
 def test_a_time_in_which_nothing_could_end_is_refused(timeout):
-    with pytest.raises(ValueError, match="give seconds above 0"):
+    with pytest.raises(ValueError, match="finite and above 0"):
         survives_crashes(Counting(), timeout=timeout)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"timeout": "5"}, "timeout= is a number of seconds, not '5'"),
-        ({"timeout": None}, "timeout= is a number of seconds, not None"),
+        ({"timeout": "5"}, "timeout= is a number of seconds or a timedelta, .*, not '5'"),
+        ({"timeout": None}, "timeout= is a number of seconds or a timedelta, .*, not None"),
         ({"procedures": Child}, "procedures is a list of classes"),
         ({"observe": world}, "observe= is a function or None"),
         ({"reset": {}}, "reset= is a function or None"),
@@ -208,5 +208,5 @@ def test_a_crash_point_where_nothing_can_die_is_told():
 
 def test_time_is_given_in_seconds():
     for seconds in ("3", None, True):
-        with pytest.raises(TypeError, match="by a number of seconds"):
+        with pytest.raises(TypeError, match="a number of seconds"):
             VirtualClock().advance(seconds)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import re
 import threading
 from enum import Enum
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -184,3 +187,38 @@ def test_a_context_shows_its_place_and_not_what_the_environment_made(context):
 
     assert repr(ctx) == "Context(id='p-1', step=3, attempt=1)"
     assert dict(ctx.__rich_repr__()) == {"id": "p-1", "step": 3, "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (0, 0.0),
+        (1, 1.0),
+        (0.5, 0.5),
+        (None, None),
+        (sum([0.1] * 10), 0.9999999999999999),
+        (1 + 1e-9, 1.0),
+        (-1e-9, 0.0),
+    ],
+)
+def test_progress_is_a_fraction_and_rounding_is_cut_off(given, shown):
+    channel = Mock()
+    Context(_channel=channel, id="a", type_name="T", root_id="a", step=1).heartbeat(given)
+    channel.heartbeat.assert_called_once_with(shown, None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (50, "50 of 100 is 0.5"),
+        (-3, "a fraction from 0 to 1, not -3"),
+        (1.01, "not 1.01"),
+        (1000, "not 1000"),
+        (math.nan, "finite"),
+    ],
+)
+def test_progress_that_is_no_fraction_is_refused(wrong, said):
+    channel = Mock()
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Context(_channel=channel, id="a", type_name="T", root_id="a", step=1).heartbeat(wrong)
+    channel.heartbeat.assert_not_called()

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from actorproc import InvalidId, InvalidStatus, Limits, LockKey, Procedure, RetryLater, RetryPolicy, Status, UsageError
-from actorproc.errors import StateNotEncodable, WaitTimeout
+from actorproc.errors import StateNotEncodable, StepTimeout, WaitTimeout, WorkerEnded
 from actorproc.model.policies import LockMode
+from actorproc.procedure.classes import meta_of
 
 
 class Child(Procedure):
@@ -105,6 +106,51 @@ def test_an_error_derived_from_retry_later_may_say_no_delay_or_a_wrong_one(after
     assert policy.judge(Busy()) == (True, None)
     assert policy.judge(Busy(after=2)) == (True, 2)
     assert policy.judge(Busy(after=after)) == (False, None)
+
+
+def by_class(error):
+    return isinstance(error, StepTimeout)
+
+
+@pytest.mark.parametrize(
+    ("policy", "again"),
+    [
+        (RetryPolicy(), False),
+        (RetryPolicy(retry_on=(OSError, TimeoutError)), False),
+        (RetryPolicy(retry_on=StepTimeout), True),
+        (RetryPolicy(retry_on=(RetryLater, StepTimeout)), True),
+        (RetryPolicy(retry_on=Exception), True),
+        (RetryPolicy(retry_on=WorkerEnded), True),
+        (RetryPolicy(retry_on=Exception, never_on=StepTimeout), False),
+        (RetryPolicy(retry_on=by_class), True),
+        (RetryPolicy(retry_on=lambda error: error.missing), False),
+    ],
+)
+def test_a_step_that_was_killed_for_its_time_is_tried_again_where_retry_on_says_so(policy, again):
+    class Slow(Procedure):
+        retry = policy
+
+        def execute(self, ctx):
+            return Status.done()
+
+    assert policy.retries_overtime is again
+    assert meta_of(Slow, "Slow").retries_overtime is again
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ([OSError], r"write \(OSError,\), not \["),
+        ([OSError, ValueError], r"write \(OSError, ValueError\)"),
+        ({KeyError}, r"write \(KeyError,\)"),
+        ("OSError", "an exception class, a tuple of them"),
+        ((OSError(),), "an exception class, a tuple of them"),
+    ],
+)
+@pytest.mark.parametrize("name", ["retry_on", "never_on"])
+def test_a_rule_that_is_no_tuple_is_told_how_to_write_it(name, rule, said):
+    with pytest.raises(UsageError, match=said):
+        RetryPolicy(**{name: rule})
 
 
 def test_never_on_wins_over_retry_on():

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from actorproc.errors import RetryLater
+from actorproc.errors import RetryLater, StepTimeout
 from actorproc.model.policies import LockKey
 from actorproc.procedure.context import Context
 from actorproc.procedure.machine import StateMachineProcedure
@@ -278,7 +278,7 @@ class Hasty(Errand):
     """May not take long, and its order to hang takes for ever."""
 
     limits: ClassVar[Limits] = Limits(crashes=100_000, wall_time=1.0, grace=0.05)
-    retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=2, base=0.005, retry_on=(RetryLater, TimeoutError))
+    retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=2, base=0.005, retry_on=(RetryLater, StepTimeout))
 
 
 class Deadly(Errand):
