@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from actorproc.errors import UnknownType, UsageError, ValueNotDecodable
 from actorproc.model.definitions import Definition
 from actorproc.procedure.function import ProcedureFunction, class_behind
+from actorproc.procedure.members import option, type_name_of
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import TypeRegistry, TypeRuntime, decode_value
 from actorproc.procedure.shipping import definition_of
@@ -167,9 +168,9 @@ def _with_used(runtime: TypeRuntime) -> list[str]:
     names = [runtime.type_name]
     pending = [runtime.procedure_class]
     for cls in pending:  # it grows while it is read
-        for used in map(class_behind, cls.uses if cls is not None else ()):
-            name = getattr(used, "type_name", None)
-            if isinstance(name, str) and name not in names:
+        for used in map(class_behind, option(cls, "uses") if cls is not None else ()):
+            name = type_name_of(used)
+            if issubclass(used, Procedure) and name not in names:
                 names.append(name)
                 pending.append(used)
     return names

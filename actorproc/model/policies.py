@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -34,6 +34,15 @@ class LockMode(IntEnum):
     WRITE = 2
 
 
+class _NoMode(TypeError, msgspec.ValidationError):
+    """A lock key without a mode: a wrong call, or damaged bytes."""
+
+
+def _no_mode() -> LockMode:
+    msg = "a lock key says what it locks for: write LockKey.read('a/b') or LockKey.write('a/b'), not LockKey('a/b')"
+    raise _NoMode(msg)
+
+
 class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     """A hierarchical lock key: segments joined by ``/``.
 
@@ -42,7 +51,10 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
     """
 
     path: str
-    mode: LockMode
+    if TYPE_CHECKING:
+        mode: LockMode
+    else:  # called only when there is none, by a program or in stored bytes
+        mode: LockMode = msgspec.field(default_factory=_no_mode)
 
     @classmethod
     def read(cls, path: str) -> LockKey:

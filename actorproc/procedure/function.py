@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from actorproc.model.policies import LockKey
 from actorproc.procedure.context import Context
+from actorproc.procedure.dropped import PLAIN_RESULTS, refuse_dropped
 from actorproc.procedure.hints import secret_fields
+from actorproc.procedure.members import option
 from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import RESERVED, Procedure, not_plain, refuse_unrun
+from actorproc.procedure.procedure import Procedure, not_plain
 from actorproc.procedure.secret import shown
 from actorproc.procedure.status import Status
 
@@ -34,6 +37,7 @@ class FunctionProcedure(Procedure):
     _keywords: ClassVar[tuple[str, ...]] = ()
     _rest: ClassVar[str | None] = None
     _more: ClassVar[str | None] = None
+    __init__ = object.__init__  # calls are many, and each makes one
 
     def execute(self, ctx: Context) -> Status:
         """Call the function; its value is the output, a `Status` is taken as it is."""
@@ -43,7 +47,8 @@ class FunctionProcedure(Procedure):
         result = own._function(*first, *args, **kwargs)
         if isinstance(result, Status):
             return result
-        refuse_unrun(result, own.__qualname__)
+        if type(result) not in PLAIN_RESULTS:
+            refuse_dropped(result, own.__qualname__)
         return Status.done(result)
 
     def lock_keys(self) -> Iterable[LockKey]:
@@ -54,6 +59,11 @@ class FunctionProcedure(Procedure):
         args, kwargs = type(self)._call(self)
         return locks(*args, **kwargs)
 
+    @staticmethod
+    def _engine_parts(namespace: Mapping[str, Any]) -> Iterable[str]:
+        names: tuple[str, ...] = namespace.get("__procedure_fields__", ())
+        return names
+
     @classmethod
     def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         return (cls._function,)
@@ -63,7 +73,7 @@ class FunctionProcedure(Procedure):
         return secret_fields(cls._function)
 
     def _call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        own, values = type(self), self.__dict__  # of the class: a parameter may have any name that is not reserved
+        own, values = type(self), self.__dict__  # of the class: a parameter may have any name
         args = tuple(values[name] for name in own._positional)
         if own._rest is not None:
             args += tuple(values[own._rest])
@@ -98,7 +108,7 @@ class ProcedureFunction(Generic[P, R]):
         return made
 
     def __repr__(self) -> str:
-        return f"<procedure {self.procedure_class.type_name}>"
+        return f"<procedure {option(self.procedure_class, 'type_name')}>"
 
 
 def class_behind(subject: Any) -> Any:
@@ -112,10 +122,11 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> ProcedureFunction[P, R]: ...
     def __call__(self, function: Any, /) -> Any:
-        return _made(function, self._options)
+        return _made(function, self._options, self._locks)
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], locks: Callable[..., Iterable[LockKey]] | None) -> None:
         self._options = options
+        self._locks = locks
 
 
 @overload
@@ -147,28 +158,33 @@ def procedure(
 
     Calling the function binds the arguments and runs nothing. A first parameter named ``ctx`` is given the `Context`
     of the step. ``locks`` is called with the same arguments and returns lock keys; ``name`` is the type name (default:
-    "module.qualname"). A parameter that has a name of `Procedure` ("version", "limits" …) is a TypeError.
+    "module.qualname").
+
+    Raises:
+        TypeError: it is no plain function (a method, a coroutine), or ``ctx`` is not its first parameter.
     """
-    options = {"type_name": name, "version": version, "retry": retry, "limits": limits, "_locks": locks, "uses": uses}
-    decorator = _Decorator({key: value for key, value in options.items() if value is not None})
+    options = {"type_name": name, "version": version, "retry": retry, "limits": limits, "uses": uses}
+    decorator = _Decorator({key: value for key, value in options.items() if value is not None}, locks)
     return decorator if function is None else decorator(function)
 
 
-def _made(function: Callable[..., Any], options: dict[str, Any]) -> ProcedureFunction[Any, Any]:
+def _made(
+    function: Callable[..., Any], options: dict[str, Any], locks: Callable[..., Iterable[LockKey]] | None
+) -> ProcedureFunction[Any, Any]:
     if not inspect.isfunction(function):
         msg = f"@procedure decorates a plain function, not {function!r}"
         raise TypeError(msg)
     if not_plain(function):
-        msg = f"{function.__qualname__} is a coroutine or a generator; @procedure takes a plain function"
+        msg = (
+            f"{function.__qualname__} is a coroutine or a generator; @procedure takes a plain function, "
+            "which may call asyncio.run(…)"
+        )
         raise TypeError(msg)
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
+    _check_parameters(function, parameters)
     takes_ctx = bool(parameters) and parameters[0].name == "ctx"
     parameters = parameters[1:] if takes_ctx else parameters
-    for parameter in parameters:
-        if parameter.name in RESERVED:
-            msg = f"parameter {parameter.name!r} of {function.__qualname__} is a name of Procedure; rename it"
-            raise TypeError(msg)
     body = {
         "__module__": function.__module__,
         "__qualname__": function.__qualname__,
@@ -176,17 +192,42 @@ def _made(function: Callable[..., Any], options: dict[str, Any]) -> ProcedureFun
         "__procedure_fields__": tuple(parameter.name for parameter in parameters),
         "_function": staticmethod(function),
         "_takes_ctx": takes_ctx,
-        "type_name": default_type_name(function),
         "__procedure_defaults__": {
             parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
         },
         **_calling(parameters),
-        **options,
     }
-    if "_locks" in options:
-        body["_locks"] = staticmethod(options["_locks"])
-    made = type(function.__name__, (FunctionProcedure,), body)
+    if locks is not None:
+        body["_locks"] = staticmethod(locks)
+    options = {"type_name": default_type_name(function), **options}
+    made = types.new_class(function.__name__, (FunctionProcedure,), options, lambda namespace: namespace.update(body))
     return ProcedureFunction(function, made, signature.replace(parameters=parameters))
+
+
+def _check_parameters(function: Any, parameters: list[inspect.Parameter]) -> None:
+    """Raise `TypeError` for a method, and for a context that is not the first parameter."""
+    name, names = function.__name__, [parameter.name for parameter in parameters]
+    if "." in function.__qualname__.rpartition("<locals>.")[2] and names[:1] in (["self"], ["cls"]):
+        msg = (
+            f"@procedure decorates a function, not the method {function.__qualname__}; move it out of its class, and "
+            f"write 'def {name}({', '.join(names[1:])})', or make it the execute(self, ctx) of a Procedure"
+        )
+        raise TypeError(msg)
+    for at, parameter in enumerate(parameters):
+        is_context = parameter.name == "ctx" or _is_context(parameter.annotation)
+        if is_context and (at > 0 or parameter.name != "ctx" or parameter.kind is parameter.KEYWORD_ONLY):
+            rest = [each for each in names if each != parameter.name]
+            msg = (
+                f"{function.__qualname__} is given its Context as a first parameter of the name ctx; "
+                f"write 'def {name}({', '.join(['ctx', *rest])})'"
+            )
+            raise TypeError(msg)
+
+
+def _is_context(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return annotation in {"Context", "actorproc.Context"}
+    return annotation is Context
 
 
 def _calling(parameters: list[inspect.Parameter]) -> dict[str, Any]:

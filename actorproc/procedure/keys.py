@@ -8,6 +8,7 @@ from typing import Any
 from actorproc.errors import UsageError
 from actorproc.model.exact import exact_text
 from actorproc.model.policies import LockKey, checked_lock_key
+from actorproc.procedure.members import called
 from actorproc.procedure.procedure import Procedure
 
 __all__ = ["checked_limit_keys", "limit_keys_of", "lock_keys_of", "poison_keys_of"]
@@ -19,18 +20,18 @@ MAX_LIMIT_KEYS = 16
 def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
     """What it says in `lock_keys`, each once. Raises `UsageError` for what is no `LockKey`."""
     wanted = "LockKey values such as LockKey.write('a/b')"
-    return _paths(procedure.lock_keys(), f"{type_name}.lock_keys()", wanted, checked_lock_key)
+    return _paths(called(procedure, "lock_keys"), f"{type_name}.lock_keys()", wanted, checked_lock_key)
 
 
 def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
     """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
     wanted = "key paths such as 'catalog/db/table'"
-    return _paths(procedure.poison_keys(), f"{type_name}.poison_keys()", wanted, lambda key: LockKey.write(key).path)
+    return _paths(called(procedure, "poison_keys"), f"{type_name}.poison_keys()", wanted, lambda key: LockKey.write(key).path)
 
 
 def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
     """What it says in `limit_keys`, each once. Raises as `checked_limit_keys`."""
-    return checked_limit_keys(procedure.limit_keys(), f"{type_name}.limit_keys()")
+    return checked_limit_keys(called(procedure, "limit_keys"), f"{type_name}.limit_keys()")
 
 
 def checked_limit_keys(keys: Any, source: str) -> tuple[str, ...]:

@@ -8,13 +8,22 @@ from typing import Any, ClassVar
 
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.procedure.context import Context
-from actorproc.procedure.procedure import Procedure, not_plain
+from actorproc.procedure.members import hook, member, option, overrides, reserve
+from actorproc.procedure.procedure import RESERVED, Procedure, not_plain
+from actorproc.procedure.signatures import HOOKS
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.status import Executing, Status, Suspending
 
 __all__ = ["StateMachineProcedure"]
 
 _END = ""
+_OWN_HOOKS = {
+    "execute_from_state": "self, ctx, state",
+    "rollback_state": "self, ctx, state",
+    "is_rollback_supported": "self, state",
+    "is_no_return": "self, state",
+}
+_OWN_NAMES = (*_OWN_HOOKS, "add_child", "cycles", "current_state", "execute")
 
 
 class StateMachineProcedure(Procedure):
@@ -34,6 +43,8 @@ class StateMachineProcedure(Procedure):
     )
     initial_state: ClassVar[Enum]
     _engine_has_position: ClassVar[bool] = True
+    _engine_reserved: ClassVar[frozenset[str]] = RESERVED | frozenset(_OWN_NAMES)
+    _engine_forms: ClassVar[Mapping[str, str]] = {**HOOKS, **_OWN_HOOKS}
 
     def execute_from_state(self, ctx: Context, state: Any) -> Enum | Status | None:
         """Do what ``state`` asks for; return the next state, a `Status` to stay in this one, or None at the end.
@@ -67,28 +78,30 @@ class StateMachineProcedure(Procedure):
     @property
     def cycles(self) -> int:
         """How many times in a row the state did not change."""
-        return getattr(self, "_StateMachineProcedure__cycles", 0)
+        return self.__repeats()
 
     @property
     def current_state(self) -> Any:
         """The state that runs next; None at the end."""
-        return getattr(self, "_StateMachineProcedure__reached", self.initial_state)
+        return self.__state()
 
     def execute(self, ctx: Context) -> Status:
         """Run the current state."""
-        state = self.current_state
+        state = self.__state()
         if state is None:
             return Status.done()
-        result, children = self.__with_added(lambda: self.execute_from_state(ctx, state))
+        # A class with a field "cycles", say, has no such property: what is ours is asked for by names of our own.
+        run = hook(type(self), "execute_from_state") if self._engine_taken else type(self).execute_from_state
+        result, children = self.__with_added(lambda: run(self, ctx, state))
         if isinstance(result, Status):
-            self.__set("cycles", self.cycles + 1)
+            self.__set("cycles", self.__repeats() + 1)
             return _with_children(result, children)
         if result is not None and not isinstance(result, type(self.initial_state)):
             kind = type(self.initial_state).__qualname__
             name = type(self).__qualname__
             msg = f"{name}.execute_from_state returns a {kind}, a Status or None, not {result!r:.120}"
             raise InvalidStatus(msg)
-        self.__set("cycles", self.cycles + 1 if result is state else 0)
+        self.__set("cycles", self.__repeats() + 1 if result is state else 0)
         self.__set("reached", result)
         if children:
             return Status.suspended(children)
@@ -96,28 +109,28 @@ class StateMachineProcedure(Procedure):
 
     @staticmethod
     def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
-        return "rollback_state" in namespace
+        return "rollback_state" in namespace and "rollback_state" not in namespace.get("_engine_taken", ())
 
     @classmethod
     def _engine_value_classes(cls) -> Iterable[type]:
-        return (*cls.uses, type(getattr(cls, "initial_state", None)))
+        return (*option(cls, "uses"), type(getattr(cls, "initial_state", None)))
 
     @classmethod
     def _engine_check_class(cls) -> None:
         if not isinstance(getattr(cls, "initial_state", None), Enum):
             msg = f"{cls.__qualname__} needs initial_state = a member of an enum"
             raise UsageError(msg)
-        if cls.execute_from_state is StateMachineProcedure.execute_from_state:
+        if not overrides(cls, StateMachineProcedure, "execute_from_state"):
             msg = f"{cls.__qualname__} defines no execute_from_state()"
             raise UsageError(msg)
-        if cls.rollback is not Procedure.rollback:
+        if overrides(cls, Procedure, "rollback"):
             msg = (
                 f"{cls.__qualname__} defines rollback(), which nothing calls in a StateMachineProcedure; "
                 "override rollback_state()"
             )
             raise UsageError(msg)
-        for name in ("execute_from_state", "rollback_state", "is_rollback_supported", "is_no_return"):
-            if not_plain(getattr(cls, name)):
+        for name in _OWN_HOOKS:
+            if not_plain(member(cls, name)):
                 msg = f"{cls.__qualname__} has {name}() as a coroutine or a generator; it must be a plain function"
                 raise UsageError(msg)
 
@@ -136,34 +149,42 @@ class StateMachineProcedure(Procedure):
             self.__set("children", added)
         return added
 
+    def __state(self) -> Any:
+        return getattr(self, "_StateMachineProcedure__reached", self.initial_state)
+
+    def __repeats(self) -> int:
+        repeats: int = getattr(self, "_StateMachineProcedure__cycles", 0)
+        return repeats
+
     def __set(self, name: str, value: Any) -> None:
         # The class may be frozen, or a msgspec.Struct, of which `object.__setattr__` wants to know nothing.
         StateMachineProcedure.__dict__[f"_StateMachineProcedure__{name}"].__set__(self, value)
 
     def _engine_next_unit(self) -> str | None:
-        state = self.current_state
-        if state is None or not self._engine_supports_rollback() or not self.is_rollback_supported(state):
+        state = self.__state()
+        if state is None or not self._engine_supports_rollback():
             return None
-        return str(state.name)
+        return str(state.name) if hook(type(self), "is_rollback_supported")(self, state) else None
 
     def _engine_next_no_return(self) -> bool:
-        state = self.current_state
-        return state is not None and bool(self.is_no_return(state))
+        state = self.__state()
+        return state is not None and bool(hook(type(self), "is_no_return")(self, state))
 
     @classmethod
     def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
-        return (*super()._engine_hinted_functions(), cls.execute_from_state)
+        return (*super()._engine_hinted_functions(), member(cls, "execute_from_state"))
 
     def _engine_on_timeout(self, ctx: Context) -> Status | None:
-        status, children = self.__with_added(lambda: self.on_timeout(ctx))
+        status, children = self.__with_added(lambda: super(StateMachineProcedure, self)._engine_on_timeout(ctx))
         return _with_children(status, children) if isinstance(status, Status) else status
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
-        return self.rollback_state(ctx, self.__member(unit))
+        undone: Status | None = hook(type(self), "rollback_state")(self, ctx, self.__member(unit))
+        return undone
 
     def _engine_position(self) -> Any:
-        state = self.current_state
-        return [_END if state is None else state.name, self.cycles]
+        state = self.__state()
+        return [_END if state is None else state.name, self.__repeats()]
 
     def _engine_restore(self, position: Any) -> None:
         name, cycles = position
@@ -177,6 +198,9 @@ class StateMachineProcedure(Procedure):
             msg = f"{kind.__qualname__} has no state {name!r} any more, and {owner} was stored with it"
             raise StateRefused(msg)
         return kind[name]
+
+
+reserve(StateMachineProcedure, _OWN_NAMES)
 
 
 def _with_children(status: Status, children: list[Any]) -> Status:

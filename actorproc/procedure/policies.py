@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -32,11 +33,42 @@ _NEVER: tuple[type[BaseException], ...] = (InvalidStatus, StateNotEncodable, Sta
 _OF_THE_PROCESS = ("cpu_time", "memory", "memory_hard", "dedicated", "nice", "cpus", "processes")
 _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 _LONGEST_DELAY = 1e300
+_RETRIES = frozenset({"max_retries", "retries"})
+_MEANT = {
+    **{("RetryPolicy", name): "max_attempts" for name in (*_RETRIES, "attempts", "tries", "max_tries", "stop_after")},
+    **{("RetryPolicy", name): "base" for name in ("delay", "wait", "interval", "initial", "initial_interval", "after")},
+    **{("RetryPolicy", name): "factor" for name in ("backoff", "multiplier", "exponent", "backoff_coefficient")},
+    **{("RetryPolicy", name): "cap" for name in ("max_delay", "max_wait", "max_interval", "max_backoff", "maximum")},
+    **{("RetryPolicy", name): "retry_on" for name in ("on", "errors", "exceptions", "retry_for", "retry_if")},
+    **{("RetryPolicy", name): "never_on" for name in ("ignore", "give_up_on", "no_retry_for", "throws", "fatal")},
+    **{("RetryPolicy", name): "max_elapsed" for name in ("timeout", "max_time", "max_duration")},
+    **{("Limits", name): "wall_time" for name in ("timeout", "time", "time_limit", "max_time", "seconds", "walltime")},
+    **{("Limits", name): "cpu_time" for name in ("cpu", "cpu_seconds", "max_cpu")},
+    **{("Limits", name): "memory" for name in ("max_memory", "mem", "memory_limit", "ram", "rss")},
+    **{("Limits", name): "crashes" for name in ("max_crashes", "crash_limit")},
+    **{("Limits", name): "threads" for name in ("concurrency", "max_threads", "workers")},
+}
+"""Names that others give to an option."""
 _set = msgspec.structs.force_setattr
 """For what a frozen struct keeps of a value: numbers and tuples of the very types that are stored."""
 
 
-class RetryPolicy(msgspec.Struct, frozen=True):
+class _Explained(msgspec.StructMeta):
+    """Says which options there are when a class is called with one that there is not."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        names = cls.__struct_fields__
+        unknown = [name for name in kwargs if name not in names]
+        if unknown:
+            raise TypeError(_unknown_option(cls.__name__, unknown[0], kwargs[unknown[0]], names))
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError as error:
+            msg = f"{cls.__name__}(…): {error}; its options are {', '.join(names)}"
+            raise TypeError(msg) from None
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
     """Which errors of a step are tried again, how often and when.
 
     The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer.
@@ -85,7 +117,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return _asked_delay(error) if isinstance(error, RetryLater) else (True, None)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     """What one step may use. Durations are seconds or timedeltas, sizes bytes; None means no limit.
 
     A step past ``wall_time`` or ``cpu_time`` (of its worker and the processes below it, sampled by the host) is asked
@@ -142,6 +174,20 @@ class Limits(msgspec.Struct, frozen=True):
     def of_step(self) -> StepLimits:
         """The same as the engine carries and stores it."""
         return msgspec.convert(self, StepLimits, from_attributes=True)
+
+
+def _unknown_option(owner: str, name: str, value: object, names: tuple[str, ...]) -> str:
+    meant = _MEANT.get((owner, name))
+    if meant is None:
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = near[0] if near else None
+    text = f"{owner} has no option {name!r}"
+    if meant == "max_attempts":
+        count = value + 1 if name in _RETRIES and type(value) is int else value
+        text += f"; write {owner}(max_attempts={count!r:.20}), which counts the first attempt too"
+    elif meant is not None:
+        text += f"; write {owner}({meant}=…)"
+    return f"{text}; its options are {', '.join(names)}"
 
 
 def _checked_cpus(cpus: Any) -> tuple[int, ...]:

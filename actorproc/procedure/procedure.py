@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
-from actorproc.errors import InvalidStatus, RetryLater
+import msgspec
+
+from actorproc.errors import InvalidStatus, RetryLater, UsageError
 from actorproc.model.policies import LockKey, LockScope
 from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.hints import secret_fields
+from actorproc.procedure.members import (
+    convert_inherited,
+    hook,
+    is_class_variable,
+    member,
+    names_of_class,
+    option,
+    own_annotations,
+    reserve,
+    said_by,
+)
 from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.secret import mentions_secret, shown
+from actorproc.procedure.signatures import HOOKS, check_hooks
 from actorproc.procedure.state import format_of
 
 if TYPE_CHECKING:
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
-__all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun"]
+__all__ = ["RESERVED", "ClassOptions", "Procedure", "not_plain", "refuse_unrun"]
 
 _UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
+
+
+class ClassOptions(TypedDict, total=False):
+    """What a class may say of itself in its class line, ``class Fetch(Procedure, retry=…)``; see `Procedure`."""
+
+    type_name: str
+    version: int
+    retry: RetryPolicy
+    rollback_retry: RetryPolicy
+    rollback_supported: bool
+    rollback_mode: Literal["strict", "best-effort"]
+    limits: Limits
+    on_child_failure: Literal["fail", "resume"]
+    undo_children: bool
+    lock_scope: LockScope
+    uses: tuple[Any, ...]
+    work_class: str
+    codec: Literal["data", "pickle"]
 
 
 class Procedure:
@@ -39,43 +73,58 @@ class Procedure:
 
     type_name: ClassVar[str]
     """Name in the store and in the registry; default "module.QualName"."""
-    version: ClassVar[int] = 1
-    """Version of the dumped state; raise it together with `migrate`."""
-    retry: ClassVar[RetryPolicy] = RetryPolicy()
-    """Which errors of a step are tried again, how often and when."""
     rollback_retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=10, retry_on=(Exception, RetryLater))
-    """The same of an undo."""
+    """As ``retry``, for an undo."""
     rollback_supported: ClassVar[bool]
-    """Whether there is something to undo; default: what the nearest base class says that says it or has an undo of
+    """There is something to undo; default: what the nearest base class says that says it or has an undo of
     its own, which is to override `rollback` (`StateMachineProcedure.rollback_state`, an undo of a step in a `Saga`)."""
     rollback_mode: ClassVar[Literal["strict", "best-effort"]] = "strict"
     """ "best-effort": an undo that gave up is recorded and skipped, and the rollback goes on. See `ProcedureInfo`'s
     ``leftovers``."""
-    limits: ClassVar[Limits] = Limits()
-    """What a step may use; `ProcedureManager.submit` may say otherwise for one procedure."""
     on_child_failure: ClassVar[Literal["fail", "resume"]] = "fail"
     """ "resume" hands failures to the parent in ``ctx.children`` instead of failing it."""
     undo_children: ClassVar[bool] = True
     """False leaves finished children to this procedure's own `rollback`."""
     lock_scope: ClassVar[LockScope] = "procedure"
     """ "step" gives the locks back between steps."""
-    uses: ClassVar[tuple[Any, ...]] = ()
-    """Classes and `procedure` functions registered with this one: its children's, and
-    those its values are made of beyond the type hints."""
     work_class: ClassVar[str] = "default"
     """The class of work its steps belong to, for `Config.worker_shares` and `Config.reserved_workers`."""
-    codec: ClassVar[str] = "data"
-    """ "pickle" is opt-in: signed, and checked before anything is decoded."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _refuse_shadowing(cls)
+    if not TYPE_CHECKING:  # ordinary words: a type checker lets a class use them for fields of any type
+        version: ClassVar[int] = 1
+        """Version of the dumped state; raise it together with `migrate`."""
+        retry: ClassVar[RetryPolicy] = RetryPolicy()
+        """Which errors of a step are tried again, how often and when."""
+        limits: ClassVar[Limits] = Limits()
+        """What a step may use; `ProcedureManager.submit` may say otherwise for one procedure."""
+        uses: ClassVar[tuple[Any, ...]] = ()
+        """Classes and `procedure` functions registered with this one: its children's, and
+        those its values are made of beyond the type hints."""
+        codec: ClassVar[str] = "data"
+        """ "pickle" is opt-in: signed, and checked before anything is decoded."""
+
+    def __init_subclass__(cls, **options: Unpack[ClassOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        keywords = {name: given.pop(name) for name in _OPTIONS & given.keys()}
+        _refuse_unknown_options(cls, given, super().__init_subclass__)
+        super().__init_subclass__(**given)
+        cls._engine_taken = names_of_class(cls, cls._engine_parts)
+        cls._engine_said = said = said_by(cls, keywords)
+        if cls._engine_taken:
+            convert_inherited(cls)
+            _warn_of_idle_options(cls)
+        check_hooks(cls, cls._engine_forms)
+        _explain_arguments(cls)
         if "__repr__" not in cls.__dict__ and mentions_secret(cls):
             cls.__repr__ = _repr_without_secrets  # type: ignore[assignment]
-        if "type_name" not in cls.__dict__:
-            cls.type_name = default_type_name(cls)
-        if "rollback_supported" not in cls.__dict__ or "_engine_found_undo" in cls.__dict__:
-            cls.rollback_supported = cls._engine_found_undo = _rolls_back(cls)
+        if "type_name" not in said and ("type_name" not in cls.__dict__ or "type_name" in cls._engine_taken):
+            _say(cls, "type_name", default_type_name(cls))
+        if "_engine_found_undo" in cls.__dict__ or (
+            "rollback_supported" not in said
+            and ("rollback_supported" not in cls.__dict__ or "rollback_supported" in cls._engine_taken)
+        ):
+            cls._engine_found_undo = _rolls_back(cls)
+            _say(cls, "rollback_supported", cls._engine_found_undo)
 
     def execute(self, ctx: Context) -> Status:
         """Do the next step and say what comes then. Called again after a crash with the last stored state."""
@@ -110,7 +159,8 @@ class Procedure:
 
         ``data`` is the mapping of fields when `dump` is not overridden, else what `dump` returned then.
         """
-        msg = f"the state has version {from_version}, the class has version {cls.version} and no migrate()"
+        version = option(cls, "version")
+        msg = f"the state has version {from_version}, the class has version {version} and no migrate()"
         raise NotImplementedError(msg)
 
     def lock_keys(self) -> Iterable[LockKey]:
@@ -145,23 +195,31 @@ class Procedure:
     # ------------------------------------------------------------ between the engine and Saga, StateMachineProcedure
     @classmethod
     def _engine_supports_rollback(cls) -> bool:
-        return bool(getattr(cls, "rollback_supported", False))
+        return bool(option(cls, "rollback_supported"))
+
+    @staticmethod
+    def _engine_parts(namespace: Mapping[str, Any]) -> Iterable[str]:
+        """Names of what a namespace defines beside fields, options and hooks."""
+        del namespace
+        return ()
 
     @staticmethod
     def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
-        """Whether what a class defines by itself has something that undoes."""
-        return "rollback" in namespace
+        """Something undoes in what a class defines by itself."""
+        return "rollback" in namespace and "rollback" not in namespace.get("_engine_taken", ())
 
     @classmethod
     def _engine_hinted_functions(cls) -> Iterable[Callable[..., Any]]:
         """Functions whose type hints name classes of this procedure's values."""
         init = cls.__dict__.get("__init__")
-        return (cls.execute,) if init is None else (cls.execute, init)
+        execute = member(cls, "execute")
+        return (execute,) if init is None else (execute, init)
 
     @classmethod
     def _engine_value_classes(cls) -> Iterable[type]:
         """Classes of this procedure's values beyond those its type hints name."""
-        return cls.uses
+        uses: tuple[Any, ...] = option(cls, "uses")
+        return uses
 
     @classmethod
     def _engine_secret_names(cls) -> frozenset[str]:
@@ -177,6 +235,10 @@ class Procedure:
     @classmethod
     def _engine_check_class(cls) -> None:
         """Raise `UsageError` when the class cannot be run."""
+        found = next((name for base in cls.__mro__ for name, part in vars(base).items() if _is_step(part)), None)
+        if found is not None:
+            msg = f"{cls.__qualname__} has the step {found!r}, which nothing would run; derive the class from Saga"
+            raise UsageError(msg)
 
     def _engine_next_unit(self) -> str | None:
         """Undo label of the next step."""
@@ -188,12 +250,14 @@ class Procedure:
 
     def _engine_on_timeout(self, ctx: Context) -> Status | None:
         """`on_timeout` with all that it asks for."""
-        return self.on_timeout(ctx)
+        status: Status | None = hook(type(self), "on_timeout")(self, ctx)
+        return status
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         """Undo one unit."""
         del unit
-        return self.rollback(ctx)
+        undone: Status | None = hook(type(self), "rollback")(self, ctx)
+        return undone
 
     def _engine_position(self) -> Any:
         """Where it is beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
@@ -218,14 +282,109 @@ class Procedure:
     _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()
     """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
     _engine_reserved: ClassVar[frozenset[str]] = frozenset()
+    """Names of options and hooks."""
+    _engine_taken: ClassVar[frozenset[str]] = frozenset()
+    """Those of them that the class, or a base of it, uses for fields and steps."""
+    _engine_said: ClassVar[Mapping[str, Any]] = {}
+    """Options that the class says beside a field or step of the same name."""
+    _engine_forms: ClassVar[Mapping[str, str]] = HOOKS
+    """Parameters of the hooks."""
     _engine_secrets: ClassVar[frozenset[str]] = frozenset()
     _engine_found_undo: ClassVar[bool]
     """`rollback_supported` was found out, not declared."""
 
 
+class _TakesNoArguments:
+    """The last base of classes that annotate fields and may lack their ``@dataclass``."""
+
+    __slots__ = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(*args, **kwargs)
+        except TypeError:
+            problem = _forgotten_dataclass(type(self)) if args or kwargs else None
+            if problem is None:
+                raise
+            raise TypeError(problem) from None
+
+
+_OPTIONS = frozenset(ClassOptions.__annotations__)
 RESERVED = frozenset({"type_name", "rollback_supported", *(name for name in Procedure.__dict__ if name[0] != "_")})
-"""Names a field must not have."""
+"""Names of options and hooks; a class that uses one for a field or a step has no such option or hook of its own."""
 Procedure._engine_reserved = RESERVED
+reserve(Procedure, RESERVED)
+_OF_OPTIONS: Mapping[str, Callable[[Any], bool]] = {
+    "retry": lambda value: isinstance(value, RetryPolicy),
+    "rollback_retry": lambda value: isinstance(value, RetryPolicy),
+    "limits": lambda value: isinstance(value, Limits),
+    "rollback_supported": lambda value: type(value) is bool,
+    "undo_children": lambda value: type(value) is bool,
+    "rollback_mode": lambda value: value in ("strict", "best-effort"),
+    "on_child_failure": lambda value: value in ("fail", "resume"),
+    "lock_scope": lambda value: value in ("procedure", "step"),
+    "uses": lambda value: isinstance(value, tuple) and bool(value) and all(isinstance(used, type) for used in value),
+    "codec": lambda value: value == "pickle",
+}
+"""Values that tell an option from a field: no field of that name begins with one."""
+
+
+def _say(cls: Any, name: str, value: Any) -> None:
+    if name in cls._engine_taken:
+        cls._engine_said[name] = value
+    else:
+        setattr(cls, name, value)
+
+
+def _warn_of_idle_options(cls: type[Procedure]) -> None:
+    """Warn of an annotated option: it is a field now, and so the engine does not hear of it."""
+    annotations = own_annotations(cls)
+    for name in _OF_OPTIONS.keys() & annotations.keys() & cls.__dict__.keys():
+        if not is_class_variable(annotations[name]) and _OF_OPTIONS[name](cls.__dict__[name]):
+            msg = (
+                f"{cls.__qualname__}.{name} is annotated, so it is a field, and no option of the class; for the option "
+                f"write 'class {cls.__name__}(…, {name}=…)', or leave the annotation out"
+            )
+            warnings.warn(msg, UserWarning, stacklevel=3)
+
+
+def _refuse_unknown_options(cls: type, given: Mapping[str, Any], base: Any) -> None:
+    """Raise `TypeError` for an option of the class line that no base class takes."""
+    if given and not hasattr(base, "__func__"):  # only `object` comes after this one
+        known = ", ".join(sorted(_OPTIONS))
+        msg = (
+            f"{cls.__qualname__} has an unknown keyword {min(given)!r} in its class line; the options of a procedure "
+            f"class are {known}"
+        )
+        raise TypeError(msg)
+
+
+def _explain_arguments(cls: type) -> None:
+    """Have a class that annotates fields, and gets no ``__init__`` of a dataclass, say so when it is called."""
+    if cls.__init__ is not object.__init__ or not own_annotations(cls) or isinstance(cls, msgspec.StructMeta):
+        return
+    with contextlib.suppress(TypeError):  # another layout: then it is Python that says that it takes no arguments
+        cls.__bases__ = (*cls.__bases__, _TakesNoArguments)
+
+
+def _forgotten_dataclass(cls: type) -> str | None:
+    names = [
+        name
+        for base in reversed(cls.__mro__)
+        if "_engine_taken" in base.__dict__ and base is not Procedure
+        for name, annotation in own_annotations(base).items()
+        if not is_class_variable(annotation)
+    ]
+    if declared_fields(cls) is not None or not names:
+        return None
+    return (
+        f"{cls.__qualname__} takes no arguments: it annotates {', '.join(names)}, but is no dataclass; write "
+        f"'@dataclass' above 'class {cls.__name__}'"
+    )
+
+
+def _is_step(part: object) -> bool:
+    return getattr(type(part), "_engine_is_step", False) is True
 
 
 def _rolls_back(cls: type[Procedure]) -> bool:
@@ -233,8 +392,11 @@ def _rolls_back(cls: type[Procedure]) -> bool:
         own = base.__dict__
         if "_engine_brings_undo" in own:
             break
-        if "rollback_supported" in own and "_engine_found_undo" not in own:
-            return bool(own["rollback_supported"])
+        if "_engine_found_undo" not in own:
+            if "rollback_supported" in own.get("_engine_said", ()):
+                return bool(own["_engine_said"]["rollback_supported"])
+            if "rollback_supported" in own and "rollback_supported" not in own.get("_engine_taken", ()):
+                return bool(own["rollback_supported"])
         if cls._engine_brings_undo(own):
             return True
     return False
@@ -265,27 +427,3 @@ def refuse_unrun(returned: object, what: str) -> None:
             "steps, undos and hooks are plain functions, which may call asyncio.run(…)"
         )
         raise InvalidStatus(msg)
-
-
-def _refuse_shadowing(cls: type) -> None:
-    for base in cls.__mro__[1:]:
-        inherited = RESERVED.intersection(declared_fields(base) or ()) if not issubclass(base, Procedure) else ()
-        if inherited:
-            msg = (
-                f"{cls.__qualname__} inherits the field {min(inherited)!r} of {base.__qualname__}, and that is a name "
-                "of Procedure; rename the field"
-            )
-            raise TypeError(msg)
-    for name, annotation in inspect.get_annotations(cls).items():
-        if name in RESERVED and not _is_class_variable(annotation):
-            msg = (
-                f"{cls.__qualname__}.{name} would be a field, but {name!r} is a name of Procedure; rename the field, "
-                f"or write 'ClassVar' (or no annotation) to set the class attribute"
-            )
-            raise TypeError(msg)
-
-
-def _is_class_variable(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return "ClassVar" in annotation.partition("[")[0]
-    return annotation is ClassVar or getattr(annotation, "__origin__", None) is ClassVar

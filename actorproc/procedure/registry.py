@@ -7,6 +7,7 @@ from typing import Any
 
 from actorproc.errors import DuplicateType, UsageError
 from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.members import option, type_name_of
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.signing import SigningKey
 from actorproc.procedure.type_runtime import Loader, TypeRuntime
@@ -33,12 +34,12 @@ class TypeRegistry:
         if isinstance(procedure_class, ProcedureFunction):
             procedure_class = procedure_class.procedure_class
         with self._lock:
-            known = self._runtimes.get(getattr(procedure_class, "type_name", ""))
+            known = self._runtimes.get(type_name_of(procedure_class))
             if known is not None and known.procedure_class is procedure_class:
                 return known
             runtime = TypeRuntime.of_class(procedure_class, signing_key=self._signing_key)
             self._place(runtime)
-            for used in procedure_class.uses:
+            for used in option(procedure_class, "uses"):
                 if isinstance(used, ProcedureFunction) or issubclass(used, Procedure):
                     self.register(used)
             return runtime
@@ -74,7 +75,7 @@ class TypeRegistry:
         """The runtime of an object's class, registered at need. Raises `UsageError` for what is no procedure."""
         if not isinstance(procedure, Procedure) or type(procedure) is Procedure:
             raise UsageError(_why_no_procedure(procedure))
-        known = self._runtimes.get(procedure.type_name)
+        known = self._runtimes.get(type_name_of(type(procedure)))
         if known is not None and known.procedure_class is type(procedure):
             return known
         return self.register(type(procedure))

@@ -7,22 +7,26 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Unpack, dataclass_transform, overload
 
 import msgspec
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context
-from actorproc.procedure.procedure import RESERVED, Procedure, not_plain, refuse_unrun
+from actorproc.procedure.dropped import PLAIN_RESULTS, refuse_dropped
+from actorproc.procedure.idle_methods import warn_of_idle_methods
+from actorproc.procedure.members import overrides, own_annotations, reserve
+from actorproc.procedure.procedure import ClassOptions, Procedure, not_plain
+from actorproc.procedure.signatures import check_call
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.status import Sleeping, Status, Suspending, Waiting
 
-__all__ = ["Saga", "Step", "step"]
+__all__ = ["Saga", "SagaOptions", "Step", "step"]
 
 S = TypeVar("S")
-P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[[Any, Context], Any])
 
 _END = ""
 _UNDOES = "__actorproc_undoes__"
@@ -31,21 +35,33 @@ _DATACLASS_OPTIONS = frozenset({"init", "repr", "eq", "order", "unsafe_hash", "f
 _NEXT = Status.executing()
 _set = object.__setattr__  # the class may be frozen
 _WRAPPERS = (types.FunctionType, staticmethod, classmethod)
+_METHOD = "self, ctx"
 
 
 def _check_plain(function: Any, what: str) -> None:
     if not inspect.isfunction(function):
-        msg = f"{what} is a method (self, ctx), not {function!r:.80}"
+        msg = f"{what} is a method (self, ctx), not {function!r:.80}; write a 'def …(self, ctx)' that calls it"
         raise TypeError(msg)
     if not_plain(function):
-        msg = f"{what} {function.__name__!r} is a coroutine or a generator; steps and undos are plain functions"
+        msg = (
+            f"{what} {function.__name__!r} is a coroutine or a generator; steps and undos are plain functions, which "
+            "may call asyncio.run(…)"
+        )
         raise TypeError(msg)
+    check_call(function, _METHOD, f"{what} {function.__qualname__}")
 
 
-class Step(Generic[S, P, R]):
+def _undoes(member: Any) -> str | None:
+    """The step of a base class that this function undoes."""
+    return getattr(member, _UNDOES, None) if inspect.isfunction(member) else None
+
+
+class Step(Generic[R_co]):
     """One step of a `Saga`, made by `step`. On an instance it is the method that was decorated."""
 
-    def __init__(self, function: Callable[Concatenate[S, P], R], *, no_return: bool = False) -> None:
+    _engine_is_step: ClassVar[bool] = True
+
+    def __init__(self, function: Callable[[Any, Context], R_co], *, no_return: bool = False) -> None:
         _check_plain(function, "step")
         self.function = function
         self.name = function.__name__
@@ -58,8 +74,7 @@ class Step(Generic[S, P, R]):
         """Decorates the method ``(self, ctx)`` that undoes this step; returns it as it is.
 
         It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and
-        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone. Its name must
-        be none of `Procedure` ("abort", "rollback" …).
+        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone.
         """
         is_inherited = self._is_of_class
         if self.undo_function is not None and not is_inherited:
@@ -68,11 +83,6 @@ class Step(Generic[S, P, R]):
         _check_plain(function, f"the undo of step {self.name!r}")
         if function.__name__ == self.name:
             msg = f"the undo of step {self.name!r} would take the place of the step; give it a name of its own"
-            raise TypeError(msg)
-        if function.__name__ in RESERVED:
-            msg = (
-                f"the undo of step {self.name!r} has the name of Procedure.{function.__name__}; give it one of its own"
-            )
             raise TypeError(msg)
         if is_inherited:
             setattr(function, _UNDOES, self.name)
@@ -84,26 +94,30 @@ class Step(Generic[S, P, R]):
         self._is_of_class = True
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Step[S, P, R]: ...
+    def __get__(self, instance: None, owner: type) -> Step[R_co]: ...
     @overload
-    def __get__(self, instance: S, owner: type) -> Callable[P, R]: ...
-    def __get__(self, instance: S | None, owner: type) -> Step[S, P, R] | Callable[P, R]:
+    def __get__(self, instance: object, owner: type) -> Callable[[Context], R_co]: ...
+    def __get__(self, instance: object, owner: type) -> Step[R_co] | Callable[[Context], R_co]:
         if instance is None:
             return self
-        return self.function.__get__(instance, owner)  # type: ignore[no-any-return]
+        return self.function.__get__(instance, owner)  # type: ignore[attr-defined, no-any-return]
 
 
 @overload
-def step(function: Callable[Concatenate[S, P], R], /) -> Step[S, P, R]: ...
+def step(function: Callable[[S, Context], R], /) -> Step[R]: ...
 @overload
-def step(*, no_return: bool = False) -> Callable[[Callable[Concatenate[S, P], R]], Step[S, P, R]]: ...
+def step(*, no_return: bool = False) -> Callable[[Callable[[S, Context], R]], Step[R]]: ...
 def step(function: Any = None, /, *, no_return: bool = False) -> Any:
     """Decorates a method ``(self, ctx)`` of a `Saga`: one step, run in the order of definition.
 
     It returns a value (go on; the last step's value is the output) or a `Status`: ``executing`` repeats the step,
-    ``suspended``, ``sleep`` and ``wait`` go on at the next one, ``done`` ends early. ``no_return=True`` declares it the
-    point of no return: from there, failures only retry forward. Other decorators stand below this one. A step with a
-    name of `Procedure` ("load", "limits" …) is a TypeError.
+    ``suspended``, ``sleep`` and ``wait`` go on at the next one, ``done`` ends early. When the last step waits, the
+    payload of the event is the output. ``no_return=True`` declares it the point of no return: from there, failures
+    only retry forward. Other decorators stand below this one. A value that is work which nothing would run fails the
+    step with `InvalidStatus`: a procedure, a function that was not called, a coroutine.
+
+    Raises:
+        TypeError: the function is no ``def …(self, ctx)``.
     """
     if function is not None:
         return Step(function)
@@ -121,6 +135,18 @@ class _Stage:
         self.undo = undo
         self.no_return = no_return
         self.unit = None if undo is None else name
+
+
+class SagaOptions(ClassOptions, total=False):
+    """What a saga may say in its class line: options of a procedure class and of a dataclass."""
+
+    init: bool
+    repr: bool
+    eq: bool
+    order: bool
+    unsafe_hash: bool
+    frozen: bool
+    kw_only: bool
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -141,34 +167,42 @@ class Saga(Procedure):
     __stages: ClassVar[tuple[_Stage, ...]] = ()
     _engine_has_position: ClassVar[bool] = True
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        made = {name: options.pop(name) for name in _DATACLASS_OPTIONS & options.keys()}
-        super().__init_subclass__(**options)
+    if TYPE_CHECKING:  # ordinary words that may be steps or fields, to a type checker too
+        dump: Any
+        load: Any
+        migrate: Any
+
+    def __init_subclass__(cls, **options: Unpack[SagaOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        made = {name: given.pop(name) for name in _DATACLASS_OPTIONS & given.keys()}
+        super().__init_subclass__(**given)
         if issubclass(cls, msgspec.Struct):  # which the interpreter does not survive once it is made a dataclass
             msg = f"{cls.__qualname__} is a Saga, so it is a dataclass, and cannot be a msgspec.Struct as well"
             raise TypeError(msg)
         _check_steps(cls)
         _make_dataclass(cls, made)
         cls.__stages = _stages_of(cls)
+        warn_of_idle_methods(cls, {stage.undo for stage in cls.__stages})
 
     def execute(self, ctx: Context) -> Status:
         """Run the step at the current position."""
         stages = self.__stages
         at = self.__index()
         if at >= len(stages):
-            return Status.done()
+            return Status.done(ctx.event)  # the last step waited, and no other one sees what came
         result = stages[at].run(self, ctx)
         if isinstance(result, Status):
             if isinstance(result, Suspending | Sleeping | Waiting):
                 _set(self, "_Saga__at", at + 1)
             return result
-        refuse_unrun(result, f"the step {stages[at].name!r}")
+        if type(result) not in PLAIN_RESULTS:
+            refuse_dropped(result, f"the step {stages[at].name!r}")
         _set(self, "_Saga__at", at + 1)
         return Status.done(result) if at + 1 == len(stages) else _NEXT
 
     @classmethod
     def _engine_check_class(cls) -> None:
-        if not cls.__stages and cls.execute is Saga.execute:
+        if not cls.__stages and not overrides(cls, Saga, "execute"):
             msg = f"{cls.__qualname__} has no @step"
             raise UsageError(msg)
         if _shape_of(cls) != cls.__dict__[_SHAPE]:
@@ -177,9 +211,17 @@ class Saga(Procedure):
                 "what it says; say it in the class line, as in class Order(Saga, kw_only=True), without the decorator"
             )
             raise UsageError(msg)
-        if cls.rollback is not Procedure.rollback:
+        if overrides(cls, Procedure, "rollback"):
             msg = f"{cls.__qualname__} defines rollback(), which nothing calls in a Saga; give its steps an undo each"
             raise UsageError(msg)
+
+    @staticmethod
+    def _engine_parts(namespace: Mapping[str, Any]) -> Iterable[str]:
+        steps = [part for part in namespace.values() if isinstance(part, Step)]
+        undos = [part.undo_function for part in steps]
+        for name, part in namespace.items():
+            if isinstance(part, Step) or _undoes(part) is not None or (inspect.isfunction(part) and part in undos):
+                yield name
 
     @staticmethod
     def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
@@ -202,7 +244,8 @@ class Saga(Procedure):
 
     def _engine_next_unit(self) -> str | None:
         stage = self.__stage()
-        return None if stage is None or not self.rollback_supported else stage.unit
+        supported = self._engine_supports_rollback() if self._engine_taken else self.rollback_supported
+        return None if stage is None or not supported else stage.unit
 
     def _engine_next_no_return(self) -> bool:
         stage = self.__stage()
@@ -212,7 +255,8 @@ class Saga(Procedure):
         for stage in self.__stages:
             if stage.name == unit and stage.undo is not None:
                 undone = stage.undo(self, ctx)
-                refuse_unrun(undone, f"the undo of step {unit!r}")
+                if type(undone) not in PLAIN_RESULTS:
+                    refuse_dropped(undone, f"the undo of step {unit!r}")
                 # What an undo returns beside a Status is of no use to anybody.
                 return undone if isinstance(undone, Status) else None
         msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
@@ -233,16 +277,17 @@ class Saga(Procedure):
             raise StateRefused(msg)
 
 
+reserve(Saga, ("execute",))
+
+
 def _check_steps(cls: type) -> None:
     """Raise `TypeError` for a step that the class would not have, or not as one."""
-    annotated = inspect.get_annotations(cls)
+    annotated = own_annotations(cls)
     for name, member in vars(cls).items():
         msg = None
         if isinstance(member, Step):
             if name in annotated:
                 msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
-            elif name in RESERVED:
-                msg = f"the step {name!r} of {cls.__qualname__} has the name of Procedure.{name}; rename the step"
         elif (hidden := _hidden_step(member, 4)) is not None:
             msg = (
                 f"a decorator above @step hides the step {hidden.name!r} of {cls.__qualname__}, "
@@ -252,7 +297,7 @@ def _check_steps(cls: type) -> None:
             raise TypeError(msg)
 
 
-def _hidden_step(member: Any, room: int) -> Step[Any, Any, Any] | None:
+def _hidden_step(member: Any, room: int) -> Step[Any] | None:
     """A step that no class has, which a decorator has wrapped up in this."""
     if isinstance(member, Step):
         return None if member._is_of_class else member
@@ -271,7 +316,7 @@ def _make_dataclass(cls: type, options: dict[str, Any]) -> None:
     options.setdefault(
         "frozen", any(_params(base).frozen for base in cls.__mro__[1:] if dataclasses.is_dataclass(base))
     )
-    own = {name: cls.__dict__.get(name) for name in inspect.get_annotations(cls)}
+    own = {name: cls.__dict__.get(name) for name in own_annotations(cls)}
     dataclasses.dataclass(**options)(cls)
     setattr(cls, _SHAPE, _shape_of(cls))
     for name, field in own.items():
@@ -289,13 +334,8 @@ def _shape_of(cls: Any) -> tuple[Any, ...]:
     return (fields, *(getattr(_params(cls), name) for name in sorted(_DATACLASS_OPTIONS - {"kw_only"})))
 
 
-def _undoes(member: Any) -> str | None:
-    """The step of a base class that this function undoes."""
-    return getattr(member, _UNDOES, None) if inspect.isfunction(member) else None
-
-
 def _stages_of(cls: type) -> tuple[_Stage, ...]:
-    found: dict[str, Step[Any, Any, Any] | None] = {}
+    found: dict[str, Step[Any] | None] = {}
     undos: dict[str, Callable[..., Any]] = {}
     for base in reversed(cls.__mro__):
         for name, member in base.__dict__.items():
@@ -317,11 +357,11 @@ def _stages_of(cls: type) -> tuple[_Stage, ...]:
     )
 
 
-def _is_undo_of_other(function: Callable[..., Any], found: dict[str, Step[Any, Any, Any] | None], name: str) -> bool:
+def _is_undo_of_other(function: Callable[..., Any], found: dict[str, Step[Any] | None], name: str) -> bool:
     return any(entry is not None and entry.undo_function is function and key != name for key, entry in found.items())
 
 
-def _override(cls: type, name: str, entry: Step[Any, Any, Any]) -> Callable[..., Any]:
+def _override(cls: type, name: str, entry: Step[Any]) -> Callable[..., Any]:
     """The step's function, or the plain method by which a subclass overrides it."""
     for base in cls.__mro__:
         member = base.__dict__.get(name)

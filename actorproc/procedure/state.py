@@ -40,7 +40,7 @@ class StateFormat:
         """Fields that are marked as secret."""
         self._slots = _plain_slots(cls) if self.names is None else ()
         self._reads_dict = cls.__dictoffset__ != 0
-        self._reserved = cls._engine_reserved
+        self._reserved = cls._engine_reserved - cls._engine_taken
         classes = reachable_classes(
             cls, cls._engine_hinted_functions(), (*cls._engine_value_classes(), *cls._engine_shipped_classes)
         )
@@ -83,7 +83,7 @@ class StateFormat:
         if names is None:
             if not self._reserved.isdisjoint(attributes):
                 name = min(self._reserved.intersection(attributes))
-                msg = f"{self.cls.__qualname__}.{name} was set on the object, but {name!r} is reserved; rename it"
+                msg = f"{self.cls.__qualname__}.{name} was set on the object, but {name!r} is reserved; rename it, or annotate it in the class"
                 raise StateNotEncodable(msg)
             values = {name: value for name, value in attributes.items() if name[0] != "_"}
             for name in self._slots:

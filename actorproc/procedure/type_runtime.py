@@ -30,7 +30,9 @@ from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.digest import digest_of
 from actorproc.procedure.failures import OF_USERS, error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
+from actorproc.procedure.members import called, class_hook, hook, option, overrides
 from actorproc.procedure.procedure import Procedure, refuse_unrun
+from actorproc.procedure.signatures import is_of_own_signature
 from actorproc.procedure.signing import SigningKey, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
 from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
@@ -68,21 +70,25 @@ class TypeRuntime:
         self.meta = meta_of_loader(type_name) if cls is None else meta_of(cls, type_name)
         self.codec = DataCodec(type_name) if cls is None else format_of(cls).codec
         self._relatives: dict[type, TypeRuntime] = {}
+        self._retry, self._rollback_retry = option(Procedure, "retry"), option(Procedure, "rollback_retry")
         if cls is not None:
             self._read_class(cls)
 
     def _read_class(self, cls: type[Procedure]) -> None:
         self._format = format_of(cls)
         self._state_codec = self.meta.codec
-        self._dumps_fields = cls.dump is Procedure.dump and cls.codec == "data"
+        # Decided once: no step looks for options and hooks, which fields and steps may hide.
+        self._dumps_fields = not overrides(cls, Procedure, "dump") and self._state_codec == "data"
         self._has_position = cls._engine_has_position
-        self._locks = cls.lock_keys is not Procedure.lock_keys
-        self._poisons = cls.poison_keys is not Procedure.poison_keys
-        self._limit_keyed = cls.limit_keys is not Procedure.limit_keys
-        self._recovers = (
-            cls.before_recover is not Procedure.before_recover or cls.after_recover is not Procedure.after_recover
-        )
-        self._cleans_up = cls.on_completed is not Procedure.on_completed
+        self._locks = overrides(cls, Procedure, "lock_keys")
+        self._poisons = overrides(cls, Procedure, "poison_keys")
+        self._limit_keyed = overrides(cls, Procedure, "limit_keys")
+        self._recovers = any(overrides(cls, Procedure, name) for name in ("before_recover", "after_recover"))
+        self._cleans_up = overrides(cls, Procedure, "on_completed")
+        self._retry, self._rollback_retry = option(cls, "retry"), option(cls, "rollback_retry")
+        self._execute = hook(cls, "execute")
+        self._version = self.meta.version
+        self._load_state, self._migrate = class_hook(cls, "load"), class_hook(cls, "migrate")
         self._plain_unit = None if self._has_position else ("" if self.meta.rollback_supported else None)
 
     @classmethod
@@ -92,7 +98,7 @@ class TypeRuntime:
             msg = f"{procedure_class!r} is no class derived from actorproc.Procedure"
             raise UsageError(msg)
         check_class(procedure_class, signing_key)
-        return cls(exact_text(procedure_class.type_name), procedure_class, None, signing_key)
+        return cls(exact_text(option(procedure_class, "type_name")), procedure_class, None, signing_key)
 
     @classmethod
     def of_loader(cls, type_name: Any, loader: Any) -> TypeRuntime:
@@ -200,7 +206,8 @@ class TypeRuntime:
             if event is not None:
                 ctx.event = own.codec.decode(event)
             if mode is _EXECUTE:
-                status = own._recovering(live, ctx, live.execute) if own._recovers else live.execute(ctx)
+                execute = own._execute
+                status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)
                 return own._outcome(live, ctx, status)
             if mode is Mode.ROLLBACK:
                 return own._rollback(live, ctx, unit or ""), ()
@@ -214,32 +221,33 @@ class TypeRuntime:
         except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
             return own.failed(error, ctx, mode, live), ()
 
-    def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Context], R]) -> R:
+    def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Any, Context], R]) -> R:
         """Call user code, between the recovery hooks when it may have half run or comes from the log."""
         if not self._recovers or not (ctx.replayed or ctx.recovered):
-            return call(ctx)
-        refuse_unrun(live.before_recover(ctx), "before_recover()")  # type: ignore[func-returns-value]
-        result = call(ctx)
-        refuse_unrun(live.after_recover(ctx), "after_recover()")  # type: ignore[func-returns-value]
+            return call(live, ctx)
+        cls = type(live)
+        refuse_unrun(hook(cls, "before_recover")(live, ctx), "before_recover()")
+        result = call(live, ctx)
+        refuse_unrun(hook(cls, "after_recover")(live, ctx), "after_recover()")
         return result
 
     def _asked(self, live: Procedure, ctx: Context) -> Outcome:
         try:
-            refuse_unrun(answer := live.abort(ctx), "abort()")
+            refuse_unrun(answer := hook(type(live), "abort")(live, ctx), "abort()")
             return Answered(allowed=bool(answer))
         except OF_USERS:
             ctx.log.exception("abort() of %s failed, and so it is aborted", self.type_name)
             raise
 
     def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
-        status = self._recovering(live, ctx, live._engine_on_timeout)
+        status = self._recovering(live, ctx, type(live)._engine_on_timeout)
         if status is None:
             missed = WaitTimeout("the event it waited for did not come in time")
             return Failed(error=error_info(missed, procedure=ctx.id, step=ctx.step, kind="wait-timeout")), ()
         return self._outcome(live, ctx, status)
 
     def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
-        status = self._recovering(live, ctx, lambda ctx: live._engine_undo(ctx, unit))
+        status = self._recovering(live, ctx, lambda live, ctx: live._engine_undo(ctx, unit))
         if status is None or isinstance(status, Done):
             return Finished(state=self.dump_state(live, ctx.id), poisons=self._poisons_after(live))
         if isinstance(status, Executing):
@@ -315,9 +323,10 @@ class TypeRuntime:
 
     def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed:
         """The outcome of a step that raised this; whether it is tried again is the class's to say."""
-        cls = self.procedure_class or Procedure
-        policy = cls.rollback_retry if mode is Mode.ROLLBACK else cls.retry
+        policy = self._rollback_retry if mode is Mode.ROLLBACK else self._retry
         retryable, after = policy.judge(error)
+        if retryable and is_of_own_signature(error, type(live)):
+            retryable = False
         info = error_info(error, procedure=ctx.id, step=ctx.step)
         pickled = live._engine_pickled_failure(error, ctx.id)
         if pickled:
@@ -373,11 +382,10 @@ class TypeRuntime:
     def _loaded(self, data: Any, version: int, *, is_fields: bool) -> Any:
         if self.loader is not None:
             return self.loader(data)
-        cls = self.procedure_class
-        assert cls is not None, self.type_name
-        if version != cls.version:
-            data = cls.migrate(self.codec.decode(data) if is_fields else data, version)
-        return cls.load(data)
+        assert self.procedure_class is not None, self.type_name
+        if version != self._version:
+            data = self._migrate(self.codec.decode(data) if is_fields else data, version)
+        return self._load_state(data)
 
     def _checked(self, loaded: Any) -> Procedure:
         if isinstance(loaded, Procedure):
@@ -390,7 +398,7 @@ class TypeRuntime:
             return signed_state(
                 self._format.values(procedure), self.type_name, id, self.signing_key, procedure._engine_tail
             )
-        dumped: object = procedure.dump()
+        dumped: object = called(procedure, "dump")
         if not isinstance(dumped, bytes | str):
             msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
             raise StateNotEncodable(msg)
@@ -402,7 +410,7 @@ class TypeRuntime:
     def _cleaned_up(self, live: Procedure, ctx: Context) -> bytes:
         """The state after `on_completed`; none when that failed, or left what cannot be kept."""
         try:
-            refuse_unrun(live.on_completed(ctx), "on_completed()")  # type: ignore[func-returns-value]
+            refuse_unrun(hook(type(live), "on_completed")(live, ctx), "on_completed()")
             return self.dump_state(live, ctx.id)
         except StopStep:
             raise

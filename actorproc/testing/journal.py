@@ -26,6 +26,7 @@ import msgspec
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode, checked_lock_key
 from actorproc.procedure.context import Context
+from actorproc.procedure.members import called
 from actorproc.procedure.procedure import Procedure
 from actorproc.workers.child.desk import StepLine
 
@@ -249,5 +250,5 @@ def _unit_of(ctx: Context, procedure: Procedure) -> str | None:
 
 
 def _hash_of(procedure: Procedure) -> str:
-    state = procedure.dump()
+    state = called(procedure, "dump")
     return hashlib.blake2b(state.encode() if isinstance(state, str) else state, digest_size=8).hexdigest()
