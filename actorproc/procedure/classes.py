@@ -130,7 +130,11 @@ def _lost_field(cls: Any) -> str | None:
     if fields is None:
         return None
     for base in cls.__mro__:
-        if "_engine_taken" not in base.__dict__ or declared_fields(base) is None or "__dataclass_params__" in vars(base):
+        if (
+            "_engine_taken" not in base.__dict__
+            or declared_fields(base) is None
+            or "__dataclass_params__" in vars(base)
+        ):
             continue
         for name, annotation in own_annotations(base).items():
             if name[0] != "_" and name not in fields and not hasattr(base, name) and not is_class_variable(annotation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -80,27 +80,33 @@ def _problem_inside(returned: Any) -> str | None:
     if not isinstance(returned, _COLLECTIONS) and type(returned).__module__ != "collections":
         return None
     try:
-        members = returned.values() if isinstance(returned, Mapping) else returned
-        for member in islice(members, _LOOKED_AT):
-            inside = islice(member, _LOOKED_AT) if isinstance(member, list | tuple | set | frozenset) else ()
-            for part in (member, *inside):
-                if isinstance(part, Procedure):
-                    return (
-                        f"returned procedures in a {type(returned).__name__}, {_shown(part)} among them, which would "
-                        "not be run; write 'return Status.suspended([…])', and the next step finds their outcomes in "
-                        "ctx.children"
-                    )
-                if isinstance(part, Status):
-                    return (
-                        f"returned a {type(returned).__name__} with {_shown(part)} in it, which does nothing there; "
-                        "return the Status alone (a comma behind it makes a tuple)"
-                    )
-                if isinstance(part, types.CoroutineType):
-                    part.close()  # without a warning that says the same
-                    return f"returned a {type(returned).__name__} of coroutines, none of which has run; await them"
+        for part in _examples(returned):
+            if isinstance(part, Procedure):
+                return (
+                    f"returned procedures in a {type(returned).__name__}, {_shown(part)} among them, which would "
+                    "not be run; write 'return Status.suspended([…])', and the next step finds their outcomes in "
+                    "ctx.children"
+                )
+            if isinstance(part, Status):
+                return (
+                    f"returned a {type(returned).__name__} with {_shown(part)} in it, which does nothing there; "
+                    "return the Status alone (a comma behind it makes a tuple)"
+                )
+            if isinstance(part, types.CoroutineType):
+                part.close()  # without a warning that says the same
+                return f"returned a {type(returned).__name__} of coroutines, none of which has run; await them"
     except TypeError:  # it cannot be gone through
         return None
     return None
+
+
+def _examples(collection: Any) -> Iterator[Any]:
+    """One member of each class, and one of each class in those that are collections themselves."""
+    members = collection.values() if isinstance(collection, Mapping) else collection
+    for member in {type(member): member for member in islice(members, _LOOKED_AT)}.values():
+        yield member
+        if isinstance(member, list | tuple | set | frozenset):
+            yield from {type(part): part for part in islice(member, _LOOKED_AT)}.values()
 
 
 def _suspended(child: Any) -> str:

@@ -103,7 +103,7 @@ class ProcedureFunction(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> FunctionProcedure:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        made = self.procedure_class()
+        made: FunctionProcedure = self.procedure_class()
         made.__dict__.update(bound.arguments)
         return made
 

@@ -1,4 +1,4 @@
-"""Public methods ``(self, ctx)`` of a saga that are no step and that nothing of the class calls: a forgotten ``@step``."""
+"""Public methods ``(self, ctx)`` of a saga that are no step and that nothing calls: a ``@step`` was forgotten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 __all__ = ["warn_of_idle_methods"]
 
-_DYNAMIC = frozenset({"getattr", "methodcaller", "attrgetter", "getattr_static", "getmembers", "vars", "__getattribute__"})
+_DYNAMIC = frozenset(
+    {"getattr", "methodcaller", "attrgetter", "getattr_static", "getmembers", "vars", "__getattribute__"}
+)
 """With one of these a class may call a method whose name shows nowhere."""
 
 
@@ -39,8 +41,8 @@ def warn_of_idle_methods(cls: Any, undos: Collection[Any]) -> None:
             continue
         code = own[name].__code__
         msg = (
-            f"{cls.__qualname__}.{name}(self, ctx) is no step, and nothing of the class calls it; write @step above it, "
-            f"or begin its name with '_' if that is meant"
+            f"{cls.__qualname__}.{name}(self, ctx) is no step, and nothing of the class calls it; "
+            "write @step above it, or begin its name with '_' if that is meant"
         )
         warnings.warn_explicit(msg, UserWarning, code.co_filename, code.co_firstlineno, cls.__module__)
 

@@ -26,7 +26,9 @@ def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
 def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
     """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
     wanted = "key paths such as 'catalog/db/table'"
-    return _paths(called(procedure, "poison_keys"), f"{type_name}.poison_keys()", wanted, lambda key: LockKey.write(key).path)
+    return _paths(
+        called(procedure, "poison_keys"), f"{type_name}.poison_keys()", wanted, lambda key: LockKey.write(key).path
+    )
 
 
 def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:

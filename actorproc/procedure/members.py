@@ -85,20 +85,26 @@ def is_class_variable(annotation: Any) -> bool:
 def names_of_class(cls: Any, parts: Callable[[Mapping[str, Any]], Iterable[str]]) -> frozenset[str]:
     """Reserved names that the class or a base uses for fields and steps. ``parts``: the steps of a namespace."""
     reserved: frozenset[str] = cls._engine_reserved
-    own = cls.__dict__
-    found = set(own.get("_engine_taken", ()))  # it was made before, by `@dataclass(slots=True)` or attrs
-    for base in cls.__mro__[1:]:
+    own, found = cls.__dict__, set[str]()
+    for base in reversed(cls.__mro__[1:]):
         known = base.__dict__.get("_engine_taken")
         found |= known if known is not None else reserved.intersection((*_fields_of(base), *parts(base.__dict__)))
+        if found:
+            found -= _class_variables(base)
+    found |= own.get("_engine_taken", frozenset())  # it was made before, by `@dataclass(slots=True)` or attrs
     annotations = own_annotations(cls)
     found |= {name for name in reserved & annotations.keys() if not is_class_variable(annotations[name])}
     found |= reserved.intersection(parts(own))
     found |= {name for name in reserved & own.keys() if type(own[name]).__name__ == "_CountingAttr"}  # attr.ib()
-    return frozenset(found) if found else _NONE
+    return frozenset(found - _class_variables(cls)) if found else _NONE
+
+
+def _class_variables(cls: type) -> set[str]:
+    return {name for name, annotation in own_annotations(cls).items() if is_class_variable(annotation)}
 
 
 def said_by(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the class line, and class variables, whose names belong to fields or steps; others are attributes.
+    """Options of the class line whose names belong to fields or steps; others become attributes of the class.
 
     Raises `TypeError` for an option that is said twice.
     """
@@ -112,11 +118,6 @@ def said_by(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
             raise TypeError(msg)
         else:
             setattr(cls, name, value)
-    if taken:
-        annotations = own_annotations(cls)
-        for name in taken.intersection(annotations, own):
-            if is_class_variable(annotations[name]):
-                said[name] = own[name]
     return said
 
 

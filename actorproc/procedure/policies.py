@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -56,16 +56,18 @@ _set = msgspec.structs.force_setattr
 class _Explained(msgspec.StructMeta):
     """Says which options there are when a class is called with one that there is not."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        names = cls.__struct_fields__
-        unknown = [name for name in kwargs if name not in names]
-        if unknown:
-            raise TypeError(_unknown_option(cls.__name__, unknown[0], kwargs[unknown[0]], names))
-        try:
-            return super().__call__(*args, **kwargs)
-        except TypeError as error:
-            msg = f"{cls.__name__}(…): {error}; its options are {', '.join(names)}"
-            raise TypeError(msg) from None
+    if not TYPE_CHECKING:  # to a type checker the class has its own parameters
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            names = self.__struct_fields__
+            unknown = [name for name in kwargs if name not in names]
+            if unknown:
+                raise TypeError(_unknown_option(self.__name__, unknown[0], kwargs[unknown[0]], names))
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError as error:
+                msg = f"{self.__name__}(…): {error}; its options are {', '.join(names)}"
+                raise TypeError(msg) from None
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):

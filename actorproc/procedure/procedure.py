@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import types
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 
 from actorproc.errors import InvalidStatus, RetryLater, UsageError
 from actorproc.model.policies import LockKey, LockScope
-from actorproc.procedure.fields import declared_fields
+from actorproc.procedure.declaring import (
+    OPTIONS,
+    ClassOptions,
+    explain_arguments,
+    refuse_unknown_options,
+    warn_of_idle_options,
+)
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.members import (
     convert_inherited,
     hook,
-    is_class_variable,
     member,
     names_of_class,
     option,
-    own_annotations,
     reserve,
     said_by,
 )
@@ -36,27 +36,9 @@ if TYPE_CHECKING:
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
-__all__ = ["RESERVED", "ClassOptions", "Procedure", "not_plain", "refuse_unrun"]
+__all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun"]
 
 _UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
-
-
-class ClassOptions(TypedDict, total=False):
-    """What a class may say of itself in its class line, ``class Fetch(Procedure, retry=…)``; see `Procedure`."""
-
-    type_name: str
-    version: int
-    retry: RetryPolicy
-    rollback_retry: RetryPolicy
-    rollback_supported: bool
-    rollback_mode: Literal["strict", "best-effort"]
-    limits: Limits
-    on_child_failure: Literal["fail", "resume"]
-    undo_children: bool
-    lock_scope: LockScope
-    uses: tuple[Any, ...]
-    work_class: str
-    codec: Literal["data", "pickle"]
 
 
 class Procedure:
@@ -105,16 +87,16 @@ class Procedure:
 
     def __init_subclass__(cls, **options: Unpack[ClassOptions]) -> None:
         given: dict[str, Any] = {**options}
-        keywords = {name: given.pop(name) for name in _OPTIONS & given.keys()}
-        _refuse_unknown_options(cls, given, super().__init_subclass__)
+        keywords = {name: given.pop(name) for name in OPTIONS & given.keys()}
+        refuse_unknown_options(cls, given, super().__init_subclass__)
         super().__init_subclass__(**given)
         cls._engine_taken = names_of_class(cls, cls._engine_parts)
         cls._engine_said = said = said_by(cls, keywords)
         if cls._engine_taken:
             convert_inherited(cls)
-            _warn_of_idle_options(cls)
+            warn_of_idle_options(cls)
         check_hooks(cls, cls._engine_forms)
-        _explain_arguments(cls)
+        explain_arguments(cls)
         if "__repr__" not in cls.__dict__ and mentions_secret(cls):
             cls.__repr__ = _repr_without_secrets  # type: ignore[assignment]
         if "type_name" not in said and ("type_name" not in cls.__dict__ or "type_name" in cls._engine_taken):
@@ -139,29 +121,36 @@ class Procedure:
         del ctx
         return True
 
-    def dump(self) -> bytes | str:
-        """The state to store."""
-        return format_of(type(self)).dump_fields(self)
+    if TYPE_CHECKING:  # ordinary words again
+        dump: Any
+        load: Any
+        migrate: Any
+    else:
 
-    @classmethod
-    def load(cls, data: Any) -> Self:
-        """The object of a stored state: what `dump` returned, or what `migrate` made of it.
+        def dump(self) -> bytes | str:
+            """The state to store."""
+            return format_of(type(self)).dump_fields(self)
 
-        Does not call ``__init__``. Any exception parks the procedure with its text as the reason, save `MemoryError`:
-        that counts as a failed attempt of the step, and a fresh worker makes the next one.
-        """
-        made: Self = format_of(cls).load_fields(data)
-        return made
+        @classmethod
+        def load(cls, data: Any) -> Self:
+            """The object of a stored state: what `dump` returned, or what `migrate` made of it.
 
-    @classmethod
-    def migrate(cls, data: Any, from_version: int) -> Any:
-        """Turn the state of an older version into the input of `load`.
+            Does not call ``__init__``. Any exception parks the procedure with its text as the reason, save `MemoryError`:
+            that counts as a failed attempt of the step, and a fresh worker makes the next one.
+            """
+            made: Self = format_of(cls).load_fields(data)
+            return made
 
-        ``data`` is the mapping of fields when `dump` is not overridden, else what `dump` returned then.
-        """
-        version = option(cls, "version")
-        msg = f"the state has version {from_version}, the class has version {version} and no migrate()"
-        raise NotImplementedError(msg)
+        @classmethod
+        def migrate(cls, data: Any, from_version: int) -> Any:
+            """Turn the state of an older version into the input of `load`.
+
+            ``data`` is the mapping of fields when `dump` is not overridden, else what `dump` returned then.
+            """
+            del data
+            version = option(cls, "version")
+            msg = f"the state has version {from_version}, the class has version {version} and no migrate()"
+            raise NotImplementedError(msg)
 
     def lock_keys(self) -> Iterable[LockKey]:
         """The locks it needs, all granted before its first step."""
@@ -294,39 +283,10 @@ class Procedure:
     """`rollback_supported` was found out, not declared."""
 
 
-class _TakesNoArguments:
-    """The last base of classes that annotate fields and may lack their ``@dataclass``."""
-
-    __slots__ = ()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            super().__init__(*args, **kwargs)
-        except TypeError:
-            problem = _forgotten_dataclass(type(self)) if args or kwargs else None
-            if problem is None:
-                raise
-            raise TypeError(problem) from None
-
-
-_OPTIONS = frozenset(ClassOptions.__annotations__)
 RESERVED = frozenset({"type_name", "rollback_supported", *(name for name in Procedure.__dict__ if name[0] != "_")})
 """Names of options and hooks; a class that uses one for a field or a step has no such option or hook of its own."""
 Procedure._engine_reserved = RESERVED
 reserve(Procedure, RESERVED)
-_OF_OPTIONS: Mapping[str, Callable[[Any], bool]] = {
-    "retry": lambda value: isinstance(value, RetryPolicy),
-    "rollback_retry": lambda value: isinstance(value, RetryPolicy),
-    "limits": lambda value: isinstance(value, Limits),
-    "rollback_supported": lambda value: type(value) is bool,
-    "undo_children": lambda value: type(value) is bool,
-    "rollback_mode": lambda value: value in ("strict", "best-effort"),
-    "on_child_failure": lambda value: value in ("fail", "resume"),
-    "lock_scope": lambda value: value in ("procedure", "step"),
-    "uses": lambda value: isinstance(value, tuple) and bool(value) and all(isinstance(used, type) for used in value),
-    "codec": lambda value: value == "pickle",
-}
-"""Values that tell an option from a field: no field of that name begins with one."""
 
 
 def _say(cls: Any, name: str, value: Any) -> None:
@@ -334,53 +294,6 @@ def _say(cls: Any, name: str, value: Any) -> None:
         cls._engine_said[name] = value
     else:
         setattr(cls, name, value)
-
-
-def _warn_of_idle_options(cls: type[Procedure]) -> None:
-    """Warn of an annotated option: it is a field now, and so the engine does not hear of it."""
-    annotations = own_annotations(cls)
-    for name in _OF_OPTIONS.keys() & annotations.keys() & cls.__dict__.keys():
-        if not is_class_variable(annotations[name]) and _OF_OPTIONS[name](cls.__dict__[name]):
-            msg = (
-                f"{cls.__qualname__}.{name} is annotated, so it is a field, and no option of the class; for the option "
-                f"write 'class {cls.__name__}(…, {name}=…)', or leave the annotation out"
-            )
-            warnings.warn(msg, UserWarning, stacklevel=3)
-
-
-def _refuse_unknown_options(cls: type, given: Mapping[str, Any], base: Any) -> None:
-    """Raise `TypeError` for an option of the class line that no base class takes."""
-    if given and not hasattr(base, "__func__"):  # only `object` comes after this one
-        known = ", ".join(sorted(_OPTIONS))
-        msg = (
-            f"{cls.__qualname__} has an unknown keyword {min(given)!r} in its class line; the options of a procedure "
-            f"class are {known}"
-        )
-        raise TypeError(msg)
-
-
-def _explain_arguments(cls: type) -> None:
-    """Have a class that annotates fields, and gets no ``__init__`` of a dataclass, say so when it is called."""
-    if cls.__init__ is not object.__init__ or not own_annotations(cls) or isinstance(cls, msgspec.StructMeta):
-        return
-    with contextlib.suppress(TypeError):  # another layout: then it is Python that says that it takes no arguments
-        cls.__bases__ = (*cls.__bases__, _TakesNoArguments)
-
-
-def _forgotten_dataclass(cls: type) -> str | None:
-    names = [
-        name
-        for base in reversed(cls.__mro__)
-        if "_engine_taken" in base.__dict__ and base is not Procedure
-        for name, annotation in own_annotations(base).items()
-        if not is_class_variable(annotation)
-    ]
-    if declared_fields(cls) is not None or not names:
-        return None
-    return (
-        f"{cls.__qualname__} takes no arguments: it annotates {', '.join(names)}, but is no dataclass; write "
-        f"'@dataclass' above 'class {cls.__name__}'"
-    )
 
 
 def _is_step(part: object) -> bool:

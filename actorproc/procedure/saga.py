@@ -7,16 +7,17 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Unpack, dataclass_transform, overload
+from typing import Any, ClassVar, Generic, TypeVar, Unpack, dataclass_transform, overload
 
 import msgspec
 
 from actorproc.errors import UsageError
 from actorproc.procedure.context import Context
+from actorproc.procedure.declaring import ClassOptions
 from actorproc.procedure.dropped import PLAIN_RESULTS, refuse_dropped
 from actorproc.procedure.idle_methods import warn_of_idle_methods
 from actorproc.procedure.members import overrides, own_annotations, reserve
-from actorproc.procedure.procedure import ClassOptions, Procedure, not_plain
+from actorproc.procedure.procedure import Procedure, not_plain
 from actorproc.procedure.signatures import check_call
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.status import Sleeping, Status, Suspending, Waiting
@@ -100,7 +101,7 @@ class Step(Generic[R_co]):
     def __get__(self, instance: object, owner: type) -> Step[R_co] | Callable[[Context], R_co]:
         if instance is None:
             return self
-        return self.function.__get__(instance, owner)  # type: ignore[attr-defined, no-any-return]
+        return self.function.__get__(instance, owner)  # type: ignore[no-any-return]
 
 
 @overload
@@ -166,11 +167,6 @@ class Saga(Procedure):
     __slots__ = ("_Saga__at",)
     __stages: ClassVar[tuple[_Stage, ...]] = ()
     _engine_has_position: ClassVar[bool] = True
-
-    if TYPE_CHECKING:  # ordinary words that may be steps or fields, to a type checker too
-        dump: Any
-        load: Any
-        migrate: Any
 
     def __init_subclass__(cls, **options: Unpack[SagaOptions]) -> None:
         given: dict[str, Any] = {**options}

@@ -72,7 +72,7 @@ def _check_hook(cls: Any, name: str, found: Any, form: str) -> None:
     elif isinstance(found, classmethod):
         check_call(found.__func__, form, what)
     elif isinstance(found, functools.partialmethod):
-        check_call(found.__get__(None, cls), form, what)
+        check_call(inspect.signature(found.__get__(None, cls)), form, what)
     elif callable(found) and not hasattr(type(found), "__get__"):
         check_call(found, form, what, given=count - 1)
 
@@ -97,6 +97,12 @@ def is_of_own_signature(error: BaseException, cls: type) -> bool:
 
 
 def _accepts(function: Any, count: int) -> bool:
+    if isinstance(function, inspect.Signature):
+        try:
+            function.bind(*(None,) * count)
+        except TypeError:
+            return False
+        return True
     if isinstance(function, types.FunctionType):
         # What is really called: not what a decorator says that it wraps.
         code = function.__code__
@@ -107,12 +113,10 @@ def _accepts(function: Any, count: int) -> bool:
         is_open = bool(code.co_flags & inspect.CO_VARARGS)
         return required <= count and (is_open or count <= code.co_argcount) and optional.keys() >= set(keywords)
     try:
-        inspect.signature(function, follow_wrapped=False).bind(*(None,) * count)
-    except TypeError as error:
-        return "not supported by signature" in str(error) or "is not a callable" in str(error)
-    except (ValueError, NameError):  # it says nothing of its parameters
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError, NameError):  # it says nothing of its parameters
         return True
-    return True
+    return _accepts(signature, count)
 
 
 def _parameters(function: Any) -> str:
@@ -129,4 +133,5 @@ def _parameters(function: Any) -> str:
         if code.co_flags & inspect.CO_VARKEYWORDS:
             names.append(f"**{code.co_varnames[at]}")
         return ", ".join(names)
-    return ", ".join(map(str, inspect.signature(function, follow_wrapped=False).parameters.values()))
+    signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
+    return ", ".join(map(str, signature.parameters.values()))

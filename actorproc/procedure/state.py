@@ -83,7 +83,10 @@ class StateFormat:
         if names is None:
             if not self._reserved.isdisjoint(attributes):
                 name = min(self._reserved.intersection(attributes))
-                msg = f"{self.cls.__qualname__}.{name} was set on the object, but {name!r} is reserved; rename it, or annotate it in the class"
+                msg = (
+                    f"{self.cls.__qualname__}.{name} was set on the object, but {name!r} is reserved; "
+                    "rename it, or annotate it in the class"
+                )
                 raise StateNotEncodable(msg)
             values = {name: value for name, value in attributes.items() if name[0] != "_"}
             for name in self._slots:

@@ -129,22 +129,3 @@ def test_a_method_may_refer_to_steps_of_other_classes(context):
             return name.name
 
     assert run(Named(), context).output == TypeRuntime.of_class(Named).encode_value("pay")
-
-
-def test_an_undo_with_a_name_of_procedure_is_refused_because_it_would_be_called_as_that():
-    for taken in ("abort", "rollback", "on_completed"):
-
-        def undo(self, ctx):
-            pass
-
-        undo.__name__ = taken
-        pay = step(lambda self, ctx: None)
-
-        with pytest.raises(TypeError, match=rf"has the name of Procedure\.{taken}"):
-            pay.undo(undo)
-
-
-@pytest.mark.parametrize("taken", ["load", "limits", "execute"])
-def test_a_step_with_a_name_of_procedure_is_refused_when_the_class_is_made(taken):
-    with pytest.raises(TypeError, match=rf"step '{taken}' of Etl has the name of Procedure\.{taken}; rename the step"):
-        type("Etl", (Saga,), {taken: step(lambda self, ctx: None)})

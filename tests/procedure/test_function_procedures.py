@@ -89,13 +89,6 @@ def test_wrong_arguments_are_a_type_error_where_they_are_written():
         resize()
 
 
-def test_a_parameter_with_a_reserved_name_is_a_type_error():
-    with pytest.raises(TypeError, match="limits"):
-
-        @procedure
-        def bad(limits): ...
-
-
 def test_only_plain_functions_are_taken():
     with pytest.raises(TypeError):
         procedure(Size)

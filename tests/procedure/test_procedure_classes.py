@@ -219,27 +219,13 @@ def test_private_and_cached_attributes_are_no_state():
     assert vars(reloaded(procedure)) == {"size": 2}
 
 
-@pytest.mark.parametrize("name", ["limits", "retry", "version", "execute", "load", "codec", "type_name", "uses"])
-def test_a_field_that_shadows_a_reserved_name_is_a_type_error(name):
-    with pytest.raises(TypeError, match=name):
-        type("Bad", (Procedure,), {"__annotations__": {name: int}})
-
-
-def test_a_field_of_a_mixin_that_shadows_a_reserved_name_is_a_type_error_as_well():
-    @dataclass
-    class Versioned:
-        version: int = 1
-
-    class Numbered(msgspec.Struct):
-        codec: str = "data"
-
+def test_an_attribute_of_a_mixin_is_an_option():
     class Harmless:
-        version: int = 4
+        version = 4
 
-    for mixin, name in ((Versioned, "version"), (Numbered, "codec")):
-        with pytest.raises(TypeError, match=f"inherits the field {name!r} of"):
-            type("Bad", (mixin, Procedure), {})
-    assert type("Fine", (Harmless, Procedure), {}).version == 4
+    cls = type("Fine", (Harmless, Procedure), {"execute": lambda self, ctx: Status.done()})
+
+    assert TypeRuntime.of_class(cls).meta.version == 4
 
 
 def test_a_class_variable_of_a_reserved_name_is_how_it_is_set():

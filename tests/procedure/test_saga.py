@@ -294,8 +294,6 @@ def test_a_saga_without_steps_is_refused_at_registration():
 
 
 def test_mistakes_in_a_saga_are_type_errors_when_it_is_made():
-    with pytest.raises(TypeError, match="limits"):
-        type("Bad", (Saga,), {"__annotations__": {"limits": int}})
     with pytest.raises(TypeError, match="both a field and a step"):
         type("Bad", (Saga,), {"__annotations__": {"pay": int}, "pay": step(lambda self, ctx: None)})
     with pytest.raises(TypeError, match="coroutine"):

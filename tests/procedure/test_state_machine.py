@@ -151,7 +151,7 @@ def test_a_machine_without_initial_state_or_steps_is_refused():
 
 
 def test_methods_that_are_coroutines_are_refused():
-    async def later(self, ctx, state):
+    async def later(self, *_):
         pass
 
     for name in ("execute_from_state", "rollback_state", "is_rollback_supported", "is_no_return"):
