@@ -135,8 +135,8 @@ class Procedure:
         def load(cls, data: Any) -> Self:
             """The object of a stored state: what `dump` returned, or what `migrate` made of it.
 
-            Does not call ``__init__``. Any exception parks the procedure with its text as the reason, save `MemoryError`:
-            that counts as a failed attempt of the step, and a fresh worker makes the next one.
+            Does not call ``__init__``. Any exception parks the procedure with its text as the reason, save
+            `MemoryError`: that counts as a failed attempt of the step, and a fresh worker makes the next one.
             """
             made: Self = format_of(cls).load_fields(data)
             return made

@@ -16,6 +16,7 @@ EXPECTED = [
     "moved 100",
     "ROLLEDBACK RuntimeError: the bank is closed",
     "41654167500",
+    "1.0 as av1",
     "{'region': 'r1', 'after': 5}",
     "10",
     "ROLLEDBACK False",
