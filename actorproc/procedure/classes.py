@@ -51,7 +51,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         nice=limits.nice,
         cpus=limits.cpus,
         processes=limits.processes,
-        retries_overtime=cls.retry.retries_overtime,
+        retries_overtime=said.retry.retries_overtime,
     )
 
 
