@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from actorproc.model.records import ErrorInfo, Leftover
     from actorproc.model.reports import BackupReport, CompactionReport
     from actorproc.model.states import Phase, ProcedureState
+    from actorproc.procedure.adapters import ValueAdapter
     from actorproc.procedure.context import ChildOutcome, Context
     from actorproc.procedure.function import procedure
     from actorproc.procedure.machine import StateMachineProcedure
@@ -190,6 +191,7 @@ __all__ = [
     "UnknownProcedure",
     "UnknownType",
     "UsageError",
+    "ValueAdapter",
     "ValueNotDecodable",
     "WaitTimeout",
     "Watch",
@@ -240,6 +242,7 @@ _LAZY = {
     "StepInfo": "actorproc.step_log",
     "ProcedureClient": "actorproc.client",
     "StoreReader": "actorproc.reader",
+    "ValueAdapter": "actorproc.procedure.adapters",
     "Watch": "actorproc.watch",
     "WorkerEvent": "actorproc.changes",
     "WorkerInfo": "actorproc.workers.base",

@@ -6,13 +6,13 @@ msgpack again. Sets are sorted by the bytes of their elements, so equal sets hav
 written as "module:qualname" and looked up in the table the codec was made with, never imported.
 
 Not kept: that two places hold the same object (each gets its own), and attributes of an object beside its fields whose
-names begin with ``_``.
+names begin with ``_`` (those of a pydantic model are kept: they are part of what makes two models equal).
 """
 
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from enum import Enum, Flag
 from typing import Any
@@ -22,17 +22,24 @@ import msgspec
 from actorproc.errors import StateNotEncodable, StateTooLarge, ValueNotDecodable
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
+from actorproc.procedure.adapters import ValueAdapter
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.fields import build, declared_fields, defaults_of
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.kinds import (
+    ADAPTED,
+    COUNTER,
+    DEFAULTDICT,
     DEQUE,
     DICT,
     ENUM,
+    FACTORIES,
     FROZENSET,
+    MODEL,
     OBJECT,
     ORDERED,
     PACK,
+    PICKLED,
     SCALARS,
     SECRET,
     SECRET_FIELD,
@@ -43,9 +50,13 @@ from actorproc.procedure.kinds import (
     Ext,
     encode,
     is_text,
+    pairs_of,
     scalar,
 )
+from actorproc.procedure.library_kinds import pack_of_library
+from actorproc.procedure.models import MODEL_PARTS, build_model, is_model
 from actorproc.procedure.names import module_name
+from actorproc.procedure.refusals import why_not_kept
 from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
 __all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "permit_size"]
@@ -57,10 +68,6 @@ MAX_DEPTH = 100
 
 # Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
-_HINTS_AS_TEXT = (
-    " (a hint that is text, as all are under 'from __future__ import annotations', does not find a class of a "
-    "function: name that one in `uses`)"
-)
 # What an object may be beside its fields; an enum, which may be some of these too, is written by its name.
 _CONTENTS = (dict, list, set, frozenset, deque, str, bytes, bytearray, int, float, complex, tuple)
 
@@ -91,22 +98,44 @@ def _class_key(cls: type) -> str:
     return f"{module_name(cls)}:{cls.__qualname__}"
 
 
+def _adapter_name(adapter: type[ValueAdapter]) -> str:
+    return adapter.name or _class_key(adapter.kinds()[0])
+
+
 class DataCodec:
     """Encodes and decodes the values of one procedure class (``owner`` is its name, for messages)."""
 
-    def __init__(self, owner: str = "", classes: Iterable[type] = ()) -> None:
+    def __init__(
+        self,
+        owner: str = "",
+        classes: Iterable[type] = (),
+        unresolved: Callable[[], Iterable[tuple[str, str]]] = tuple,
+    ) -> None:
+        """Make the tables of these classes and adapters.
+
+        Args:
+            owner: name of the procedure class, for messages.
+            classes: enums, classes with declared fields, and adapters.
+            unresolved: gives the type hints that do not resolve, as pairs of place and text; asked for a message.
+        """
         self.owner = owner
         self.classes = tuple(classes)
+        self._unresolved = unresolved
+        adapters: list[type[ValueAdapter]] = [cls for cls in self.classes if issubclass(cls, ValueAdapter)]
+        self._adapters = {kind: adapter for adapter in reversed(adapters) for kind in adapter.kinds()}
+        self._adapters_by_name = {_adapter_name(adapter): adapter for adapter in reversed(adapters)}
+        plain = [cls for cls in self.classes if not issubclass(cls, ValueAdapter)]
         self._by_key: dict[str, type] = {}
         self._ambiguous: set[str] = set()
-        for cls in self.classes:
+        for cls in plain:
             if self._by_key.setdefault(_class_key(cls), cls) is not cls:
                 self._ambiguous.add(_class_key(cls))
         for cls in _OF_THE_ENGINE:
             self._by_key[_class_key(cls)] = cls
         # Found out once: when a class comes to a worker by value a second time, its module is told anew.
-        self._keys = {cls: _class_key(cls) for cls in (*_OF_THE_ENGINE, *self.classes)}
-        self._known = frozenset((*_OF_THE_ENGINE, *self.classes))
+        self._keys = {cls: _class_key(cls) for cls in (*_OF_THE_ENGINE, *plain)}
+        self._known = frozenset((*_OF_THE_ENGINE, *plain))
+        self._models = frozenset(cls for cls in plain if is_model(cls))
         self._fields = {cls: declared_fields(cls) or () for cls in self._known}
         self._contents = {cls: held for cls in self._known if (held := _contents_of(cls)) is not None}
         self._secrets = {cls: secret_fields(cls) for cls in self._known if mentions_secret(cls)}
@@ -147,14 +176,7 @@ class DataCodec:
     def key_of(self, cls: type) -> str:
         """The stored name of a class of the table; raises `CannotKeep` for any other."""
         if cls not in self._known:
-            if (advice := getattr(cls, "_engine_stays_here", None)) is not None:
-                raise CannotKeep(f"a {cls.__name__} {advice}")
-            more = _HINTS_AS_TEXT if "<locals>" in cls.__qualname__ else ""
-            raise CannotKeep(
-                f"a value of {cls.__module__}.{cls.__qualname__} cannot be kept; name the class in a type hint of the "
-                "procedure or in its `uses` if it is an enum, a dataclass, an attrs class, a msgspec.Struct or a named "
-                f"tuple, else convert the value in dump() and load(){more}"
-            )
+            raise CannotKeep(why_not_kept(cls, self._unresolved))
         key = self._keys[cls]
         if key in self._ambiguous:
             raise CannotKeep(f"two classes are called {key!r}; rename one of them")
@@ -179,8 +201,48 @@ class DataCodec:
             if len(values) < len(self._fields[cls]):
                 values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
             return build(cls, values)
+        if code == MODEL:
+            return self._model(*self._decoder.decode(payload))
+        if code == DEFAULTDICT:
+            factory, flat = self._decoder.decode(payload)
+            return defaultdict(self._factory(factory), pairs_of(flat))
+        if code == ADAPTED:
+            return self._adapted(*self._decoder.decode(payload))
+        if code == PICKLED:
+            msg = "it is pickled, by a class with codec = 'pickle' that is not registered here"
+            raise UndecodableData(msg)
         msg = f"unknown extension code {code}; the data was written by a newer version or by something else"
         raise ValueNotDecodable(msg)
+
+    def _model(self, key: str, values: dict[str, Any], extra: Any, fields_set: list[str], private: Any) -> Any:
+        cls = self._class(key)
+        unknown = [name for name in values if name not in self._fields[cls]]
+        if unknown:
+            msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
+            raise UndecodableData(msg)
+        if len(values) < len(self._fields[cls]):
+            values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
+        return build_model(cls, values, (extra, set(fields_set), private))
+
+    def _factory(self, stored: Any) -> Any:
+        """The factory of a stored `defaultdict`: a name of `FACTORIES`, or the key of a class in a list."""
+        if isinstance(stored, list):
+            return self._class(stored[0])
+        return None if stored is None else FACTORIES[stored]
+
+    def _adapted(self, name: str, version: int, data: Any) -> Any:
+        adapter = self._adapters_by_name.get(name)
+        if adapter is None:
+            owner = self.owner or "this reader"
+            msg = f"the stored data has a value of the adapter {name!r}, which the hints and `uses` of {owner} lack"
+            raise UndecodableData(msg)
+        if version != adapter.version:
+            data = adapter.migrate(data, version)
+        value = adapter.load(data)
+        if type(value) not in adapter.kinds():
+            msg = f"{adapter.__qualname__}.load() returned {value!r:.60}, which is of another class than it keeps"
+            raise UndecodableData(msg)
+        return value
 
     def _class(self, key: str) -> Any:
         found = self._by_key.get(key)
@@ -208,6 +270,21 @@ class _Packing:
             return simple(value)
         return self._container(kind, value, room)
 
+    def _other(self, kind: type, value: Any, room: int) -> Any:
+        """A value that is no container: of the table, of an adapter, or of a library."""
+        codec = self._codec
+        adapter = codec._adapters.get(kind)
+        if adapter is not None:
+            packed = self.pack(adapter.dump(value), room)
+            return Ext(ADAPTED, encode([_adapter_name(adapter), adapter.version, packed]))
+        if isinstance(value, Enum):
+            return self._enum(kind, value, room)
+        if kind in codec._models:
+            return self._model(kind, value, room)
+        if kind not in codec._known and (packed := pack_of_library(value)) is not None:
+            return packed
+        return self._object(kind, value, room)
+
     def _container(self, kind: type, value: Any, room: int) -> Any:
         if room <= 0:
             raise CannotKeep(f"the value is nested more than {MAX_DEPTH} levels deep")
@@ -218,9 +295,7 @@ class _Packing:
             pack = _CONTAINERS.get(kind)
             if pack is not None:
                 return pack(self, value, room - 1)
-            if isinstance(value, Enum):
-                return self._enum(kind, value, room - 1)
-            return self._object(kind, value, room - 1)
+            return self._other(kind, value, room - 1)
         finally:
             self._inside.discard(id(value))
 
@@ -278,8 +353,42 @@ class _Packing:
         stored = value.name if by_name else self.pack(value.value, room)
         return Ext(ENUM, encode([key, by_name, stored]))
 
+    def factory_of(self, value: defaultdict[Any, Any]) -> Any:
+        """The factory of a `defaultdict` as it is stored; functions are refused, for they are no data."""
+        factory = value.default_factory
+        if factory is None:
+            return None
+        if isinstance(factory, type):
+            if FACTORIES.get(factory.__name__) is factory:
+                return factory.__name__
+            return [self._codec.key_of(factory)]
+        raise CannotKeep(
+            f"the default_factory {factory!r:.60} of a defaultdict is a function, which is not kept; use a class such "
+            "as list or int as the factory, or convert it with dict(…)"
+        )
+
+    def _model(self, kind: type, value: Any, room: int) -> Any:
+        key, values = self._codec.key_of(kind), self._field_values(kind, value, room)
+        extra, fields_set, private = (getattr(value, name, None) for name in MODEL_PARTS)
+        more = [None if part is None else self._part(part, room) for part in (extra, private)]
+        return Ext(MODEL, encode([key, values, more[0], sorted(fields_set or ()), more[1]]))
+
+    def _part(self, part: dict[str, Any], room: int) -> dict[str, Any]:
+        """Extra fields, or private attributes, of a model."""
+        packed = {}
+        for name, value in part.items():
+            try:
+                packed[name] = self.pack(value, room)
+            except CannotKeep as error:
+                error.path.append(f".{name}")
+                raise
+        return packed
+
     def _object(self, kind: type, value: Any, room: int) -> Any:
         key = self._codec.key_of(kind)
+        return Ext(OBJECT, encode([key, self._field_values(kind, value, room)]))
+
+    def _field_values(self, kind: type, value: Any, room: int) -> dict[str, Any]:
         self._refuse_what_is_no_field(kind, value)
         values: dict[str, Any] = {}
         secrets = self._codec._secrets.get(kind, ())
@@ -293,7 +402,7 @@ class _Packing:
             except CannotKeep as error:
                 error.path.append(f".{name}")
                 raise
-        return Ext(OBJECT, encode([key, values]))
+        return values
 
     def _refuse_what_is_no_field(self, kind: type, value: Any) -> None:
         """Raise `CannotKeep` for what an object holds that would be lost."""
@@ -349,6 +458,8 @@ _CONTAINERS: dict[type, Callable[[_Packing, Any, int], Any]] = {
     set: lambda walk, value, room: Ext(SET, encode(walk.sorted_items(value, room))),
     frozenset: lambda walk, value, room: Ext(FROZENSET, encode(walk.sorted_items(value, room))),
     deque: lambda walk, value, room: Ext(DEQUE, encode([value.maxlen, walk.items(value, room)])),
+    Counter: lambda walk, value, room: Ext(COUNTER, encode(walk.pairs(value, room))),
+    defaultdict: lambda walk, value, room: Ext(DEFAULTDICT, encode([walk.factory_of(value), walk.pairs(value, room)])),
     OrderedDict: lambda walk, value, room: Ext(ORDERED, encode(walk.pairs(value, room))),
     Secret: lambda walk, value, room: walk.envelope(SECRET, value.reveal(), room),
     SecretField: lambda walk, value, room: walk.envelope(SECRET_FIELD, value.value, room),

@@ -1,7 +1,8 @@
 """Whether two submits under one id are the same one: a digest of the initial state, alike for states that are equal.
 
 A mapping is equal to one that was filled in another order, and comes back in the order it was filled in. So it is
-stored as it is, and sorted for the digest only.
+stored as it is, and sorted for the digest only. So are others: ranges that count the same, counters with and without
+zeros, arrays in rows and in columns. A class, a `defaultdict`'s factory and a deque's longest length always count.
 """
 
 from __future__ import annotations
@@ -10,7 +11,23 @@ from typing import Any
 
 import msgspec
 
-from actorproc.procedure.kinds import DICT, FROZENSET, NESTED, SCALARS, SECRETS, SET, Ext
+from actorproc.procedure.kinds import (
+    COUNTER,
+    DEFAULTDICT,
+    DICT,
+    FROZENSET,
+    MODEL,
+    NDARRAY,
+    NESTED,
+    RANGE,
+    SCALARS,
+    SECRETS,
+    SET,
+    UNPACK,
+    Ext,
+    pairs_of,
+)
+from actorproc.procedure.numpy_kinds import canonical
 from actorproc.procedure.pickles import LARGE
 from actorproc.procedure.signing import content_of, digest_in
 
@@ -63,14 +80,43 @@ def _sorted(content: bytes | msgspec.Raw, *, ordered: bool) -> bytes:
 
 
 def _sorted_extension(code: int, payload: memoryview) -> Any:
+    if code == NDARRAY:
+        return Ext(code, _encode(canonical(_decode(payload), _decode)))
     if code not in NESTED and code not in SECRETS:
         return Ext(code, bytes(payload))
     inside = _decode(payload)
     if code in {SET, FROZENSET}:
         inside = sorted(inside, key=_encode)
     elif code == DICT:
-        inside = sorted(zip(inside[::2], inside[1::2], strict=True), key=lambda pair: _encode(pair[0]))
+        inside = _sorted_pairs(inside)
+    elif code == COUNTER:
+        inside = [pair for pair in _sorted_pairs(inside) if pair[1] != 0]
+    elif code == DEFAULTDICT:
+        inside = [inside[0], _sorted_pairs(inside[1])]
+    elif code == RANGE:
+        inside = _range_parts(payload)
+    elif code == MODEL:
+        key, values, extra, _fields_set, private = inside  # two models are equal whichever fields were given
+        inside = [key, values, extra, private]
     return Ext(code, _encode(inside))
 
 
+def _sorted_pairs(flat: list[Any]) -> list[tuple[Any, Any]]:
+    return sorted(pairs_of(flat), key=lambda pair: _encode(pair[0]))
+
+
+def _range_parts(payload: memoryview) -> list[bytes]:
+    """First, last and step of what a range counts, as far as it has them: by these, ranges are equal."""
+    counted: range = UNPACK[RANGE](payload, _decode_numbers)
+    parts = [counted[0], counted[-1], counted.step] if counted else []  # not len(…), which has a limit
+    if parts and parts[0] == parts[1]:
+        del parts[1:]
+    return [str(part).encode() for part in parts]
+
+
+def _number(code: int, payload: memoryview) -> Any:
+    return UNPACK[code](payload, _decode_numbers)
+
+
+_decode_numbers = msgspec.msgpack.Decoder(ext_hook=_number).decode
 _decode = msgspec.msgpack.Decoder(ext_hook=_sorted_extension).decode

@@ -1,4 +1,4 @@
-"""The declared fields of a class: dataclass, attrs, msgspec.Struct or named tuple."""
+"""The declared fields of a class: dataclass, attrs, msgspec.Struct, pydantic model or named tuple."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+
+from actorproc.procedure.models import build_model, is_model, model_defaults, model_fields
 
 __all__ = ["build", "declared_fields", "defaults_of", "required_fields"]
 
@@ -27,6 +29,8 @@ def declared_fields(cls: type) -> tuple[str, ...] | None:
     attributes = getattr(cls, "__attrs_attrs__", None)
     if attributes is not None:
         return tuple(attribute.name for attribute in attributes)
+    if is_model(cls):
+        return tuple(model_fields(cls))
     named = getattr(cls, "_fields", None) if issubclass(cls, tuple) else None
     return named if isinstance(named, tuple) else None
 
@@ -40,6 +44,8 @@ def defaults_of(cls: type) -> dict[str, Callable[[], Any]]:
         return _dataclass_defaults(cls)
     if issubclass(cls, msgspec.Struct):
         return _struct_defaults(cls)
+    if is_model(cls):
+        return model_defaults(cls, late=False)
     attributes = getattr(cls, "__attrs_attrs__", None)
     return {} if attributes is None else _attrs_defaults(attributes)
 
@@ -64,6 +70,8 @@ def build(cls: Any, values: Mapping[str, Any]) -> Any:
         return tuple.__new__(cls, [values[name] for name in cls._fields])
     if issubclass(cls, tuple | msgspec.Struct):
         return cls(**values)
+    if is_model(cls):
+        return build_model(cls, values)
     made = cls.__new__(cls)
     for name, value in values.items():
         object.__setattr__(made, name, value)

@@ -15,17 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
+from actorproc.procedure.adapters import ValueAdapter
 from actorproc.procedure.fields import declared_fields
+from actorproc.procedure.models import hints_of_model, is_model
 from actorproc.procedure.secret import alias_in, is_marked
 
-__all__ = ["reachable_classes", "resolved_hints", "secret_fields"]
+__all__ = ["reachable_classes", "resolved_hints", "secret_fields", "unresolved_hints"]
 
 _DATA = (str, bytes, int)
 """What a `Literal` may hold beside members of enums."""
 
 
 def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses: Iterable[Any]) -> tuple[type, ...]:
-    """Enums and classes with declared fields that the hints of ``owner``, ``functions`` and ``uses`` reach.
+    """Enums, classes with declared fields, and adapters that the hints of ``owner``, ``functions`` and ``uses`` reach.
 
     Order is that of discovery. A hint that cannot be resolved (a name that exists only for type checkers, or
     only in a function) is passed over: values of its classes are then refused with `StateNotEncodable`.
@@ -34,7 +36,7 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
     names: list[Any] = []
     pending: list[Any] = [*_hints_of(owner), *uses]
     for function in functions:
-        pending.extend(resolved_hints(function).values())
+        pending.extend(resolved_hints(function, with_marks=True).values())
     while pending:
         hint: Any = pending.pop(0)
         if not isinstance(hint, type) or typing.get_origin(hint) is not None:
@@ -42,7 +44,7 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
             continue
         if hint in found or hint is owner:
             continue
-        if issubclass(hint, Enum):
+        if issubclass(hint, Enum | ValueAdapter):
             found[hint] = None
         elif declared_fields(hint) is not None:
             found[hint] = None
@@ -52,7 +54,9 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
 
 def _hints_of(cls: type) -> Iterator[Any]:
     """What the annotations of a class say, and what stands for the type variables of generic ones among its bases."""
-    yield from resolved_hints(cls).values()
+    yield from resolved_hints(cls, with_marks=True).values()
+    if is_model(cls):
+        yield from hints_of_model(cls)
     for base in cls.__mro__:
         for generic in base.__dict__.get("__orig_bases__", ()):
             yield from typing.get_args(generic)
@@ -93,6 +97,16 @@ def resolved_hints(subject: Any, *, with_marks: bool = False) -> dict[str, Any]:
         return dict(_one_by_one(subject, with_marks=with_marks))
 
 
+def unresolved_hints(subjects: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """The annotations of these classes and functions that do not resolve: place and text, for a message."""
+    for subject in subjects:
+        known = resolved_hints(subject)
+        for source in subject.__mro__ if isinstance(subject, type) else (inspect.unwrap(subject),):
+            for name, annotation in inspect.get_annotations(source).items():
+                if name not in known:
+                    yield f"{subject.__qualname__}.{name}", annotation if isinstance(annotation, str) else f"{annotation}"
+
+
 def _one_by_one(subject: Any, *, with_marks: bool) -> Iterator[tuple[str, Any]]:
     sources = reversed(subject.__mro__) if isinstance(subject, type) else (inspect.unwrap(subject),)
     for source in sources:
@@ -118,6 +132,9 @@ def _parts(hint: Any, names: list[Any]) -> tuple[Any, ...]:
         return (*hint.__constraints__, *bound)
     if isinstance(hint, typing.NewType):
         return (hint.__supertype__,)
+    if hasattr(hint, "__metadata__"):
+        marks = (mark for mark in hint.__metadata__ if isinstance(mark, type) and issubclass(mark, ValueAdapter))
+        return (hint.__origin__, *marks)
     arguments = tuple(part for part in typing.get_args(hint) if isinstance(part, Enum) or not isinstance(part, _DATA))
     origin = typing.get_origin(hint)
     if isinstance(origin, type):

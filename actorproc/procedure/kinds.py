@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -18,14 +18,25 @@ import msgspec
 from actorproc.procedure.secret import Secret
 
 __all__ = [
+    "ADAPTED",
+    "COUNTER",
+    "DEFAULTDICT",
     "DEQUE",
     "DICT",
     "ENUM",
+    "FACTORIES",
     "FROZENSET",
+    "IP_ADDRESS",
+    "LIBRARY_SECRET",
+    "MODEL",
+    "NDARRAY",
     "NESTED",
+    "NUMPY_SCALAR",
     "OBJECT",
     "ORDERED",
     "PACK",
+    "PICKLED",
+    "RANGE",
     "SCALARS",
     "SECRET",
     "SECRETS",
@@ -33,11 +44,13 @@ __all__ = [
     "SET",
     "TUPLE",
     "UNPACK",
+    "URL",
     "WITHHELD",
     "CannotKeep",
     "Ext",
     "encode",
     "is_text",
+    "pairs_of",
     "scalar",
 ]
 
@@ -46,6 +59,14 @@ SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode
 
+FACTORIES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        *(list, dict, set, frozenset, tuple, int, float, complex, bool, str, bytes, bytearray),
+        *(deque, Counter, OrderedDict, defaultdict, Decimal, Fraction),
+    )
+}
+"""What a `defaultdict` may have as its factory, beside a class of the codec's table."""
 _PATHS: dict[str, type[PurePath]] = {
     cls.__name__: cls for cls in (PosixPath, WindowsPath, PurePosixPath, PureWindowsPath)
 }
@@ -75,11 +96,25 @@ _PATHS: dict[str, type[PurePath]] = {
     SECRET,
     SECRET_FIELD,
     WITHHELD,
-) = range(1, 24)
+    COUNTER,
+    DEFAULTDICT,
+    RANGE,
+    _ZONE,
+    IP_ADDRESS,
+    NUMPY_SCALAR,
+    NDARRAY,
+    MODEL,
+    ADAPTED,
+    LIBRARY_SECRET,
+    URL,
+    PICKLED,
+) = range(1, 36)
 
-NESTED = frozenset({TUPLE, SET, FROZENSET, DICT, ENUM, OBJECT, DEQUE, ORDERED})
+NESTED = frozenset(
+    {TUPLE, SET, FROZENSET, DICT, ENUM, OBJECT, DEQUE, ORDERED, COUNTER, DEFAULTDICT, RANGE, MODEL, ADAPTED}
+)
 """Extensions whose payload is msgpack with values in it, which may be extensions again."""
-SECRETS = frozenset({SECRET, SECRET_FIELD})
+SECRETS = frozenset({SECRET, SECRET_FIELD, LIBRARY_SECRET})
 
 
 class CannotKeep(Exception):
@@ -127,6 +162,8 @@ def _zone(zone: Any) -> Any:
         return [offset.days, offset.seconds, offset.microseconds, *name]
     if type(zone) is ZoneInfo and zone.key is not None:
         return zone.key
+    if type(zone).__name__ == "TzInfo" and type(zone).__module__.partition(".")[0] == "pydantic_core":
+        return [zone.utcoffset(None) // timedelta(seconds=1)]
     raise CannotKeep(f"the time zone {zone!r} cannot be kept; use zoneinfo.ZoneInfo or datetime.timezone")
 
 
@@ -135,6 +172,10 @@ def _unzone(stored: Any) -> Any:
         return None
     if isinstance(stored, str):
         return ZoneInfo(stored)
+    if len(stored) == 1:  # as pydantic parses "2024-01-01T12:00:00Z"
+        from pydantic_core import TzInfo  # noqa: PLC0415 - only where such a value was stored
+
+        return TzInfo(stored[0])
     days, seconds, microseconds, *name = stored
     offset = timedelta(days, seconds, microseconds)
     return timezone(offset, *name) if name or offset else UTC
@@ -170,6 +211,10 @@ def _pack_delta(value: timedelta) -> Any:
     return Ext(_TIMEDELTA, encode([value.days, value.seconds, value.microseconds]))
 
 
+def _pack_zone(value: Any) -> Any:
+    return Ext(_ZONE, encode(_zone(value)))
+
+
 def _pack_fraction(value: Fraction) -> Any:
     return Ext(_FRACTION, encode([_integer(value.numerator), _integer(value.denominator)]))
 
@@ -184,17 +229,25 @@ PACK: dict[type, Callable[[Any], Any]] = {
     UUID: lambda value: Ext(_UUID, value.bytes),
     Decimal: lambda value: Ext(_DECIMAL, str(value).encode()),
     Fraction: _pack_fraction,
+    range: lambda value: Ext(RANGE, encode([_integer(value.start), _integer(value.stop), _integer(value.step)])),
+    ZoneInfo: _pack_zone,
+    timezone: _pack_zone,
     **dict.fromkeys(_PATHS.values(), _pack_path),
 }
 
 
-def _pairs(flat: list[Any]) -> Iterable[tuple[Any, Any]]:
+def pairs_of(flat: list[Any]) -> Iterable[tuple[Any, Any]]:
+    """Keys and values that stand in turn, as pairs."""
     return zip(flat[::2], flat[1::2], strict=True)
 
 
 def _unpack_deque(payload: memoryview, decode: Callable[[memoryview], Any]) -> deque[Any]:
     maxlen, items = decode(payload)
     return deque(items, maxlen)
+
+
+def _unpack_counter(payload: memoryview, decode: Callable[[memoryview], Any]) -> Counter[Any]:
+    return Counter(dict(pairs_of(decode(payload))))
 
 
 def _unpack_path(payload: memoryview, decode: Callable[[memoryview], Any]) -> PurePath:
@@ -214,8 +267,8 @@ UNPACK: dict[int, Callable[[memoryview, Callable[[memoryview], Any]], Any]] = {
     TUPLE: lambda payload, decode: tuple(decode(payload)),
     SET: lambda payload, decode: set(decode(payload)),
     FROZENSET: lambda payload, decode: frozenset(decode(payload)),
-    DICT: lambda payload, decode: dict(_pairs(decode(payload))),
-    ORDERED: lambda payload, decode: OrderedDict(_pairs(decode(payload))),
+    DICT: lambda payload, decode: dict(pairs_of(decode(payload))),
+    ORDERED: lambda payload, decode: OrderedDict(pairs_of(decode(payload))),
     DEQUE: _unpack_deque,
     _COMPLEX: lambda payload, _: complex(*struct.unpack(">dd", payload)),
     _DATETIME: _unpack_datetime,
@@ -226,6 +279,9 @@ UNPACK: dict[int, Callable[[memoryview, Callable[[memoryview], Any]], Any]] = {
     _DECIMAL: lambda payload, _: Decimal(bytes(payload).decode()),
     _FRACTION: lambda payload, decode: Fraction(*decode(payload)),
     _PATH: _unpack_path,
+    COUNTER: _unpack_counter,
+    RANGE: lambda payload, decode: range(*decode(payload)),
+    _ZONE: lambda payload, decode: _unzone(decode(payload)),
     SECRET: lambda payload, decode: Secret(decode(payload)),
     SECRET_FIELD: lambda payload, decode: decode(payload),
     WITHHELD: _unpack_withheld,

@@ -14,7 +14,7 @@ from typing import Any
 from actorproc.errors import ActorprocError, StateNotEncodable
 from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.fields import build, declared_fields, defaults_of, required_fields
-from actorproc.procedure.hints import reachable_classes
+from actorproc.procedure.hints import reachable_classes, unresolved_hints
 from actorproc.procedure.secret import SecretField
 
 __all__ = ["StateFormat", "StateRefused", "format_of"]
@@ -44,7 +44,8 @@ class StateFormat:
         classes = reachable_classes(
             cls, cls._engine_hinted_functions(), (*cls._engine_value_classes(), *cls._engine_shipped_classes)
         )
-        self.codec = DataCodec(cls.__qualname__, classes)
+        subjects = (cls, *classes, *cls._engine_hinted_functions())
+        self.codec = DataCodec(cls.__qualname__, classes, lambda: unresolved_hints(subjects))
 
     def dump_fields(self, procedure: Any) -> bytes:
         """The fields as a msgpack map. Raises `StateNotEncodable` naming class and field."""
