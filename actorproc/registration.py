@@ -76,13 +76,13 @@ class Registration:
         return runtime
 
     def decode_output(self, type_name: str, output: bytes, id: str) -> Any:  # noqa: A002 - a procedure id
-        """An output as the value it was; `id` is the procedure's, for messages.
+        """An output as the value it was; `id` is the procedure's.
 
         Raises `UnknownType` when a class must be registered for it, and `ValueNotDecodable` when its classes changed.
         """
         runtime = self._registry.get(type_name)
         try:
-            return decode_value(output) if runtime is None else runtime.decode_output(output)
+            return decode_value(output) if runtime is None else runtime.decode_output(output, id)
         except ValueNotDecodable as error:
             if runtime is None:
                 msg = (

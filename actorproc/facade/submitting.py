@@ -30,6 +30,7 @@ from actorproc.model.records import NewProcedure
 from actorproc.procedure.keys import checked_limit_keys
 from actorproc.procedure.policies import Limits
 from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.shipping import refuse_unloadable
 
 __all__ = ["Submitting"]
 
@@ -181,7 +182,8 @@ class Submitting(Looking):
 
     def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:  # noqa: A002
         """The procedure as it is stored first."""
-        new = self._types.runtime_of(procedure).describe(
+        runtime = self._types.runtime_of(procedure)
+        new = runtime.describe(
             procedure,
             id=id,
             owner=options.owner,
@@ -191,6 +193,8 @@ class Submitting(Looking):
             tags=options.tags,
         )
         self._check_size(new)
+        if new.codec == "pickle":
+            refuse_unloadable(procedure, runtime)
         if options.limits is not None:
             new = msgspec.structs.replace(new, limits=options.limits)
         if options.limit_keys:

@@ -25,6 +25,8 @@ class ValueAdapter:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if not {"kind", "dump", "load"} & vars(cls).keys():  # as cloudpickle makes a class, before it fills it in
+            return
         for method in ("dump", "load", "migrate"):
             found = inspect.getattr_static(cls, method)
             if not isinstance(found, staticmethod | classmethod):

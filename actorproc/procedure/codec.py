@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.errors import StateNotEncodable, StateTooLarge, ValueNotDecodable
+from actorproc.errors import StateNotEncodable, StateTooLarge, UsageError, ValueNotDecodable
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.adapters import ValueAdapter
@@ -59,7 +59,7 @@ from actorproc.procedure.names import module_name
 from actorproc.procedure.refusals import why_not_kept
 from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
-__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "permit_size"]
+__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "is_plain", "permit_size"]
 
 MAX_STATE = 16 * 1024 * 1024
 """Longest encoded value, in bytes, unless a manager of this process allows more (`permit_size`)."""
@@ -122,6 +122,10 @@ class DataCodec:
         self.classes = tuple(classes)
         self._unresolved = unresolved
         adapters: list[type[ValueAdapter]] = [cls for cls in self.classes if issubclass(cls, ValueAdapter)]
+        for adapter in adapters:
+            if not adapter.kinds():
+                msg = f"{adapter.__qualname__} has no kind: name the class whose values it keeps"
+                raise UsageError(msg)
         self._adapters = {kind: adapter for adapter in reversed(adapters) for kind in adapter.kinds()}
         self._adapters_by_name = {_adapter_name(adapter): adapter for adapter in reversed(adapters)}
         plain = [cls for cls in self.classes if not issubclass(cls, ValueAdapter)]
@@ -144,7 +148,7 @@ class DataCodec:
     def encode(self, value: object, where: str = "") -> bytes:
         """The bytes of ``value``. Raises `StateNotEncodable` naming the place, or `StateTooLarge`."""
         try:
-            encoded = encode(value) if _is_plain(value, MAX_DEPTH) else encode(self._packed(value, where))
+            encoded = encode(value) if is_plain(value, MAX_DEPTH) else encode(self._packed(value, where))
         except (OverflowError, UnicodeEncodeError):
             # An int beyond 64 bits, or text with lone surrogates: both need an extension.
             encoded = encode(self._packed(value, where))
@@ -210,7 +214,7 @@ class DataCodec:
             return self._adapted(*self._decoder.decode(payload))
         if code == PICKLED:
             msg = "it is pickled, by a class with codec = 'pickle' that is not registered here"
-            raise UndecodableData(msg)
+            raise ValueNotDecodable(msg)
         msg = f"unknown extension code {code}; the data was written by a newer version or by something else"
         raise ValueNotDecodable(msg)
 
@@ -219,7 +223,7 @@ class DataCodec:
         unknown = [name for name in values if name not in self._fields[cls]]
         if unknown:
             msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
-            raise UndecodableData(msg)
+            raise ValueNotDecodable(msg)
         if len(values) < len(self._fields[cls]):
             values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
         return build_model(cls, values, (extra, set(fields_set), private))
@@ -235,13 +239,13 @@ class DataCodec:
         if adapter is None:
             owner = self.owner or "this reader"
             msg = f"the stored data has a value of the adapter {name!r}, which the hints and `uses` of {owner} lack"
-            raise UndecodableData(msg)
+            raise ValueNotDecodable(msg)
         if version != adapter.version:
             data = adapter.migrate(data, version)
         value = adapter.load(data)
         if type(value) not in adapter.kinds():
             msg = f"{adapter.__qualname__}.load() returned {value!r:.60}, which is of another class than it keeps"
-            raise UndecodableData(msg)
+            raise ValueNotDecodable(msg)
         return value
 
     def _class(self, key: str) -> Any:
@@ -433,19 +437,19 @@ def _contents_of(cls: type) -> type | None:
     return next((held for held in _CONTENTS if issubclass(cls, held)), None)
 
 
-def _is_plain(value: Any, room: int) -> bool:
+def is_plain(value: Any, room: int) -> bool:
     """Only None, bool, int, float, str, bytes, lists and dicts with text keys: msgspec gives it back as it was."""
     kind = type(value)
     if kind in SCALARS:
         return True
     if kind is dict:
         for key, item in value.items():
-            if type(key) is not str or (type(item) not in SCALARS and not (room > 0 and _is_plain(item, room - 1))):
+            if type(key) is not str or (type(item) not in SCALARS and not (room > 0 and is_plain(item, room - 1))):
                 return False
         return room > 0
     if kind is list:
         for item in value:
-            if type(item) not in SCALARS and not (room > 0 and _is_plain(item, room - 1)):
+            if type(item) not in SCALARS and not (room > 0 and is_plain(item, room - 1)):
                 return False
         return room > 0
     return False

@@ -15,9 +15,10 @@ from actorproc.model.definitions import OutcomeRow
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id
 from actorproc.model.states import ProcedureState
-from actorproc.procedure.codec import PLAIN, DataCodec
+from actorproc.procedure.codec import PLAIN
 from actorproc.procedure.failures import encodable
 from actorproc.procedure.kinds import is_text
+from actorproc.procedure.values import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 
 __all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "plain_parts"]
 
@@ -143,9 +144,9 @@ class Context(msgspec.Struct, eq=False):
     recovered: bool = False
     _children_step: int = 0
     env: Any = None
-    _codec: DataCodec = PLAIN
+    _codec: ValueCodec = PLAIN_VALUES
     """The class's own."""
-    _outputs: Callable[[str], DataCodec | None] | None = None
+    _outputs: Callable[[str], ValueCodec | None] | None = None
     """Finds the codec of a child's type where its class is known."""
     _log_level: int = logging.INFO
     event: Any = None
@@ -205,15 +206,15 @@ class Context(msgspec.Struct, eq=False):
 
     def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
         if key in notes:
-            return self._codec.decode(notes[key])  # the step may have changed what it was given
+            return self._codec.decode(notes[key], NOTE + self.id)  # the step may have changed what it was given
         name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"
         if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
             stored = self._channel.request("recall", name, b"", self.step)
             if stored is not None:
                 notes[key] = stored
-                return self._codec.decode(stored)
+                return self._codec.decode(stored, NOTE + self.id)
         value = make()
-        encoded = self._codec.encode(value, f"remember({key!r})")
+        encoded = self._codec.encode(value, f"remember({key!r})", NOTE + self.id)
         self._channel.request("remember", name, encoded, self.step)
         notes[key] = encoded
         return value
@@ -261,7 +262,7 @@ class Context(msgspec.Struct, eq=False):
         if not output:
             return None
         found = None if self._outputs is None else self._outputs(row.type_name)
-        return (found or self._codec).decode(output)
+        return (found or self._codec).decode(output, OUTPUT + row.id)
 
 
 def _fraction(progress: Any) -> float:

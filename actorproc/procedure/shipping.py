@@ -8,33 +8,45 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import io
 import os
+import pickle
 import sys
 import threading
 from collections import ChainMap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import cloudpickle
 import msgspec
 from msgspec.structs import replace
 
-from actorproc.errors import UnknownType, UsageError
+from actorproc.errors import StateNotEncodable, UnknownType, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.function import class_behind
+from actorproc.procedure.kinds import SCALARS
 from actorproc.procedure.names import module_name, module_path
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.reducers import reducers
+from actorproc.procedure.state import format_of
 from actorproc.procedure.type_runtime import TypeRuntime
 
-__all__ = ["definition_of", "dumped", "is_on_path", "pickled_by_value", "resolve", "unimportable_by_value"]
+__all__ = [
+    "definition_of",
+    "dumped",
+    "is_on_path",
+    "pickled_by_value",
+    "refuse_unloadable",
+    "resolve",
+    "unimportable_by_value",
+]
 
 
 class _ByValue:
@@ -77,6 +89,8 @@ def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definiti
         signing_key=runtime.signing_key,
         path=tuple(map(os.fsencode, module_path())),
     )
+    if runtime.meta.codec == "pickle":
+        runtime.shipped = frozenset()
     if _is_importable(subject):
         return replace(definition, module=subject.__module__, qualname=subject.__qualname__)
     return replace(definition, pickled=_by_value(subject, runtime))
@@ -155,7 +169,9 @@ def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
     for function in (*functions, *subject._engine_hinted_functions()):
         found.extend(function.__globals__.values())
     for member in found:
-        if isinstance(member, type) and member.__module__ == "__main__" and "." not in member.__qualname__:
+        if not isinstance(member, type | FunctionType) or member.__module__ != "__main__":
+            continue
+        if "." not in member.__qualname__ and "<" not in member.__qualname__:
             setattr(sys.modules["__main__"], member.__qualname__, member)
 
 
@@ -211,8 +227,86 @@ def _by_value(subject: Any, runtime: TypeRuntime) -> bytes:
     modules = {getattr(member, "__module__", "") for member in (*family, *classes)}
     # A pickle names a class as its program does, typed data as every program that has it.
     module_of = _own_module if runtime.meta.codec == "pickle" else module_name
+    if runtime.meta.codec == "pickle":
+        classes, runtime.shipped = _with_all_of_main(subject, classes, modules)
     names = tuple((module_of(member), getattr(member, "__qualname__", "")) for member in (subject, *classes))
     return _pickled((subject, classes, names), modules, runtime.type_name)
+
+
+def _with_all_of_main(
+    subject: Any, classes: tuple[Any, ...], modules: set[str]
+) -> tuple[tuple[Any, ...], frozenset[Any]]:
+    """Those classes and all of the script that the subject refers to; and which of them a worker can unpickle.
+
+    Pickled states name what they are made of, and a worker has a script's classes only when they came along.
+    """
+    used = [each for each in subject.uses if isinstance(each, type) and not issubclass(each, Procedure)]
+    members = list(dict.fromkeys((*classes, *used)))
+    try:
+        with unimportable_by_value(modules):
+            pickler = _Pickler(io.BytesIO())
+            pickler.dump((subject, members))
+    except Exception:  # noqa: BLE001 - it is pickled once more, and refused in words
+        return tuple(members), frozenset()
+    found = [each for each in pickler.of_main if each not in members and each is not subject]
+    return (*members, *found), frozenset((subject, *members, *found))
+
+
+def refuse_unloadable(procedure: Procedure, runtime: TypeRuntime) -> None:
+    """Raise `StateNotEncodable` when the pickled state names what no worker would find.
+
+    That is known once the runtime's definition was made; before that, nothing is refused.
+    """
+    shipped = runtime.shipped
+    if shipped is None:
+        return
+    for name, value in format_of(type(procedure)).values(procedure).items():
+        if type(value) in SCALARS:
+            continue
+        references = _References()
+        references.dump(value)
+        for found in references.found:
+            if found in shipped or _is_found(found):
+                continue
+            advice = "name it in `uses`, or put it into a module" if isinstance(found, type) else "put it into a module"
+            msg = (
+                f"{runtime.type_name}.{name}: no worker could load it: it refers to {found.__module__}."
+                f"{found.__qualname__}, which is in no module that a worker can import; {advice}"
+            )
+            raise StateNotEncodable(msg)
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    def write(self, data: bytes) -> int:
+        return len(data)
+
+
+class _References(pickle.Pickler):
+    """Finds the classes and functions that a pickle would name."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), protocol=5, buffer_callback=lambda _: None)
+        self.found: dict[Any, None] = {}
+
+    def reducer_override(self, subject: Any) -> Any:
+        """Note what is named, and pickle as ever."""
+        if isinstance(subject, type | FunctionType):
+            self.found[subject] = None
+        return NotImplemented
+
+
+def _is_found(subject: Any) -> bool:
+    """A worker finds this class or function, of a module that it can import, by its name."""
+    name = getattr(subject, "__module__", None)
+    return isinstance(name, str) and name != "__main__" and _is_known(name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_known(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and is_on_path(module)
 
 
 def _own_module(member: Any) -> str:
@@ -251,6 +345,29 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     With that copy each field would have a default in the worker: the copy. And it takes along what cloudpickle names.
     """
 
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.of_main: dict[Any, None] = {}
+        """Classes and functions of the script, not of functions in it, that were met."""
+
+    def reducer_override(self, subject: Any) -> Any:
+        """Note what is of the script, and pickle as cloudpickle does."""
+        if isinstance(subject, type | FunctionType) and subject.__module__ == "__main__":
+            if "." not in subject.__qualname__ and "<" not in subject.__qualname__:
+                self.of_main[subject] = None
+        if isinstance(subject, ModuleType) and not self._can_be_imported(subject):
+            msg = f"the module {subject.__name__!r} is in no place that a worker imports from"
+            raise pickle.PicklingError(msg)
+        return super().reducer_override(subject)
+
+    @staticmethod
+    def _can_be_imported(module: ModuleType) -> bool:
+        """Nothing is known against it: its package is in some place, or cloudpickle takes the module along."""
+        root = module.__name__.partition(".")[0]
+        known = sys.modules.get(module.__name__)
+        by_value = any(module.__name__.startswith(name) for name in cloudpickle.list_registry_pickle_by_value())
+        return known is not module or by_value or root == "__main__" or _has_place(root)
+
     dispatch_table: ClassVar[Any] = ChainMap(
         {type(dataclasses.MISSING): lambda _: "MISSING", **reducers(_is_importable)}, cloudpickle.Pickler.dispatch_table
     )
@@ -261,6 +378,13 @@ def dumped(subject: Any) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(subject)
     return file.getvalue()
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_place(root: str) -> bool:
+    """Some finder finds a package or a module of this name."""
+    found = (getattr(finder, "find_spec", lambda *_: None)(root, None) for finder in sys.meta_path)
+    return root in sys.builtin_module_names or any(spec is not None for spec in found)
 
 
 @contextmanager

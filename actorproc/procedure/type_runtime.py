@@ -36,6 +36,7 @@ from actorproc.procedure.signatures import is_of_own_signature
 from actorproc.procedure.signing import SigningKey, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
 from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
+from actorproc.procedure.values import OUTPUT, PAYLOAD, ValueCodec
 
 __all__ = ["StateRefused", "TypeRuntime"]
 
@@ -67,8 +68,12 @@ class TypeRuntime:
         self.loader = loader
         self.signing_key = key
         self.revision = 1
+        self.shipped: frozenset[Any] | None = None
+        """Classes and functions of the program's script that a worker gets with this one, once that is known."""
         self.meta = meta_of_loader(type_name) if cls is None else meta_of(cls, type_name)
         self.codec = DataCodec(type_name) if cls is None else format_of(cls).codec
+        self.values = ValueCodec(self.codec, key, pickles=self.meta.codec == "pickle")
+        """How outputs, notes and payloads are kept."""
         self._relatives: dict[type, TypeRuntime] = {}
         self._retry, self._rollback_retry = option(Procedure, "retry"), option(Procedure, "rollback_retry")
         if cls is not None:
@@ -185,15 +190,13 @@ class TypeRuntime:
             msg = in_words(error) if not isinstance(error, ValueNotDecodable) else str(error)
             raise StateRefused(f"{self.type_name} refuses the stored state: {msg}") from error
 
-    def encode_value(self, value: object) -> bytes:
-        """An output or a payload as bytes. Raises `StateNotEncodable` or `StateTooLarge`."""
-        return self.codec.encode(value, f"{self.type_name} output")
+    def encode_value(self, value: object, id: str = "") -> bytes:  # noqa: A002 - as above
+        """The payload of a signal to the procedure of this id. Raises `StateNotEncodable` or `StateTooLarge`."""
+        return self.values.encode(value, "payload", PAYLOAD + id)
 
-    def decode_value(self, data: bytes) -> Any:
-        """The value of `encode_value`; raises `ValueNotDecodable`."""
-        return self.codec.decode(data) if data else None
-
-    decode_output = decode_value
+    def decode_output(self, data: bytes, id: str = "") -> Any:  # noqa: A002 - as above
+        """The output of the procedure of this id. Raises `ValueNotDecodable`."""
+        return self.values.decode(data, OUTPUT + id) if data else None
 
     # ------------------------------------------------------------ steps
     def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
@@ -204,7 +207,7 @@ class TypeRuntime:
         own = self if type(live) is self.procedure_class else self._of(live)
         try:
             if event is not None:
-                ctx.event = own.codec.decode(event)
+                ctx.event = own.values.decode(event, PAYLOAD + ctx.id)
             if mode is _EXECUTE:
                 execute = own._execute
                 status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)
@@ -298,7 +301,7 @@ class TypeRuntime:
         raise InvalidStatus(msg)
 
     def _finished(self, live: Procedure, ctx: Context, status: Done) -> Finished:
-        output = self.codec.encode(status.output, f"{self.type_name} output")
+        output = self.values.encode(status.output, f"{self.type_name} output", OUTPUT + ctx.id)
         state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live)
         if self._cleans_up:  # last: what was cleaned up must not be undone for a value that cannot be kept
             state = self._cleaned_up(live, ctx) or state

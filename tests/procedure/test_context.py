@@ -20,6 +20,7 @@ from actorproc.model.ids import Mode
 from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.context import Context
 from actorproc.procedure.runtime import TypeRuntime, encode_value
+from actorproc.procedure.values import ValueCodec
 
 
 class Color(Enum):
@@ -139,7 +140,8 @@ def test_a_childs_output_is_decoded_by_its_own_class_where_it_is_known(context, 
     codec = DataCodec("T", [Color])
     channel.answers["children", ""] = msgspec.msgpack.encode([row("a", output=codec.encode(Color.RED))])
 
-    children = context(_children_step=1, _outputs=lambda name: codec if name == "T" else None).children
+    values = ValueCodec(codec)
+    children = context(_children_step=1, _outputs=lambda name: values if name == "T" else None).children
 
     assert children["a"].output is Color.RED
 

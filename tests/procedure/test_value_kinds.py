@@ -22,8 +22,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretBytes, SecretStr
 
 from actorproc import Procedure, ProcedureManager, Status, ValueAdapter
-from actorproc.errors import StateNotEncodable
-from actorproc.procedure.codec import PLAIN, DataCodec, UndecodableData
+from actorproc.errors import StateNotEncodable, ValueNotDecodable
+from actorproc.procedure.codec import PLAIN, DataCodec
 from actorproc.procedure.redaction import redacted
 from actorproc.procedure.type_runtime import TypeRuntime
 
@@ -440,7 +440,7 @@ def test_secrets_of_pydantic_are_left_out_of_an_export_and_hidden_where_they_are
     encoded = CODEC.encode([MODELS["secret"]])
 
     assert b"p" in encoded
-    with pytest.raises(UndecodableData, match="--reveal"):
+    with pytest.raises(ValueNotDecodable, match="--reveal"):
         CODEC.decode(redacted(encoded))
     assert CODEC.decode(encoded)[0].password.get_secret_value() == "p"
     assert redacted(CODEC.encode([1])) == CODEC.encode([1])
@@ -520,9 +520,9 @@ def test_an_adapter_reads_older_values_with_migrate_and_is_held_to_its_class():
             return data
 
     assert DataCodec("P", [Newer]).decode(encoded) == Money(151, "EUR")
-    with pytest.raises(UndecodableData, match="another class"):
+    with pytest.raises(ValueNotDecodable, match="another class"):
         DataCodec("P", [Wrong]).decode(encoded)
-    with pytest.raises(UndecodableData, match="adapter"):
+    with pytest.raises(ValueNotDecodable, match="adapter"):
         PLAIN.decode(encoded)
 
 
@@ -555,5 +555,5 @@ def test_a_value_of_numpy_says_so_where_numpy_is_not_installed(monkeypatch):
     encoded = CODEC.encode(np.arange(3))
     monkeypatch.setitem(sys.modules, "numpy", None)
 
-    with pytest.raises(UndecodableData, match="numpy, which is not installed"):
+    with pytest.raises(ValueNotDecodable, match="numpy, which is not installed"):
         CODEC.decode(encoded)

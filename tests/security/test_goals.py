@@ -86,6 +86,7 @@ def test_s2_bytes_are_unpickled_only_in_places_that_are_known():
 
     assert found == {
         ("procedure/signing.py", "pickle"),  # after the signature
+        ("procedure/values.py", "pickle"),  # outputs, notes and payloads, after the signature
         ("procedure/call.py", "pickle"),  # results of an executor's calls, after the signature
         ("procedure/call.py", "cloudpickle"),  # such a call itself, in a worker, after the signature
         ("procedure/shipping.py", "cloudpickle"),  # in a worker: classes of the manager's own program, never stored

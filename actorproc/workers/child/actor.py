@@ -166,8 +166,8 @@ class ProcedureActor(DispatchedActor):
             run.recovered and step == token.step,
             children_step,
             desk.env,
-            runtime.codec,
-            desk.types.codec_of,
+            runtime.values,
+            desk.types.values_of,
             desk.log_level,
         )
         limits, limiter = run.limits, desk.limiter

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.shipping import definition_of, resolve
 from actorproc.procedure.state import StateRefused
+from actorproc.procedure.values import ValueCodec
 from actorproc.workers.frames import Definition
 
 __all__ = ["TypeShelf"]
@@ -57,10 +57,10 @@ class TypeShelf:
             with contextlib.suppress(StateRefused, MemoryError):
                 self.runtime(type_name)
 
-    def codec_of(self, type_name: str) -> DataCodec | None:
+    def values_of(self, type_name: str) -> ValueCodec | None:
         """The codec of a type whose class is known here; None when it is not."""
         try:
-            return self.runtime(type_name).codec
+            return self.runtime(type_name).values
         except (StateRefused, MemoryError):
             return None
 
