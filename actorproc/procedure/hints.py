@@ -104,7 +104,10 @@ def unresolved_hints(subjects: Iterable[Any]) -> Iterator[tuple[str, str]]:
         for source in subject.__mro__ if isinstance(subject, type) else (inspect.unwrap(subject),):
             for name, annotation in inspect.get_annotations(source).items():
                 if name not in known:
-                    yield f"{subject.__qualname__}.{name}", annotation if isinstance(annotation, str) else f"{annotation}"
+                    yield (
+                        f"{subject.__qualname__}.{name}",
+                        annotation if isinstance(annotation, str) else f"{annotation}",
+                    )
 
 
 def _one_by_one(subject: Any, *, with_marks: bool) -> Iterator[tuple[str, Any]]:

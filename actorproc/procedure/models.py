@@ -69,7 +69,7 @@ def build_model(cls: Any, values: Mapping[str, Any], parts: tuple[Any, Any, Any]
 
 
 def _parts_of_new(cls: Any, values: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    extra = {} if cls.model_config.get("extra") == "allow" else None
+    extra: dict[str, Any] | None = {} if cls.model_config.get("extra") == "allow" else None
     private = {
         name: attribute.get_default()
         for name, attribute in cls.__private_attributes__.items()

@@ -85,7 +85,7 @@ def unpacked_array(payload: memoryview, decode: Callable[[memoryview], Any]) -> 
     return made
 
 
-def canonical(content: list[Any], decode: Callable[[bytes], Any]) -> list[Any]:
+def canonical(content: list[Any], decode: Callable[[memoryview], Any]) -> list[Any]:
     """The parts of a stored array that make it equal to another one: not how it lies in memory."""
     described, shape, flags, data = content
     if flags & _IN_COLUMNS:

@@ -157,6 +157,15 @@ def _unpickled(pickled: bytes) -> Any:
     return subject
 
 
+def _is_of_main(subject: Any) -> bool:
+    """A class or function at the top of the program's main module."""
+    return (
+        isinstance(subject, type | FunctionType)
+        and subject.__module__ == "__main__"
+        and not {".", "<"}.intersection(subject.__qualname__)
+    )
+
+
 def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
     """Have pickled states find classes of the program's main module, which they name as such, in a worker's, too.
 
@@ -169,9 +178,7 @@ def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
     for function in (*functions, *subject._engine_hinted_functions()):
         found.extend(function.__globals__.values())
     for member in found:
-        if not isinstance(member, type | FunctionType) or member.__module__ != "__main__":
-            continue
-        if "." not in member.__qualname__ and "<" not in member.__qualname__:
+        if _is_of_main(member):
             setattr(sys.modules["__main__"], member.__qualname__, member)
 
 
@@ -352,9 +359,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, subject: Any) -> Any:
         """Note what is of the script, and pickle as cloudpickle does."""
-        if isinstance(subject, type | FunctionType) and subject.__module__ == "__main__":
-            if "." not in subject.__qualname__ and "<" not in subject.__qualname__:
-                self.of_main[subject] = None
+        if _is_of_main(subject):
+            self.of_main[subject] = None
         if isinstance(subject, ModuleType) and not self._can_be_imported(subject):
             msg = f"the module {subject.__name__!r} is in no place that a worker imports from"
             raise pickle.PicklingError(msg)

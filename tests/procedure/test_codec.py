@@ -217,9 +217,7 @@ class OddZone(tzinfo):
         return timedelta(0)
 
 
-@pytest.mark.parametrize(
-    "value", [SubInt(3), object(), lambda: 1, OddZone, datetime(2024, 1, 1, tzinfo=OddZone())]
-)
+@pytest.mark.parametrize("value", [SubInt(3), object(), lambda: 1, OddZone, datetime(2024, 1, 1, tzinfo=OddZone())])
 def test_what_would_come_back_as_something_else_is_refused(value):
     with pytest.raises(StateNotEncodable):
         CODEC.encode({"x": value})

@@ -155,7 +155,9 @@ def test_a_state_that_no_worker_could_load_is_refused_when_it_is_submitted(tmp_p
     )
 
     assert len(printed) == 5
-    for line, named in zip(printed, ["main__.Thing", "main__.Thing", "main__.make", "main__.make", "apart.Far"], strict=True):
+    for line, named in zip(
+        printed, ["main__.Thing", "main__.Thing", "main__.make", "main__.make", "apart.Far"], strict=True
+    ):
         assert line.startswith("StateNotEncodable __main__.Keeping.v: no worker could load it: it refers to"), line
         assert named in line
     assert "name it in `uses`" in printed[0]
@@ -173,7 +175,9 @@ def test_a_class_that_refers_to_a_module_that_no_worker_finds_is_refused(tmp_pat
         """,
     )
 
-    assert printed == [line for line in printed if line.startswith("UsageError __main__.Far cannot be sent to a worker")]
+    assert printed == [
+        line for line in printed if line.startswith("UsageError __main__.Far cannot be sent to a worker")
+    ]
     assert "the module 'apart' is in no place that a worker imports from" in printed[0]
 
 

@@ -15,7 +15,7 @@ import actorproc.errors
 
 AUTHORING = {
     "ChildOutcome", "Context", "Limits", "LockKey", "Procedure", "RetryPolicy", "Saga", "Secret", "StateMachineProcedure",
-    "Status", "procedure", "step",
+    "Status", "ValueAdapter", "procedure", "step",
 }  # fmt: skip
 ENGINE = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",

@@ -16,7 +16,6 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretBytes, SecretStr
@@ -27,6 +26,7 @@ from actorproc.procedure.codec import PLAIN, DataCodec
 from actorproc.procedure.redaction import redacted
 from actorproc.procedure.type_runtime import TypeRuntime
 
+np = pytest.importorskip("numpy")
 T = TypeVar("T")
 
 
