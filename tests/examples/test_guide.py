@@ -18,6 +18,7 @@ EXPECTED = [
     "41654167500",
     "1.0 as av1",
     "{'region': 'r1', 'after': 5}",
+    "400",
     "10",
     "ROLLEDBACK False",
     "Guide: looks good",
