@@ -66,7 +66,10 @@ from actorproc.errors import (
     OutcomeUnknown,
     ProcedureAborted,
     ProcedureFailed,
+    ProcedureParked,
+    ProcedureQuarantined,
     RemoteError,
+    ResultTimeout,
     RetryLater,
     StateNotEncodable,
     StateTooLarge,
@@ -91,7 +94,7 @@ if TYPE_CHECKING:
     from actorproc.client import ProcedureClient
     from actorproc.config import Config
     from actorproc.executor import ProcedureExecutor
-    from actorproc.handle import ProcedureHandle
+    from actorproc.handle import ProcedureHandle, as_completed
     from actorproc.info import (
         AuditInfo,
         Health,
@@ -168,9 +171,12 @@ __all__ = [
     "ProcedureHandle",
     "ProcedureInfo",
     "ProcedureManager",
+    "ProcedureParked",
+    "ProcedureQuarantined",
     "ProcedureState",
     "ProcedureTree",
     "RemoteError",
+    "ResultTimeout",
     "RetryLater",
     "RetryPolicy",
     "Saga",
@@ -200,6 +206,7 @@ __all__ = [
     "WorkerEnded",
     "WorkerEvent",
     "WorkerInfo",
+    "as_completed",
     "procedure",
     "step",
 ]
@@ -246,6 +253,7 @@ _LAZY = {
     "Watch": "actorproc.watch",
     "WorkerEvent": "actorproc.changes",
     "WorkerInfo": "actorproc.workers.base",
+    "as_completed": "actorproc.handle",
     "procedure": "actorproc.procedure.function",
     "step": "actorproc.procedure.saga",
 }

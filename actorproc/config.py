@@ -81,6 +81,9 @@ class Config:
     """The same of all procedures together; those silent for longest go first."""
     log_file_bytes: int = 16 * 1024 * 1024
     """The same of all procedures together in two files beside the store, for later lives of the program; 0: none."""
+    parked_grace: Seconds = Seconds(5.0, least="zero")
+    """How long a procedure is parked, or this manager has run, before that is logged as a warning and those who wait
+    for it get `ProcedureParked`: classes may be registered meanwhile. `math.inf`: never."""
     commit_backoff: Seconds = Seconds(0.1)
     """First wait before a refused commit is tried again; doubles each time."""
     commit_backoff_cap: Seconds = Seconds(10.0)

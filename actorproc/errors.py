@@ -31,13 +31,15 @@
     │   ├── StoreInUse              another manager, or a command, owns this directory
     │   ├── StoreFormat             the store was written by a newer or foreign format
     │   ├── StoreDamaged            a record's checksum does not match
+    │   ├── ProcedureParked         what is waited for cannot end while a procedure is parked
+    │   │   └── ProcedureQuarantined    it is parked for a damaged record (a StoreDamaged as well)
     │   ├── StorageUnavailable      the disk refuses writes; nothing acknowledged is lost
     │   ├── OutcomeUnknown          nobody can say whether it was done: look, then ask again
     │   └── WorkerBootFailed        worker processes cannot start
     └── InternalError         us: a bug in actorproc, please report it
 
-`RetryLater` is no error of the engine: a step raises it to be tried again later. `actorproc.executor.CallBroken` is a
-`StepFailure` too.
+`RetryLater` is no error of the engine: a step raises it to be tried again later. `ResultTimeout` is the builtin
+`TimeoutError` with what is known of the procedure. `actorproc.executor.CallBroken` is a `StepFailure` too.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ __all__ = [
     "OutcomeUnknown",
     "ProcedureAborted",
     "ProcedureFailed",
+    "ProcedureParked",
+    "ProcedureQuarantined",
     "RemoteError",
+    "ResultTimeout",
     "RetryLater",
     "StateNotEncodable",
     "StateTooLarge",
@@ -291,6 +296,52 @@ class StoreDamaged(EngineError):
         self.reason = reason
 
 
+class ProcedureParked(EngineError):
+    """The procedure that is waited for cannot end, because it or another one of its tree is parked.
+
+    A parked procedure is kept and goes on when it can be run again: its class is registered, or takes its state. A
+    wait with ``wait_parked=True`` waits for that.
+
+    ``id`` is the procedure that was waited for, ``member`` the one that is parked, ``reason`` says why, and ``repair``
+    what to do about it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        id: str = "",  # noqa: A002 - the public name of the thing
+        member: str = "",
+        reason: str = "",
+        repair: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.id = id
+        self.member = member
+        self.reason = reason
+        self.repair = repair
+
+
+class ProcedureQuarantined(ProcedureParked, StoreDamaged):
+    """The procedure that is waited for stands still until the store is repaired: a record of its tree is damaged."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        id: str = "",  # noqa: A002 - the public name of the thing
+        member: str = "",
+        reason: str = "",
+        repair: str = "",
+        table: str = "",
+        key: str = "",
+    ) -> None:
+        super().__init__(message, id=id, member=member, reason=reason, repair=repair)
+        self.table = table
+        self.key = key
+        self.reason = reason
+
+
 class StorageUnavailable(EngineError):
     """The store refuses writes at the moment (disk full, I/O error); nothing acknowledged is lost."""
 
@@ -305,6 +356,28 @@ class WorkerBootFailed(EngineError):
 
 class InternalError(ActorprocError):
     """A bug in actorproc; please report it with the message."""
+
+
+class ResultTimeout(TimeoutError):
+    """The time limit of a wait passed before the procedure ended; the procedure goes on.
+
+    ``id`` names it. ``phase`` (None: not known), ``step`` and ``reason`` ("": none is known) say how it stood then.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        id: str = "",  # noqa: A002 - the public name of the thing
+        phase: str | None = None,
+        step: int = 0,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.id = id
+        self.phase = phase
+        self.step = step
+        self.reason = reason
 
 
 class RetryLater(Exception):

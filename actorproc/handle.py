@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
-from collections.abc import Callable, Generator
+import queue
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol
 
 from actorproc.actors.clock import waiting_seconds
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import Described, Ending, Patience
 from actorproc.actors.replies import take_back
-from actorproc.errors import ProcedureFailed
+from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
 from actorproc.failures import failure_of
 from actorproc.info import ProcedureInfo
 from actorproc.model.states import ProcedureState
 
-__all__ = ["HandleSource", "ProcedureHandle"]
+__all__ = ["HandleSource", "ProcedureHandle", "as_completed", "late"]
 
 
 class HandleSource(Protocol):
     """What a handle needs of its manager; for handles alone, so its names are private but for `info`."""
 
-    def _end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002 - a procedure id
-        """The procedure's end, or a future of it while it has not ended."""
+    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:  # noqa: A002
+        """The end of procedure `id`, or a future of it while it has not ended."""
         ...
 
     def _ended(self, id: str) -> bool:  # noqa: A002
@@ -33,6 +36,10 @@ class HandleSource(Protocol):
 
     def info(self, id: str) -> ProcedureInfo:  # noqa: A002
         """The procedure as it is now."""
+        ...
+
+    def _glance(self, id: str) -> Described | None:  # noqa: A002
+        """How it stands, for the words of an error; never raises, and answers soon."""
         ...
 
     def _output_of(self, ending: Ending) -> Any:
@@ -77,27 +84,43 @@ class ProcedureHandle:
         """The procedure's id."""
         return self._id
 
-    def result(self, timeout: float | timedelta | None = None) -> Any:
-        """Wait for the end, at most `timeout` (seconds or a timedelta), and return the output.
+    def result(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> Any:
+        """Wait for the end and return the output.
 
-        Raises `ProcedureFailed` (or its subclass `ProcedureAborted`) when it ended otherwise, the builtin
-        `TimeoutError` when the time is up, `ManagerStopped` when the manager stopped first, `StoreDamaged` when a
-        record cannot be trusted: the one that has the output, or one of its tree without which it will never end.
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most; None: without limit.
+            wait_parked: Wait on while the procedure is parked, or a member of its tree without which it cannot end:
+                its class may be registered later.
+
+        Returns:
+            What the procedure gave to ``Status.done``.
+
+        Raises:
+            ProcedureFailed: It ended otherwise (`ProcedureAborted`: on request).
+            ResultTimeout: The time is up; a builtin `TimeoutError` that says phase, step and reason.
+            ProcedureParked: It cannot end as things are: it, or one of its tree, has been parked for
+                `Config.parked_grace`.
+            ProcedureQuarantined: The same, for a damaged record; whatever ``wait_parked`` says.
+            StoreDamaged: The record that has the output cannot be trusted.
+            ValueNotDecodable: The classes of the output have changed since. `UnknownType`: they are not registered.
+            ManagerStopped: The manager stopped first.
         """
-        return self._unpack(self._wait(timeout))
+        return self._result(timeout, wait_parked=wait_parked, asked=timeout)
 
-    def exception(self, timeout: float | timedelta | None = None) -> ProcedureFailed | None:
-        """Wait as `result`; return the failure, None when it succeeded."""
-        ending = self._wait(timeout)
+    def exception(
+        self, timeout: float | timedelta | None = None, *, wait_parked: bool = False
+    ) -> ProcedureFailed | None:
+        """Wait for the end and return the failure; None when it succeeded. Arguments and errors are of `result`."""
+        ending = self._end_within(timeout, wait_parked=wait_parked, asked=timeout)
         return None if ending.record.state == ProcedureState.SUCCESS else failure_of(ending.record)
 
-    def wait(self, timeout: float | timedelta | None = None) -> bool:
+    def wait(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> bool:
         """Wait at most `timeout` (seconds or a timedelta) for the end; True when it has come.
 
-        Raises `ManagerStopped` or `StoreDamaged`, as `result`.
+        Raises `ProcedureParked`, `ManagerStopped` or `StoreDamaged`, as `result`.
         """
         try:
-            self._wait(timeout)
+            self._wait(timeout, wait_parked=wait_parked)
         except TimeoutError:
             return False
         return True
@@ -111,22 +134,43 @@ class ProcedureHandle:
         """The procedure as it is now."""
         return self._source.info(self._id)
 
+    def future(self) -> Future[Any]:
+        """A future of the output: for `asyncio.wrap_future`, `concurrent.futures.wait` and the like.
+
+        It has the output or the exception that `result` would raise. While the procedure is parked it is pending, and
+        a warning is logged. To cancel it changes nothing for the procedure. Each call gives another one.
+        """
+        own: Future[Any] = Future()
+
+        def settle(end: Ending | Future[Ending]) -> None:
+            if not own.set_running_or_notify_cancel():
+                return
+            try:
+                output = self._unpack(end if isinstance(end, Ending) else end.result())
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is for the one that waits
+                own.set_exception(error)
+            else:
+                own.set_result(output)
+
+        try:
+            # Decoding the output may run code of its classes: on the thread for callbacks.
+            self._when_over(lambda end: self._source._post(lambda: settle(end)))
+        except Exception as error:  # noqa: BLE001 - the manager has stopped: as for futures that were there before
+            own.set_exception(error)
+        return own
+
     def add_done_callback(self, function: Callable[[ProcedureHandle], object]) -> None:
         """Call `function(handle)` once it has ended, on a thread of the manager; at once when it has already.
 
-        What the callback raises is logged. It is not called when the manager stops first, nor when
-        damage keeps the end from being known (`result` raises `StoreDamaged`).
+        What the callback raises is logged. It is not called when the manager stops first, nor while the procedure is
+        parked, which is logged as a warning.
         """
 
-        def ended(future: Future[Ending]) -> None:
-            if future.exception() is None:
+        def ended(end: Ending | Future[Ending]) -> None:
+            if _has_come(end):
                 self._source._post(lambda: function(self))
 
-        end = self._watch()
-        if isinstance(end, Ending):
-            self._source._post(lambda: function(self))
-        else:
-            end.add_done_callback(ended)
+        self._when_over(ended)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()
@@ -149,7 +193,7 @@ class ProcedureHandle:
             ended = asyncio.Event()
 
             def wake(_: Future[Ending]) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody awaits any more
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing awaits it any more
                     loop.call_soon_threadsafe(ended.set)
 
             future.add_done_callback(wake)
@@ -157,34 +201,139 @@ class ProcedureHandle:
                 await ended.wait()
             finally:
                 take_back(future, wake)
-        return self._unpack(future.result())
+        return self._unpack(_result_of(future, None))
 
-    def _watch(self) -> Ending | Future[Ending]:
+    def _watch(self, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
         end = self._end
         if os.getpid() != self._pid:
-            # A forked copy of the program: nobody settles an open future here. Whoever the handle is of says so.
+            # A forked copy of the program: an open future is never settled here. Whoever the handle is of says so.
             return end if end is not None and _has_come(end) else self._source._end_of(self._id)
+        if patience is not Patience.CALL:
+            return end if end is not None and _has_come(end) else self._source._end_of(self._id, patience)
         # A manager that was started again, or one whose store was repaired, can still tell.
         if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
             # Without a lock: of two threads that ask at once each gets an end that comes, and one of them is kept.
             end = self._end = self._source._end_of(self._id)
         return end
 
-    def _wait(self, timeout: float | timedelta | None) -> Ending:
-        seconds = waiting_seconds(timeout)
-        end = self._watch()
+    def _when_over(self, hear: Callable[[Ending | Future[Ending]], object]) -> Future[Ending] | None:
+        """Have `hear` called with the end, or with the future that says why it will not come; at once, if it is there.
+
+        It is called on a thread of the engine, which it must not hold up. Returns the future it waits for.
+        """
+        end = self._watch(Patience.ALWAYS)
         if isinstance(end, Ending):
-            return end
+            hear(end)
+            return None
+        end.add_done_callback(hear)
+        return end
+
+    def _wait(self, timeout: float | timedelta | None, *, wait_parked: bool) -> Ending:
+        seconds = waiting_seconds(timeout)
+        end = self._watch(Patience.PARKED if wait_parked else Patience.CALL)
+        return end if isinstance(end, Ending) else _result_of(end, seconds)
+
+    def _end_within(
+        self, timeout: float | timedelta | None, *, wait_parked: bool, asked: float | timedelta | None
+    ) -> Ending:
+        """The end; a time limit that has passed is told with all that is known, and was `asked` for in these words."""
         try:
-            return end.result(seconds)
+            return self._wait(timeout, wait_parked=wait_parked)
         except TimeoutError:
-            msg = f"procedure {self._id} has not ended within {seconds:g} s"
-            raise TimeoutError(msg) from None
+            raise late(self._id, asked, self._source._glance(self._id)) from None
+
+    def _result(self, timeout: float | timedelta | None, *, wait_parked: bool, asked: float | timedelta | None) -> Any:
+        return self._unpack(self._end_within(timeout, wait_parked=wait_parked, asked=asked))
 
     def _unpack(self, ending: Ending) -> Any:
         if ending.record.state == ProcedureState.SUCCESS:
             return self._source._output_of(ending)
         raise failure_of(ending.record)
+
+
+def as_completed(
+    handles: Iterable[ProcedureHandle], timeout: float | timedelta | None = None
+) -> Iterator[ProcedureHandle]:
+    """The handles, each as soon as its procedure has ended, those that have ended already first.
+
+    They may be of several managers and clients. A handle whose manager stops first is given too, and its `result`
+    says so. A procedure that is parked is waited for, and logged.
+
+    Args:
+        handles: Handles of procedures; one that comes twice is given once.
+        timeout: Seconds, or a timedelta, from this call after which the iteration raises; None: without limit.
+
+    Returns:
+        An iterator. Leaving it early changes nothing for the procedures.
+
+    Raises:
+        ResultTimeout: In the iteration, when the time is up; a builtin `TimeoutError`.
+        TypeError: Something else than a handle was given.
+    """
+    given: list[Any] = list(dict.fromkeys(handles))
+    for handle in given:
+        if not isinstance(handle, ProcedureHandle):
+            msg = f"as_completed takes handles, as submit and get return them, not {handle!r:.80}"
+            raise TypeError(msg)
+    seconds = waiting_seconds(timeout)
+    return _in_order_of_ends(given, None if seconds is None else time.monotonic() + seconds, timeout)
+
+
+def _in_order_of_ends(
+    handles: list[ProcedureHandle], until: float | None, timeout: float | timedelta | None
+) -> Iterator[ProcedureHandle]:
+    over: queue.SimpleQueue[ProcedureHandle] = queue.SimpleQueue()
+    waited: list[tuple[Future[Ending], Callable[[Any], object]]] = []
+    left = dict.fromkeys(handles)
+    try:
+        for handle in handles:
+            hear = _putter(over, handle)
+            try:
+                future = handle._when_over(hear)
+            except Exception:  # noqa: BLE001 - it cannot be asked, as its `result` will say
+                over.put(handle)
+            else:
+                if future is not None:
+                    waited.append((future, hear))
+        while left:
+            try:
+                handle = over.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                first = next(iter(left))
+                error = late(first.id, timeout, first._source._glance(first.id))
+                error.args = (f"{len(left)} of {len(handles)} procedures have not ended; {error}",)
+                raise error from None
+            del left[handle]
+            yield handle
+    finally:
+        for future, heard in waited:
+            take_back(future, heard)
+
+
+def _putter(over: queue.SimpleQueue[ProcedureHandle], handle: ProcedureHandle) -> Callable[[Any], None]:
+    def hear(_: object) -> None:
+        over.put(handle)
+
+    return hear
+
+
+def late(id: str, timeout: float | timedelta | None, seen: Described | None) -> ResultTimeout:  # noqa: A002 - a procedure id
+    """The error of a wait for procedure `id` whose `timeout` is over; `seen` is how it stands."""
+    seconds = waiting_seconds(timeout)
+    msg = f"procedure {id} has not ended" + (f" within {seconds:g} s" if seconds is not None else "")
+    if seen is None:
+        return ResultTimeout(f"{msg}; how it stands is not known now", id=id)
+    step, reason = seen.record.step, seen.reason or ""
+    words = f"{msg}: it is {seen.phase} at step {step}" + (f" ({reason})" if reason else "")
+    return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, reason=reason)
+
+
+def _result_of(future: Future[Ending], timeout: float | None) -> Ending:
+    try:
+        return future.result(timeout)
+    except ProcedureParked as error:
+        # Anew: one object that all who wait raise would keep the frames of each.
+        raise copy.copy(error) from None
 
 
 def _has_come(end: Ending | Future[Ending]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 
+from msgspec.structs import replace
+
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.messages import (
@@ -11,9 +13,11 @@ from actorproc.actors.messages import (
     Described,
     Ending,
     FindDangling,
+    Glance,
     ListWaiters,
     ManagerMetrics,
     ManagerStatus,
+    Patience,
     Report,
     Subscribe,
     TakeMetrics,
@@ -24,6 +28,7 @@ from actorproc.actors.meters import Meters
 from actorproc.actors.outage import Outage
 from actorproc.actors.replies import Waiters, fail_future, settle_future
 from actorproc.actors.ring import Ring
+from actorproc.actors.standstills import Standstills, quarantined
 from actorproc.actors.watching import Observer
 from actorproc.core.lock_report import dangling
 from actorproc.core.phases import last_phase
@@ -53,9 +58,11 @@ class CallerDesk:
         waiters: Waiters,
         outage: Outage,
         observer: Observer,
+        standstills: Standstills,
         meters: Meters,
         clock: Clock,
     ) -> None:
+        self._standstills = standstills
         self._store = store
         self._ring = ring
         self._ledger = ledger
@@ -81,16 +88,19 @@ class CallerDesk:
     def _watch(self, message: Watch) -> None:
         live = self._ring.core.view(message.id)
         if live is not None and live.state not in TERMINAL:
-            self._waiters.add(message.id, message.future)
+            self._waiters.add(message.id, message.future, message.patience)
+            self._standstills.watched(live)
             return
         # The store is asked, not the core: an end that is decided but not committed has not happened yet.
         ended = self._store.ending(message.id)
         if ended is not None:
             settle_future(message.future, Ending.of(*ended))
         elif (damage := self._ring.core.damage_of(message.id)) is not None:
-            fail_future(message.future, damage)  # its end would never come
-        elif live is not None or self._store.procedure(message.id) is not None:
-            self._waiters.add(message.id, message.future)
+            self._waiters.add(message.id, message.future, message.patience)
+            self._tell_damage(message.id, damage)  # its end would never come
+        elif (unfinished := live or self._store.procedure(message.id)) is not None:
+            self._waiters.add(message.id, message.future, message.patience)
+            self._standstills.watched(unfinished)
         else:
             fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
 
@@ -104,7 +114,16 @@ class CallerDesk:
         halted = self._ring.core.halted
         if halted != self._halted:
             self._halted = halted
-            self._waiters.fail_each(self._ring.core.damage_of)
+            for name in self._waiters.names():
+                damage = self._ring.core.damage_of(name)
+                if damage is not None:
+                    self._tell_damage(name, damage)
+
+    def _tell_damage(self, id: str, damage: StoreDamaged) -> None:  # noqa: A002 - a procedure id
+        """Those that wait for the end of a damaged procedure are told, but for callbacks and futures."""
+        error = quarantined(id, damage)
+        self._waiters.fail(id, error, Patience.PARKED)
+        self._standstills.log_waiting(id, str(error))
 
     def subscribe(self, message: Subscribe) -> None:
         """Begin to tell a watcher what changes, between two commits."""
@@ -174,6 +193,20 @@ class CallerDesk:
             phase, reason = self._ring.core.phase(record)
         progress, said = self._ledger.progress(record.id) if phase in _AT_WORK else (None, None)
         return Described(record, phase, reason, progress, said)
+
+    def glance(self, message: Glance) -> None:
+        """How a procedure stands, with the parked one that keeps it from ending, if there is one, in the reason."""
+        try:
+            record = self._store.procedure(message.id)
+            seen = None if record is None else self._described(record)
+        except EngineError:
+            seen = None
+        if seen is not None and seen.phase not in {Phase.DONE, Phase.PARKED}:
+            obstacle = self._ring.core.obstacle_of(message.id)
+            if obstacle is not None:
+                reason = f"{obstacle.record.id} is parked: {obstacle.reason}"
+                seen = replace(seen, reason=f"{seen.reason}; {reason}" if seen.reason else reason)
+        settle_future(message.future, seen)
 
     def _stored_now(self, record: ProcedureRecord) -> ProcedureRecord:
         """The head as it is stored now; the one that was read before, when the store cannot say, or has it no more."""

@@ -15,8 +15,6 @@ from actorproc.changes import EventKind, LifecycleEvent, ProcedureEvent, WorkerE
 __all__ = ["EventSink"]
 
 logger = logging.getLogger("actorproc.events")
-# A library's own word about a procedure is not for the stderr of a host that configured no logging.
-logger.addHandler(logging.NullHandler())
 
 _LEVELS: Mapping[EventKind | WorkerEventKind, int] = {
     "submitted": logging.INFO,

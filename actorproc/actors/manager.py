@@ -28,6 +28,7 @@ from actorproc.actors.messages import (
     Describe,
     Drain,
     FindDangling,
+    Glance,
     Halt,
     LearnType,
     ListWaiters,
@@ -55,6 +56,7 @@ from actorproc.actors.parts import ManagerParts
 from actorproc.actors.replies import Waiters, settle_future
 from actorproc.actors.ring import Ring
 from actorproc.actors.sampling import Sampler
+from actorproc.actors.standstills import Standstills
 from actorproc.actors.stopping import Stopping
 from actorproc.actors.sweeper import Sweeper
 from actorproc.actors.timekeeper import Timekeeper
@@ -159,6 +161,14 @@ class ManagerActor(QuickActor):
             interval=parts.config.sweep_interval,
             wake_in=self._sweep_in,
         )
+        self._standstills = Standstills(
+            ring=self._ring,
+            store=parts.store,
+            waiters=self._waiters,
+            clock=parts.clock,
+            grace=parts.config.parked_grace,
+            warn=self._observer.parked,
+        )
         self._desk = CallerDesk(
             store=parts.store,
             ring=self._ring,
@@ -166,6 +176,7 @@ class ManagerActor(QuickActor):
             waiters=self._waiters,
             outage=self._outage,
             observer=self._observer,
+            standstills=self._standstills,
             meters=self._meters,
             clock=parts.clock,
         )
@@ -190,6 +201,7 @@ class ManagerActor(QuickActor):
             ledger=self._ledger,
             sampler=Sampler(parts.pool, self._ledger),
             dedicated=self._dedicated,
+            standstills=self._standstills,
             pool=parts.pool,
             ring_me=self._ring_me,
         )
@@ -228,6 +240,7 @@ class ManagerActor(QuickActor):
             Unsubscribe: lambda message: self._observer.unsubscribe(message.subscription),
             TakeMetrics: self._desk.metrics,
             Describe: self._desk.describe,
+            Glance: self._desk.glance,
             ListWaiters: self._desk.list_waiters,
             FindDangling: self._desk.find_dangling,
             RegisterType: self._register_type,
@@ -358,6 +371,7 @@ class ManagerActor(QuickActor):
         self._meters.committed(batch, seconds)
         self._observer.committed(batch)
         self._desk.look_at_damage()
+        self._standstills.stored()
 
     def _open_gate(self, message: OpenGate) -> None:
         self._ring.open_gate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from enum import IntEnum
 from typing import Any, Self
 
 import msgspec
@@ -32,6 +33,7 @@ __all__ = [
     "EndListener",
     "Ending",
     "FindDangling",
+    "Glance",
     "Gone",
     "Halt",
     "LaunchAll",
@@ -41,6 +43,7 @@ __all__ = [
     "ManagerMetrics",
     "ManagerStatus",
     "OpenGate",
+    "Patience",
     "RegisterType",
     "ReopenFailed",
     "Reopened",
@@ -193,6 +196,17 @@ class SlotStatus(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+class Patience(IntEnum):
+    """How long a caller waits for an end that cannot come as things are."""
+
+    CALL = 0
+    """Until the procedure, or a member of its tree that it needs, has been parked for `Config.parked_grace`."""
+    PARKED = 1
+    """As long as a parked one may go on in this life of the manager; a damaged one cannot."""
+    ALWAYS = 2
+    """As long as the manager lives."""
+
+
 # ---------------------------------------------------------------- to the manager
 class Begin(_Message, frozen=True):
     """All parts know each other. What the manager does before has no commit: nobody would bring it the answer."""
@@ -254,16 +268,24 @@ class LearnType(_Message, frozen=True):
 
 
 class Watch(_Message, frozen=True):
-    """Tell `future` the `Ending` of this procedure."""
+    """Tell `future` the `Ending` of this procedure, or why it cannot come, as far as `patience` says."""
 
     id: str
     future: Future[Ending] | EndListener
+    patience: Patience = Patience.CALL
 
 
 class WatchEach(_Message, frozen=True):
     """Tell each future the `Ending` of its procedure."""
 
     ends: tuple[tuple[str, Future[Ending] | EndListener], ...]
+
+
+class Glance(_Message, frozen=True):
+    """Answer with how a procedure stands, and with what keeps it from ending in the reason; None: it is unknown."""
+
+    id: str
+    future: Future[Described | None]
 
 
 class Subscribe(_Message, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
-from actorproc.actors.messages import Ending, EndListener
+from actorproc.actors.messages import Ending, EndListener, Patience
 from actorproc.errors import ActorprocError, NotAllowed
 
 __all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future", "take_back"]
@@ -153,48 +153,79 @@ class ReplyTable:
 
 
 class SharedEnds:
-    """Futures of ends that have not come: one for all who wait for a procedure at the same time. Thread-safe."""
+    """Futures of ends that have not come: one for all who wait for a procedure at the same time. Thread-safe.
+
+    Callers with another patience share another one.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may wait in the middle of its thread's call
-        self._waiting: dict[str, Future[Ending]] = {}
+        self._waiting: dict[tuple[str, Patience], Future[Ending]] = {}
 
-    def of(self, id: str, ask: Callable[[], Future[Ending]]) -> Future[Ending]:  # noqa: A002 - a procedure id
-        """The future of a procedure's end; `ask` makes it for the first who waits."""
+    def of(self, id: str, patience: Patience, ask: Callable[[], Future[Ending]]) -> Future[Ending]:  # noqa: A002
+        """The future of the end of procedure `id`; `ask` makes it for the first who waits."""
+        key = id, patience
         with self._lock:
-            future = self._waiting.get(id)
+            future = self._waiting.get(key)
             if future is None:
-                future = self._waiting[id] = ask()
-                future.add_done_callback(lambda _: self._waiting.pop(id, None))
+                future = self._waiting[key] = ask()
+                future.add_done_callback(lambda _: self._waiting.pop(key, None))
             return future
 
 
 class Waiters:
-    """Futures of handles, and listeners, by procedure id; used by the manager's thread only."""
+    """Futures of handles, and listeners, by procedure id. Used while holding the manager's turn only."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Future[Ending] | EndListener]] = {}
+        self._patient: dict[str, list[tuple[Patience, Future[Ending] | EndListener]]] = {}
+        """Those that wait on where others are told that the end cannot come."""
 
     def __contains__(self, id: str) -> bool:  # noqa: A002 - a procedure id
+        return id in self._waiting or id in self._patient
+
+    def add(
+        self,
+        id: str,  # noqa: A002 - a procedure id
+        future: Future[Ending] | EndListener,
+        patience: Patience = Patience.CALL,
+    ) -> None:
+        """Wait for this procedure's end."""
+        if patience is Patience.CALL:
+            self._waiting.setdefault(id, []).append(future)
+        else:
+            self._patient.setdefault(id, []).append((patience, future))
+
+    def names(self) -> set[str]:
+        """Procedures that are waited for."""
+        return {*self._waiting, *self._patient}
+
+    def has_patient(self, id: str) -> bool:  # noqa: A002
+        """A caller waits for this procedure's end however long it takes."""
+        return id in self._patient
+
+    def has_impatient(self, id: str) -> bool:  # noqa: A002
+        """A caller waits for this procedure's end as long as it can come."""
         return id in self._waiting
 
-    def add(self, id: str, future: Future[Ending] | EndListener) -> None:  # noqa: A002
-        """Wait for this procedure's end."""
-        self._waiting.setdefault(id, []).append(future)
-
-    def fail_each(self, error_of: Callable[[str], ActorprocError | None]) -> None:
-        """Tell those who wait in vain: for each procedure for which there is an error."""
-        for id in list(self._waiting):  # noqa: A001 - a procedure id
-            error = error_of(id)
-            if error is not None:
-                self.fail(id, error)
-
-    def fail(self, id: str, error: ActorprocError) -> None:  # noqa: A002
-        """Tell those who wait for this procedure's end that it cannot be told."""
+    def fail(self, id: str, error: ActorprocError, least: Patience = Patience.ALWAYS) -> None:  # noqa: A002
+        """Tell those that wait for this procedure's end that it cannot come, but for the more patient than `least`."""
         for future in self._waiting.pop(id, ()):
             fail_future(future, error)
+        if id in self._patient and least is not Patience.CALL:
+            told = [entry for entry in self._patient[id] if entry[0] <= least]
+            left = [entry for entry in self._patient[id] if entry[0] > least]
+            if left:
+                self._patient[id] = left
+            else:
+                del self._patient[id]
+            for _, future in told:
+                fail_future(future, error)
 
     def resolve(self, ending: Ending) -> None:
-        """Tell everybody who waits for this procedure."""
+        """Tell all that wait for this procedure."""
         for future in self._waiting.pop(ending.record.id, ()):
             settle_future(future, ending)
+        if self._patient:
+            for _, future in self._patient.pop(ending.record.id, ()):
+                settle_future(future, ending)

@@ -23,6 +23,7 @@ from actorproc.actors.messages import (
     Ending,
     EndListener,
     FindDangling,
+    Glance,
     Gone,
     LaunchAll,
     LearnType,
@@ -31,6 +32,7 @@ from actorproc.actors.messages import (
     ManagerMetrics,
     ManagerStatus,
     OpenGate,
+    Patience,
     RegisterType,
     Report,
     RetireSlot,
@@ -57,6 +59,8 @@ __all__ = ["Switchboard"]
 _T = TypeVar("_T")
 _M = TypeVar("_M")
 
+_GLANCE = 1.0
+"""Seconds for the question that an error message is waiting for."""
 _ANSWER = 5.0
 """Seconds a status question may take before the actor counts as not answering."""
 
@@ -96,9 +100,19 @@ class Switchboard:
         """How a procedure ended, when it did so a moment ago; None says nothing."""
         return self._recent_ends.get(id)
 
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002
-        """A future of the procedure's end, shared by all who wait for it at the same time."""
-        return self._ends.of(id, lambda: self._asked(self._to_manager, lambda future: Watch(id, future)))
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:  # noqa: A002
+        """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
+        return self._ends.of(
+            id, patience, lambda: self._asked(self._to_manager, lambda future: Watch(id, future, patience))
+        )
+
+    def glance(self, id: str) -> Described | None:  # noqa: A002
+        """How a procedure stands; None when it is unknown, or the manager does not answer within a second."""
+        try:
+            found: Future[Described | None] = self._asked(self._to_manager, lambda future: Glance(id, future))
+            return found.result(_GLANCE)
+        except (TimeoutError, ActorprocError):
+            return None
 
     def register(self, definition: Definition) -> None:
         """Make a type known, before whatever the same thread says next."""

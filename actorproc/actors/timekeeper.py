@@ -10,6 +10,7 @@ from actorproc.actors.dedicated import DedicatedWorkers
 from actorproc.actors.ledger import Ledger, Line
 from actorproc.actors.ring import Ring
 from actorproc.actors.sampling import Sampler
+from actorproc.actors.standstills import Standstills
 from actorproc.model.commands import RunStep
 from actorproc.model.events import Tick
 from actorproc.workers.base import WorkerPool
@@ -34,6 +35,7 @@ class Timekeeper:
         ledger: Ledger,
         sampler: Sampler,
         dedicated: DedicatedWorkers,
+        standstills: Standstills,
         pool: WorkerPool,
         ring_me: Callable[[], None],
     ) -> None:
@@ -43,6 +45,7 @@ class Timekeeper:
         self._ledger = ledger
         self._sampler = sampler
         self._dedicated = dedicated
+        self._standstills = standstills
         self._pool = pool
         self._ring_me = ring_me
         self._armed: float | None = None
@@ -66,9 +69,10 @@ class Timekeeper:
             self._alarm.set("manager", when, self._ring_me)
 
     def _next_look(self) -> float | None:
-        """Monotonic time when a running step or a worker on its way is to be looked at."""
+        """Monotonic time when a running step, a worker on its way or something parked is to be looked at."""
         earliest = self._ledger.next_limit()
-        for at in (self._sampler.due(self._clock.monotonic()), self._dedicated.next_retry()):
+        sample_at = self._sampler.due(self._clock.monotonic())
+        for at in (sample_at, self._dedicated.next_retry(), self._standstills.due_at):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
@@ -90,6 +94,7 @@ class Timekeeper:
             for excess in self._sampler.look(now):
                 grace = _GRACE_OF.get(excess.kind, excess.command.grace)
                 self._end_step(excess.line, excess.command, excess.kind, excess.why, grace)
+        self._standstills.look(now)
         due = self._ring.core.next_deadline()
         if not in_trouble and due is not None and due <= self._clock.wall():
             self._ring.handle(Tick())

@@ -47,7 +47,6 @@ _PHASE_EVENTS: dict[Phase, EventKind] = {
     Phase.LOCKED_OUT: "locked-out",
     Phase.RETRYING: "retrying",
     Phase.STUCK: "stuck",
-    Phase.PARKED: "parked",
     Phase.ROLLING_BACK: "rolling-back",
 }
 _END_EVENTS: dict[ProcedureState, EventKind] = {
@@ -196,6 +195,10 @@ class Observer:
             )
         )
 
+    def parked(self, record: ProcedureRecord, reason: str) -> None:
+        """A procedure has been parked for a while."""
+        self._emit("parked", record, record.updated_at, reason)
+
     def committed(self, batch: Batch) -> None:
         """A batch is durable and was acted on."""
         if self._left_at is not None and self._clock.monotonic() - self._left_at > _LINGER:
@@ -262,8 +265,6 @@ class Observer:
                     end = _END_EVENTS.get(record.state)
                     if end is not None and end != "succeeded" and was is not None and was.state is not record.state:
                         self._emit(end, record, record.updated_at)
-                elif record.parked is not None:
-                    self._emit("parked", record, record.updated_at, record.parked)
                 elif record.stuck and record.stuck == record.step and record.errors and record.due_at is not None:
                     self._emit("stuck", record, record.updated_at)
             elif isinstance(write, PutPoison):

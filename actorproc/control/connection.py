@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import Ending, Patience
 from actorproc.actors.replies import take_back
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.tree import EngineTree
@@ -235,7 +235,8 @@ class Connection:
         future.add_done_callback(partial(self._settle_turn, call.number))
 
     def _end_of(self, call: Call) -> None:
-        future = self._engine.watch(check_id(decode_as(call.body, str)))
+        id_, patience = decode_as(call.body, tuple[str, Patience])
+        future = self._engine.watch(check_id(id_), patience)
 
         def tell(future: Future[Ending]) -> None:
             with self._lock:

@@ -18,7 +18,15 @@ from typing import Any, cast
 import msgspec
 
 from actorproc.actors.courier import Courier
-from actorproc.actors.messages import Described, Ending, EndListener, ManagerMetrics, ManagerStatus, SlotStatus
+from actorproc.actors.messages import (
+    Described,
+    Ending,
+    EndListener,
+    ManagerMetrics,
+    ManagerStatus,
+    Patience,
+    SlotStatus,
+)
 from actorproc.actors.replies import SharedEnds, pass_on
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
@@ -28,7 +36,8 @@ from actorproc.control.methods import METHODS, REPEATABLE
 from actorproc.control.wire import decode_as, encode
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import seen_in_store
-from actorproc.errors import ActorprocError, EngineError, ManagerStopped, UsageError
+from actorproc.engine_log import engine_logger
+from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.model.events import Event, Signalled, Submitted
 from actorproc.model.ids import StepToken, WorkerId, new_id
@@ -43,7 +52,11 @@ from actorproc.workers.logbook import LogEntry
 
 __all__ = ["RemoteEngine"]
 
+logger = engine_logger("actorproc")
+
 _PAUSE = 0.05
+_GLANCE = 1.0
+"""Seconds for the question that an error message is waiting for."""
 _BUFFER = 10_000
 """Changes that may wait at the manager's end."""
 
@@ -204,9 +217,30 @@ class RemoteEngine:
     def recent_end(self, id: str) -> None:  # noqa: A002 - a procedure id
         """What ended a moment ago is known where the manager runs."""
 
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002
-        """A future of the procedure's end, over restarts of the manager."""
-        return self._ends.of(id, lambda: self._channel.call("end_of", id, encode(id), Ending).future)
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:  # noqa: A002
+        """A future of the procedure's end, over restarts of the manager.
+
+        For callbacks and futures, which wait on when it is parked, that is logged here, too.
+        """
+        if patience is Patience.ALWAYS:
+            self._end_of(id, Patience.CALL).add_done_callback(partial(_log_parked, id))
+        return self._end_of(id, patience)
+
+    def _end_of(self, id: str, patience: Patience) -> Future[Ending]:  # noqa: A002
+        body = encode((id, patience))
+        return self._ends.of(id, patience, lambda: self._channel.call("end_of", id, body, Ending).future)
+
+    def glance(self, id: str) -> Described | None:  # noqa: A002
+        """How a procedure stands; None when it is unknown, or no manager answers within a second."""
+        method = METHODS["glance"]
+        pending = self._channel.call("call", "glance", encode((id,)), method.gives)
+        try:
+            found: Described | None = pending.future.result(_GLANCE)
+        except (TimeoutError, ActorprocError):
+            return None
+        finally:
+            self._channel.drop(pending)
+        return found
 
     def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
         """Have each of these futures told the end of its procedure."""
@@ -315,6 +349,12 @@ class RemoteEngine:
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the thread for callbacks."""
         self._courier.post(errand)
+
+
+def _log_parked(id: str, future: Future[Ending]) -> None:  # noqa: A002 - a procedure id
+    error = None if future.cancelled() else future.exception()
+    if isinstance(error, ProcedureParked):
+        logger.warning("callbacks or futures of %s wait on: %s", id, error)
 
 
 def _ask(channel: Channel, name: str, *arguments: object) -> Any:

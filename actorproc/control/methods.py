@@ -36,6 +36,7 @@ class Method(msgspec.Struct, frozen=True):
 
 METHODS: dict[str, Method] = {
     "describe": Method("", (tuple[ProcedureRecord, ...],), tuple[Described, ...]),
+    "glance": Method("", (str,), Described | None),
     "lock_waiters": Method("", (), list[LockWaiter]),
     "dangling_locks": Method("", (), list[tuple[LockRecord, str]]),
     "manager_status": Method("", (), ManagerStatus | None),

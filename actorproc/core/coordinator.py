@@ -25,6 +25,7 @@ from actorproc.core.fingerprint import fingerprint
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
+from actorproc.core.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
 from actorproc.core.straight_end import end_straight
 from actorproc.core.straight_on import go_straight_on
 from actorproc.core.turns import may_steal, steal_at, why_queued
@@ -277,6 +278,33 @@ class Coordinator:
     def damage_of(self, id: str) -> StoreDamaged | None:  # noqa: A002
         """Why a procedure stands still for good; None when it is sound, or unknown."""
         return error_of(self._book, id)
+
+    @property
+    def epoch(self) -> int:
+        """The life of the manager that this is."""
+        return self._book.epoch
+
+    @property
+    def parkings(self) -> int:
+        """How often a procedure was parked, to be compared: another number than before means that some may be new."""
+        return self._book.parkings
+
+    def batch_of(self, root: str) -> int:
+        """The number of the last batch that changed a tree; -1: it is not in memory."""
+        tree = self._book.trees.get(root)
+        return -1 if tree is None else tree.batch
+
+    def parked(self) -> Iterator[Parked]:
+        """Procedures in memory that are parked; read it at once."""
+        return parked_residents(self._book)
+
+    def obstacle_of(self, id: str, members: Sequence[ProcedureRecord] = ()) -> Parked | None:  # noqa: A002
+        """The parked procedure that keeps this one from ending; None when none does, or it is unknown.
+
+        `members` are those of its tree as they are stored, when that is not in memory.
+        """
+        book = self._book
+        return obstacle_of(book, id) if id in book.procs else obstacle_of_stored(book, id, members)
 
     @property
     def in_hand(self) -> int:

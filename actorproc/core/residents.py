@@ -24,6 +24,8 @@ class Residents:
         """What each registered class says of the resources of a step."""
         self.parked: dict[str, dict[str, None]] = {}
         """Resident procedures by type that cannot run until the type is registered."""
+        self.parkings = 0
+        """How often a procedure was parked: who looks after them sees that there is something new."""
         self.open_roots = 0
         """Roots that have not ended, in memory or not."""
         self.damaged: dict[str, str] = {}

@@ -51,6 +51,10 @@ class CallDesk(Protocol):
         """A worker has the call."""
         ...
 
+    def late(self, id: str, timeout: float | None) -> TimeoutError:  # noqa: A002
+        """The error of a wait for this call whose time is up."""
+        ...
+
 
 class DurableFuture(Future[T], Generic[T]):
     """A `concurrent.futures.Future` whose call is a procedure with the id ``id``."""
@@ -81,13 +85,26 @@ class DurableFuture(Future[T], Generic[T]):
     def result(self, timeout: float | timedelta | None = None) -> T:
         """Wait at most `timeout` (seconds or a timedelta) for the end, and return what the call returned.
 
-        Raises what the call raised, the builtin `TimeoutError` when the time is up, `CancelledError`.
+        Raises what the call raised, `CancelledError`, `CallBroken`, `ProcedureParked`, and `ResultTimeout` (a builtin
+        `TimeoutError`) when the time is up; it says phase, step and reason.
         """
-        return super().result(waiting_seconds(timeout))
+        seconds = waiting_seconds(timeout)
+        try:
+            return super().result(seconds)
+        except TimeoutError:
+            if self.done():  # meanwhile, or the function raised it
+                return super().result(0)
+            raise self._desk.late(self._id, seconds) from None
 
     def exception(self, timeout: float | timedelta | None = None) -> BaseException | None:
         """Wait as `result`; return what the call raised, None when it returned."""
-        return super().exception(waiting_seconds(timeout))
+        seconds = waiting_seconds(timeout)
+        try:
+            return super().exception(seconds)
+        except TimeoutError:
+            if self.done():
+                return super().exception(0)
+            raise self._desk.late(self._id, seconds) from None
 
     def durable(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the call is on disk, at most `timeout` (seconds or a timedelta); returns the future.

@@ -21,6 +21,7 @@ from concurrent.futures import wait
 from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.receiver import AnyFuture, Receiver
+from actorproc.handle import late
 from actorproc.manager import ProcedureManager
 from actorproc.model.events import AbortRequested, Submitted
 from actorproc.model.records import NewProcedure
@@ -158,6 +159,10 @@ class CallQueue:
             return self._manager.info(id).phase is Phase.RUNNING
         except ActorprocError:
             return False
+
+    def late(self, id: str, timeout: float | None) -> TimeoutError:  # noqa: A002
+        """The error of a wait for this call whose time is up."""
+        return late(id, timeout, self._manager._glance(id))
 
     def finish(self) -> None:
         """Wait until every call has ended, and end the threads. Nothing is taken from then on."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, NoReturn, Protocol
 
 from actorproc.actors.clock import Clock
-from actorproc.actors.messages import Ending, EndListener
+from actorproc.actors.messages import Described, Ending, EndListener, Patience
 from actorproc.actors.subscription import Subscription
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, ManagerStopped
@@ -56,8 +56,12 @@ class RunningEngine(Engine, Protocol):
         """How a procedure ended, when that is at hand because it did so a moment ago; None says nothing."""
         ...
 
-    def watch(self, id: str) -> Future[Ending]:  # noqa: A002
-        """A future of the procedure's end."""
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:  # noqa: A002
+        """A future of the procedure's end; `patience` says what keeps it waiting."""
+        ...
+
+    def glance(self, id: str) -> Described | None:  # noqa: A002
+        """How a procedure stands, answered soon; None when that is not known."""
         ...
 
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:

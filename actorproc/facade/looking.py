@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from actorproc.actors.messages import Ending
+from actorproc.actors.messages import Described, Ending, Patience
 from actorproc.actors.subscription import Subscription
 from actorproc.facade.base import Facade
 from actorproc.facade.reading import Reading
@@ -105,11 +105,17 @@ class Looking(Facade, Reading):
         return Queries(self._running()).logs(id)
 
     # ------------------------------------------------------------ what handles ask (HandleSource)
-    def _end_of(self, id: str) -> Ending | Future[Ending]:  # noqa: A002
-        """A procedure's end, or a future of it while it has not ended."""
+    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:  # noqa: A002
+        """A procedure's end, or a future of it while it has not ended; `patience` says what keeps that waiting."""
         tree = self._running()
         # One that has ended stays as it is stored, and the manager need not be asked.
-        return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id)
+        return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id, patience)
+
+    def _glance(self, id: str) -> Described | None:  # noqa: A002
+        """How a procedure stands, for the words of an error; None when that is not known soon."""
+        with suppress(Exception):  # an error is on its way already
+            return self._running().glance(id)
+        return None
 
     def _ended(self, id: str) -> bool:  # noqa: A002
         """The procedure is in a terminal state."""

@@ -21,7 +21,7 @@ from actorproc.arguments import (
     epoch_seconds,
     pair,
 )
-from actorproc.errors import StateTooLarge
+from actorproc.errors import ResultTimeout, StateTooLarge
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
 from actorproc.model.events import Submitted
@@ -135,13 +135,25 @@ class Submitting(Looking):
         id: str | None = None,  # noqa: A002 - as `submit`
         *,
         timeout: float | timedelta | None = None,
+        wait_parked: bool = False,
         **options: Any,
     ) -> Any:
         """Submit with the options of `submit`, wait for the end and return the output.
 
-        Waits at most `timeout` (seconds or a timedelta) in all, then raises `TimeoutError`; the procedure goes on.
-        When not even the store has answered by then (a full disk), it may be stored and run later: `get` tells, by the
-        ``id`` that was given. Raises what `submit` and `ProcedureHandle.result` raise.
+        Args:
+            procedure: What is to run.
+            id: Its name, as of `submit`.
+            timeout: Seconds, or a timedelta, to wait at most in all, the submit included; None: without limit.
+            wait_parked: Wait on while it is parked, as `ProcedureHandle.result`.
+            **options: Those of `submit`.
+
+        Returns:
+            The output.
+
+        Raises:
+            ResultTimeout: The time is up (a builtin `TimeoutError`); the procedure goes on. When not even the store
+                has answered by then (a full disk), it may be stored and run later: `get` tells, by the given ``id``.
+            ActorprocError: What `submit` and `ProcedureHandle.result` raise.
         """
         patience = waiting_seconds(timeout)
         begun = time.monotonic()
@@ -149,15 +161,13 @@ class Submitting(Looking):
         try:
             ids = asked.result(patience)
         except TimeoutError:
+            reason = "the submit is not stored"
             msg = (
                 f"the submit was not stored within {patience:g} s; it may be later: look by its id, or submit it again"
             )
-            raise TimeoutError(msg) from None
+            raise ResultTimeout(msg, id=id or "", reason=reason) from None
         left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
-        try:
-            return ProcedureHandle(ids[0], self).result(left)
-        except TimeoutError:
-            raise TimeoutError(f"procedure {ids[0]} has not ended within {patience:g} s") from None
+        return ProcedureHandle(ids[0], self)._result(left, wait_parked=wait_parked, asked=timeout)
 
     def _options(
         self,

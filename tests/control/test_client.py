@@ -471,7 +471,7 @@ def test_calls_that_do_not_exist_or_do_not_fit_are_refused_by_name(manager, conn
         ("watch", "", [1]),
     ):
         assert isinstance(ask(kind, name, value), UsageError)
-    assert isinstance(ask("end_of", "", "nobody"), UnknownProcedure)
+    assert isinstance(ask("end_of", "", ("nobody", 0)), UnknownProcedure)
     assert manager.run(Add(1, 1)) == 2
 
 

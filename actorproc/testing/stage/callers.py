@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from actorproc.actors.messages import Ending, EndListener, SweepDue, Watch
-from actorproc.errors import StorageUnavailable
+from actorproc.actors.messages import Ending, EndListener, Patience, SweepDue, Watch
+from actorproc.errors import ProcedureParked, StorageUnavailable
 from actorproc.model.events import Resized, Signalled, Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -119,17 +119,22 @@ class Callers:
             if vacated:
                 journal.append(("vacated", vacated))
 
-    def _watch(self, id: str) -> None:  # noqa: A002 - a procedure id
+    def _watch(self, id: str, patience: Patience = Patience.CALL) -> None:  # noqa: A002 - a procedure id
         number = self._next_call()
         self.handles[number] = id
         handle = _Handle(self, number)
         self.host.replies.listen([handle])
-        self.host.tell(Watch(id, handle))
+        self.host.tell(Watch(id, handle, patience))
 
     def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
         """A handle was told the end of its procedure. Each of these procedures comes to one, and stays for good."""
         name = self.handles.pop(number)
-        if ending is None:
+        if isinstance(error, ProcedureParked):
+            self._world.journal.append(("told-parked", name, error.member))
+            if (wrong := rules.told_in_vain(self.host.ring, self._world.store, name, error.member)) is not None:
+                self._world.violate(rules.ENDS, wrong)
+            self._watch(name, Patience.ALWAYS)  # the caller comes back, and waits however long it takes
+        elif ending is None:
             self._world.violate(rules.ENDS, f"who waits for the end of {name} was told {error!r}")
         else:
             self._world.journal.append(("resolve", ending.record.id, ending.record.state, ending.output))

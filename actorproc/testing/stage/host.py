@@ -243,4 +243,5 @@ def _config(scenario: Scenario) -> Config:
         retain_failed_for=retention.failed_seconds,
         retain_acknowledged=retention.acknowledged_seconds,
         sweep_interval=5.0,
+        parked_grace=0.5,
     )

@@ -28,6 +28,7 @@ __all__ = [
     "slots_differ",
     "stands_still",
     "strikes_another",
+    "told_in_vain",
 ]
 
 MEMORY = 0
@@ -92,6 +93,15 @@ def memory_differs(ring: Ring, store: ProcedureStore) -> str | None:
     # Numbers that were given to what came and went in one batch are in no row; a restart may give them once more.
     image.next_seq, image.next_ticket = book.next_seq, book.next_ticket
     return compare_with_restored(ring.core, image)
+
+
+def told_in_vain(ring: Ring, store: ProcedureStore, name: str, member: str) -> str | None:
+    """A caller was told that a procedure cannot end because of a member of its tree that is not parked."""
+    head, waited = store.procedure(member), store.procedure(name)
+    is_relative = head is not None and waited is not None and head.root == waited.root
+    if is_relative and head is not None and (head.parked is not None or head.type_name not in ring.core._book.types):
+        return None
+    return f"a caller of {name} was told that {member} is parked, and it is not: {head}"
 
 
 # ---------------------------------------------------------------- when all is over

@@ -40,6 +40,7 @@ class StageSight(StrEnum):
     SUCCEEDED = "a spare took the place of a dead worker at once"
     HIRED = "a worker was hired for one procedure"
     HOST_DIED = "the host died"
+    TOLD_PARKED = "a caller was told that a procedure is parked"
     ASKED_TO_ABORT = "a running step heard of an abort"
 
 
@@ -96,5 +97,6 @@ _READERS: dict[str, Callable[..., Iterable[Any]]] = {
     "succeeded": _always(StageSight.SUCCEEDED),
     "hired": _always(StageSight.HIRED),
     "host-died": _always(StageSight.HOST_DIED),
+    "told-parked": _always(StageSight.TOLD_PARKED),
     "ask-abort": _always(StageSight.ASKED_TO_ABORT),
 }
