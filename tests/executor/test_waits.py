@@ -11,7 +11,6 @@ from tests.executor.calls import add
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND
 
-
 WAITS = {
     "result": lambda executor, future: future.result(0.1),
     "exception": lambda executor, future: future.exception(0.1),
