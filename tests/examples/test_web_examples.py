@@ -22,6 +22,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 BOUND = 60
+QUIETLY = ("--no-control-socket",)
+"""Leave the home directory of the user alone."""
 
 pytestmark = pytest.mark.processes
 
@@ -132,7 +134,7 @@ def test_django_under_gunicorn_submits_from_two_processes(tmp_path, options):
     with (
         running("actorproc", "run", "shop.service", cwd=place, says="serves", **folder),
         running(
-            "gunicorn", "-w", "2", "-b", "127.0.0.1:0", *options, "shop.wsgi", cwd=place,
+            "gunicorn", *QUIETLY, "-w", "2", "-b", "127.0.0.1:0", *options, "shop.wsgi", cwd=place,
             says=r"Listening at: (http://\S+)", **folder,
         ) as (_, address),
     ):  # fmt: skip
@@ -197,7 +199,9 @@ def test_a_manager_at_the_top_of_an_application_works_under_uvicorn(tmp_path):
 def test_a_manager_at_the_top_of_an_application_works_under_gunicorn(tmp_path):
     pytest.importorskip("gunicorn")
     (tmp_path / "app.py").write_text(WSGI)
-    with running("gunicorn", "-b", "127.0.0.1:0", "app:app", cwd=tmp_path, says=r"Listening at: (http://\S+)") as (
+    with running(
+        "gunicorn", *QUIETLY, "-b", "127.0.0.1:0", "app:app", cwd=tmp_path, says=r"Listening at: (http://\S+)"
+    ) as (
         _,
         address,
     ):
@@ -209,7 +213,7 @@ def test_the_second_process_is_told_of_the_client(tmp_path):
     (tmp_path / "app.py").write_text(WSGI)
 
     ended = subprocess.run(
-        [sys.executable, "-m", "gunicorn", "-w", "2", "-b", "127.0.0.1:0", "app:app"], cwd=tmp_path,
+        [sys.executable, "-m", "gunicorn", *QUIETLY, "-w", "2", "-b", "127.0.0.1:0", "app:app"], cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=BOUND, check=False,
     )  # fmt: skip
 
