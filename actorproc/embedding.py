@@ -115,7 +115,7 @@ class EngineActor(pykka.ThreadingActor):
     # ------------------------------------------------------------ life
     def on_start(self) -> None:
         """Start the engine; an actor whose engine cannot start is dead, and its supervisor knows why."""
-        if self.manager._shut is not None and not self.manager._shut.importer.is_over:
+        if self.manager._shut is not None and self.manager._shut.holds():
             return  # made by a module that a worker imports: the actor answers every call with what it says
         try:
             self.manager.start()

@@ -175,7 +175,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         if shut is not None:
             self._shut, self._asked = self._shut or shut, gated
             return True
-        if self._shut is not None and not self._shut.importer.is_over:
+        if self._shut is not None and self._shut.holds():
             raise UsageError(self._shut.reason("manager", self._path))
         self._shut = None
         return False
@@ -183,7 +183,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
     def _opened_late(self) -> RunningEngine | None:
         if self._shut is None:
             return None
-        if not self._shut.importer.is_over:
+        if self._shut.holds():
             raise UsageError(self._shut.reason("manager", self._path))
         if self._asked is not None:
             self.start(self._asked)

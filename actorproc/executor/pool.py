@@ -114,7 +114,7 @@ class ProcedureExecutor(Executor):
         with self._state:
             self._check_not_shut_down()
             shut = self._manager._shut
-            if shut is not None and not shut.importer.is_over:
+            if shut is not None and shut.holds():
                 raise UsageError(shut.reason("executor", self._manager._path))
             self._pid = self._queue.pid = os.getpid()
             if self._owned is not None:

@@ -32,12 +32,13 @@ class Importer:
 
     Attributes:
         name: the process in words, as messages name it.
-        is_over: what was shut may start now: the modules have become a program, such as one under test.
+        starts_late: what it keeps shut starts when it is used, except by another import: the modules become a
+            program, such as one under test.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, starts_late: bool) -> None:
         self.name = name
-        self.is_over = False
+        self.starts_late = starts_late
         self._before: Importer | None = None
 
     def __enter__(self) -> Self:
@@ -61,6 +62,10 @@ class Shut:
     importer: Importer
     module: str
 
+    def holds(self) -> bool:
+        """A use of it now is an error."""
+        return not self.importer.starts_late or shut_here() is not None
+
     def reason(self, kind: str, path: str) -> str:
         """The message for a use of it.
 
@@ -77,13 +82,14 @@ class Shut:
         )
 
 
-def imports_only(name: str) -> Importer:
+def imports_only(name: str, *, starts_late: bool = False) -> Importer:
     """A flag to set with ``with``, or for good by its ``__enter__``.
 
     Args:
         name: the importing process in words, such as "a worker process".
+        starts_late: what is kept shut starts when it is used.
     """
-    return Importer(name)
+    return Importer(name, starts_late=starts_late)
 
 
 def shut_here() -> Shut | None:

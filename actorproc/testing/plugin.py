@@ -3,8 +3,8 @@
 Nothing of the engine is imported before a fixture is asked for.
 
 While pytest imports test modules and their ``conftest.py``, it imports a program's modules without running it. A
-manager that such a module starts at its top stays shut then, and starts when the first test uses it: collecting tests
-starts nothing, and the processes of pytest-xdist do not contend for its directory.
+manager that such a module starts at its top stays shut then, and starts when a test or a hook uses it. So collecting
+tests starts nothing, and the processes of pytest-xdist do not contend for its directory.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Tests run from here on: what was shut starts when it is used."""
+    """Tests run from here on: what they import is a program."""
     _end(session.config)
 
 
@@ -98,11 +98,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _begin(config: pytest.Config) -> None:
     if config.stash.get(_IMPORTER, None) is None:
-        config.stash[_IMPORTER] = imports_only("the collection of pytest").__enter__()
+        config.stash[_IMPORTER] = imports_only("the collection of pytest", starts_late=True).__enter__()
 
 
 def _end(config: pytest.Config) -> None:
     importer = config.stash.get(_IMPORTER, None)
     if importer is not None:
-        importer.is_over = True
         importer.__exit__()

@@ -396,6 +396,27 @@ def test_so_does_the_executor():
 """
 
 
+def test_pytest_names_a_module_that_uses_its_manager_at_its_top_and_lets_hooks_use_one(files, tmp_path):
+    files(
+        shop=SHOP + STARTED,
+        conftest="import shop\ndef pytest_sessionstart(): print('hook', shop.manager.list())\n",
+        test_shop="def test_one(): pass\n",
+        used="import shop\nfrom actorproc import ProcedureManager\n"
+        "other = ProcedureManager('other', workers=1).start()\nother.list()\n",
+        test_used="import used\n",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
+
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=90, check=False
+    )
+
+    assert "hook []" in ran.stdout
+    assert "UsageError: the manager on" in ran.stdout
+    assert "imported the module 'used', so it stays shut" in ran.stdout
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.parametrize("options", [(), ("--import-mode=importlib",), ("-n", "2", "--dist=loadfile")])
 def test_pytest_starts_nothing_before_a_test_uses_it(files, tmp_path, options):
     files(
