@@ -154,6 +154,8 @@ class StepFailure(ActorprocError):
 
     ``traceback_text`` is the remote traceback, or the crash report, as text ("" when there is none). ``procedure`` and
     ``step`` say where it failed: the id of the procedure itself, or of the member of its tree ("" and 0: not known).
+    ``original`` is the exception that user code raised, rebuilt from data, where the procedure class names its class in
+    `uses`; else None.
     """
 
     def __init__(self, message: str, traceback_text: str = "") -> None:
@@ -161,6 +163,7 @@ class StepFailure(ActorprocError):
         self.traceback_text = traceback_text
         self.procedure = ""
         self.step = 0
+        self.original: BaseException | None = None
 
 
 class RemoteError(StepFailure):

@@ -18,6 +18,7 @@ from actorproc.actors.replies import take_back
 from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
 from actorproc.failures import failure_of
 from actorproc.info import ProcedureInfo
+from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
 
 __all__ = ["HandleSource", "ProcedureHandle", "as_completed", "late"]
@@ -44,6 +45,10 @@ class HandleSource(Protocol):
 
     def _output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
+        ...
+
+    def _original_of(self, record: ProcedureRecord) -> BaseException | None:
+        """The exception itself that a failed procedure ended with, if its class asked for that."""
         ...
 
     def _post(self, errand: Callable[[], object]) -> None:
@@ -112,7 +117,7 @@ class ProcedureHandle:
     ) -> ProcedureFailed | None:
         """Wait for the end and return the failure; None when it succeeded. Arguments and errors are of `result`."""
         ending = self._end_within(timeout, wait_parked=wait_parked, asked=timeout)
-        return None if ending.record.state == ProcedureState.SUCCESS else failure_of(ending.record)
+        return None if ending.record.state == ProcedureState.SUCCESS else self._failure(ending)
 
     def wait(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> bool:
         """Wait at most `timeout` (seconds or a timedelta) for the end; True when it has come.
@@ -248,7 +253,14 @@ class ProcedureHandle:
     def _unpack(self, ending: Ending) -> Any:
         if ending.record.state == ProcedureState.SUCCESS:
             return self._source._output_of(ending)
-        raise failure_of(ending.record)
+        raise self._failure(ending)
+
+    def _failure(self, ending: Ending) -> ProcedureFailed:
+        record = ending.record
+        failure = failure_of(record)
+        if failure.cause is not None and record.error is not None and record.error.pickled:
+            failure.cause.original = self._source._original_of(record)
+        return failure
 
 
 def as_completed(

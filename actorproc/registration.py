@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from actorproc.errors import UnknownType, UsageError, ValueNotDecodable
 from actorproc.model.definitions import Definition
+from actorproc.model.records import ErrorInfo
 from actorproc.procedure.function import ProcedureFunction, class_behind
 from actorproc.procedure.members import option, type_name_of
 from actorproc.procedure.procedure import Procedure
@@ -95,6 +96,12 @@ class Registration:
                 "as it is: register the classes as they were (in their place, or in `uses`), and ask again"
             )
             raise ValueNotDecodable(msg) from error
+
+    def original_of(self, error: ErrorInfo, type_name: str) -> BaseException | None:
+        """The exception that a step raised, where its class is in `uses` of a registered class, first of this type."""
+        names = (type_name, *self._registry.names()) if error.pickled else ()
+        runtimes = (self._registry.get(name) for name in names)
+        return next(filter(None, (runtime.original(error.pickled) for runtime in runtimes if runtime)), None)
 
     def definitions(self) -> tuple[Definition, ...]:
         """All that is registered, with the key of the store. Call it once the store is owned."""

@@ -18,6 +18,7 @@ from actorproc.errors import (
     NotAllowed,
     OutcomeUnknown,
     ProcedureFailed,
+    ProcedureParked,
     StoreDamaged,
     StoreInUse,
     UnknownProcedure,
@@ -76,7 +77,7 @@ def code_of(error: BaseException) -> int:
         return NOT_FOUND
     if isinstance(error, NotAllowed | ManagerBusy | KeyPoisoned | DuplicateProcedure | StoreInUse):
         return REFUSED
-    if isinstance(error, StoreDamaged | InternalError):
+    if isinstance(error, StoreDamaged | ProcedureParked | InternalError):
         return FAILED
     if isinstance(error, ManagerStopped | OutcomeUnknown | EngineError):
         return UNREACHABLE

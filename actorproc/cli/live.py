@@ -146,7 +146,7 @@ def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator
         if over:
             return
         last = found
-        client.get(name).wait(0.5)
+        client.get(name).wait(0.5, wait_parked=True)
 
 
 def _overlap(old: list[LogEntry], new: list[LogEntry]) -> int:

@@ -13,7 +13,7 @@ from actorproc.cli.outcomes import outcome
 from actorproc.cli.output import Output, complain
 from actorproc.cli.steering import Steered
 from actorproc.cli.text import duration, plain_line
-from actorproc.errors import ManagerStopped, ProcedureFailed, UsageError
+from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
 
 __all__ = ["add_submit"]
 
@@ -109,9 +109,10 @@ def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
         output.one("outcome", found, lambda: [f"{handle.id}  {plain_line(words)}"], name=handle.id)
         complain(f"see it: {typed(options, 'show', handle.id)}")
         return FAILED
-    except TimeoutError:
+    except ResultTimeout as error:
         goes_on = f"it goes on: {typed(options, 'watch', handle.id)}"
-        complain(f"{handle.id} has not ended within {duration(options.timeout)}; {goes_on}")
+        stands = f"it is {error.phase}" + (f" ({plain_line(error.reason)})" if error.reason else "")
+        complain(f"{handle.id} has not ended within {duration(options.timeout)}; {stands}; {goes_on}")
         return TIMED_OUT
     output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
     return OK

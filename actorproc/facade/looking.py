@@ -16,6 +16,7 @@ from actorproc.info import LockInfo
 from actorproc.looks import facts_of
 from actorproc.metrics import Metrics
 from actorproc.model.ids import check_id
+from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.queries import Queries, StoredQueries
 from actorproc.watch import Watch
@@ -124,6 +125,10 @@ class Looking(Facade, Reading):
     def _output_of(self, ending: Ending) -> Any:
         """The decoded output of a procedure that succeeded."""
         return self._types.decode_output(ending.record.type_name, ending.output, ending.record.id)
+
+    def _original_of(self, record: ProcedureRecord) -> BaseException | None:
+        """The exception itself that a failed procedure ended with, if its class asked for that."""
+        return None if record.error is None else self._types.original_of(record.error, record.type_name)
 
     def _post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the manager's thread for callbacks."""

@@ -52,7 +52,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The procedure in which it happened."""
     step: int = 0
     pickled: bytes = b""
-    """The exception itself, signed, for classes that ask for it; never decoded by the engine."""
+    """The exception itself, for classes that ask for it: as data, or a signed pickle of an executor's call. Never
+    decoded by the engine."""
     crash: CrashReport | None = None
     """How the worker ended, when the step took it along or was killed for a limit."""
 

@@ -31,6 +31,7 @@ from actorproc.procedure.digest import digest_of
 from actorproc.procedure.failures import OF_USERS, error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.members import called, class_hook, hook, option, overrides
+from actorproc.procedure.originals import dump_exception, exceptions_among, load_exception
 from actorproc.procedure.procedure import Procedure, refuse_unrun
 from actorproc.procedure.signatures import is_of_own_signature
 from actorproc.procedure.signing import SigningKey, signed_state, verified
@@ -75,6 +76,8 @@ class TypeRuntime:
         self.values = ValueCodec(self.codec, key, pickles=self.meta.codec == "pickle")
         """How outputs, notes and payloads are kept."""
         self._relatives: dict[type, TypeRuntime] = {}
+        self._exceptions = {} if cls is None else exceptions_among(option(cls, "uses"))
+        """Exception classes that come back to callers as objects."""
         self._retry, self._rollback_retry = option(Procedure, "retry"), option(Procedure, "rollback_retry")
         if cls is not None:
             self._read_class(cls)
@@ -197,6 +200,10 @@ class TypeRuntime:
     def decode_output(self, data: bytes, id: str = "") -> Any:  # noqa: A002 - as above
         """The output of the procedure of this id. Raises `ValueNotDecodable`."""
         return self.values.decode(data, OUTPUT + id) if data else None
+
+    def original(self, data: bytes) -> BaseException | None:
+        """The exception of a step that was kept as data; None when it is of no class that this class `uses`."""
+        return load_exception(data, self._exceptions, self.codec) if self._exceptions else None
 
     # ------------------------------------------------------------ steps
     def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
@@ -332,6 +339,8 @@ class TypeRuntime:
             retryable = False
         info = error_info(error, procedure=ctx.id, step=ctx.step)
         pickled = live._engine_pickled_failure(error, ctx.id)
+        if not pickled and self._exceptions:
+            pickled = dump_exception(error, self._exceptions, self.codec)
         if pickled:
             info = msgspec.structs.replace(info, pickled=pickled)
         return Failed(error=info, retryable=retryable, after=after)
