@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-import cloudpickle
-
 from actorproc.errors import UsageError
+from actorproc.procedure.by_value import dumped, returned, unimportable_by_value
 from actorproc.procedure.context import Context, StopStep
+from actorproc.procedure.importable import is_on_path
 from actorproc.procedure.kinds import SCALARS
+from actorproc.procedure.origins import loads, loads_returned
 from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.shipping import dumped, is_on_path, unimportable_by_value
 from actorproc.procedure.signing import SigningKey, opened, seal
 from actorproc.procedure.status import Status
 
@@ -102,7 +102,7 @@ class Call(Procedure):
         if isinstance(error, _NotStarted | _BrokenInitializer):
             return b""
         try:
-            body = cloudpickle.dumps(error)
+            body = returned(error)
         except StopStep:
             raise
         except BaseException:  # noqa: BLE001 - __reduce__ is user code; the text of the exception is kept anyway
@@ -114,7 +114,7 @@ class Call(Procedure):
 
 def _called(call: bytes | memoryview, prepared: dict[str, Any]) -> Any:
     try:
-        function, args, kwargs = cloudpickle.loads(call)
+        function, args, kwargs = loads(call)
     except StopStep:
         raise
     except BaseException as error:
@@ -139,7 +139,7 @@ def _prepare(setup: bytes) -> dict[str, Any]:
         if known is not None:
             return known
         try:
-            initializer, args = cloudpickle.loads(setup)
+            initializer, args = loads(setup)
             scope = next(filter(None, map(_private_globals, _unwrapped(initializer))), None)
             before = dict(scope or {})
             initializer(*args)
@@ -266,14 +266,13 @@ def _parts_of(value: Any) -> Iterable[Any]:
 def _pickled_value(value: Any) -> bytes:
     if type(value) in SCALARS:
         return pickle.dumps(value, protocol=5)
-    by_value: bytes = cloudpickle.dumps(value)
-    return by_value
+    return returned(value)
 
 
 # ---------------------------------------------------------------- from bytes, in the host
 def unpickled_result(sealed: object, procedure: str, key: SigningKey | None) -> Any:
     """What the call returned. Raises `StateRefused` for a wrong signature, and what the unpickling raises."""
-    return pickle.loads(opened(sealed, f"result of {procedure}", key))  # noqa: S301 - the signature was checked
+    return loads_returned(opened(sealed, f"result of {procedure}", key))
 
 
 def unpickled_error(sealed: bytes, procedure: str, key: SigningKey | None) -> BaseException | None:
@@ -281,7 +280,7 @@ def unpickled_error(sealed: bytes, procedure: str, key: SigningKey | None) -> Ba
     if not sealed:
         return None
     try:
-        error = pickle.loads(opened(sealed, f"exception of {procedure}", key))  # noqa: S301 - signature checked
+        error = loads_returned(opened(sealed, f"exception of {procedure}", key))
     except BaseException:  # noqa: BLE001 - classes of exceptions do what they like when they are made again
         return None
     return error if isinstance(error, BaseException) else None

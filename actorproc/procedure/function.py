@@ -94,6 +94,8 @@ class FunctionProcedure(Procedure):
 class ProcedureFunction(Generic[P, R]):
     """What `procedure` makes of a function: calling it gives a `Procedure`; ``function`` is the original."""
 
+    _engine_is_function: ClassVar[bool] = True
+
     def __init__(self, function: Callable[..., R], procedure_class: type[FunctionProcedure], signature: Any) -> None:
         self.function = function
         self.procedure_class = procedure_class

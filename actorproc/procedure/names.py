@@ -5,9 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-__all__ = ["command_of_module", "default_type_name", "module_name", "module_path"]
+__all__ = [
+    "MAIN_MODULES",
+    "command_of_module",
+    "default_type_name",
+    "is_top_of_main",
+    "module_name",
+    "module_path",
+    "name_of_main",
+]
+
+MAIN_MODULES = frozenset({"__main__", "__mp_main__"})
+"""Names of a main program's module: a process of multiprocessing has the second one."""
 
 _RUN = """\
 import json, runpy, sys
@@ -19,10 +31,13 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 def module_name(subject: Any) -> str:
     """The module of a class or function; for a program run with ``python -m`` its own name in place of "__main__"."""
     module: str = getattr(subject, "__module__", None) or ""
-    if module == "__main__":
-        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-        module = spec.name if spec is not None else module
-    return module
+    return name_of_main() if module in MAIN_MODULES else module
+
+
+def name_of_main() -> str:
+    """The name of the main program's module: its own under ``python -m``, else "__main__"."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return "__main__" if spec is None else spec.name
 
 
 def default_type_name(subject: Any) -> str:
@@ -41,3 +56,12 @@ def command_of_module(name: str, *arguments: str) -> list[str]:
     Not ``python -m``, which looks in the working directory first: that may be the directory of a store from elsewhere.
     """
     return [sys.executable, "-P", "-c", _RUN, json.dumps(module_path()), name, *arguments]
+
+
+def is_top_of_main(subject: Any) -> bool:
+    """A class or function at the top of the program's main module."""
+    return (
+        isinstance(subject, type | FunctionType)
+        and subject.__module__ == "__main__"
+        and not {".", "<"}.intersection(subject.__qualname__)
+    )

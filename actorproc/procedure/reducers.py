@@ -16,25 +16,33 @@ import cloudpickle
 
 __all__ = ["reducers"]
 
+_reduce_code: Any = cloudpickle.Pickler.dispatch_table[types.CodeType]
 
-def reducers(is_importable: Callable[[Any], bool]) -> dict[type, Callable[[Any], Any]]:
-    """For the ``dispatch_table`` of a pickler. `is_importable`: a worker finds this very object under its name."""
+
+def reducers(
+    is_importable: Callable[[Any], bool], named: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
+) -> dict[type, Callable[[Any], Any]]:
+    """For the ``dispatch_table`` of a pickler. `is_importable`: a worker finds this very object under its name.
+
+    `named` gets each other object with its parts, and may add the name by which its program knows it.
+    """
 
     def unless_importable(parts: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
-        return lambda subject: subject.__reduce__() if is_importable(subject) else parts(subject)
+        return lambda subject: subject.__reduce__() if is_importable(subject) else named(subject, parts(subject))
 
     table: dict[type, Callable[[Any], Any]] = {
         types.CodeType: _parts_of_code,
         functools._lru_cache_wrapper: unless_importable(_parts_of_cached),
         typing.NewType: unless_importable(_parts_of_new_type),
+        typing.TypeVar: unless_importable(cloudpickle.Pickler.dispatch_table[typing.TypeVar]),
         typing.ParamSpec: unless_importable(_parts_of_variable),
         typing.TypeVarTuple: unless_importable(_parts_of_variable),
         functools.cached_property: _parts_of_property,
         weakref.WeakKeyDictionary: lambda kept: (weakref.WeakKeyDictionary, (dict(kept),)),  # of a singledispatch
     }
-    named: Any = getattr(typing, "TypeAliasType", None)  # from Python 3.12 on
-    if named is not None:
-        table[named] = unless_importable(
+    alias_type: Any = getattr(typing, "TypeAliasType", None)  # from Python 3.12 on
+    if alias_type is not None:
+        table[alias_type] = unless_importable(
             lambda alias: (_type_alias, (alias.__name__, alias.__value__, alias.__type_params__))
         )
     return table
@@ -42,12 +50,12 @@ def reducers(is_importable: Callable[[Any], bool]) -> dict[type, Callable[[Any],
 
 def _parts_of_code(code: types.CodeType) -> tuple[Any, ...]:
     """With the name of its file, for tracebacks: from 3.1.3 on cloudpickle writes "<dynamic-code>" in its place."""
-    make, parts = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
-    return _code, (make, parts, code.co_filename)
+    _, parts = _reduce_code(code)
+    return _code, (parts, code.co_filename)
 
 
-def _code(make: Callable[..., types.CodeType], parts: tuple[Any, ...], file: str) -> types.CodeType:
-    return make(*parts).replace(co_filename=file)
+def _code(parts: tuple[Any, ...], file: str) -> types.CodeType:
+    return types.CodeType(*parts).replace(co_filename=file)
 
 
 def _parts_of_cached(function: Any) -> tuple[Any, ...]:

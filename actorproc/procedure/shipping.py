@@ -6,77 +6,33 @@ process where the module they belong to does not exist.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
 import importlib
 import inspect
-import io
 import os
 import pickle
 import sys
-import threading
-from collections import ChainMap
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any, ClassVar
+from types import FunctionType
+from typing import Any
 
-import cloudpickle
 import msgspec
 from msgspec.structs import replace
 
 from actorproc.errors import StateNotEncodable, UnknownType, UsageError
 from actorproc.model.definitions import Definition
+from actorproc.procedure.by_value import dumped, of_main_in, unimportable_by_value
 from actorproc.procedure.failures import in_words
-from actorproc.procedure.function import class_behind
+from actorproc.procedure.importable import found_at, is_importable, is_on_path
 from actorproc.procedure.kinds import SCALARS
-from actorproc.procedure.names import module_name, module_path
+from actorproc.procedure.names import is_top_of_main, module_name, module_path
+from actorproc.procedure.origins import loads
 from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.reducers import reducers
 from actorproc.procedure.state import format_of
 from actorproc.procedure.type_runtime import TypeRuntime
 
-__all__ = [
-    "definition_of",
-    "dumped",
-    "is_on_path",
-    "pickled_by_value",
-    "refuse_unloadable",
-    "resolve",
-    "unimportable_by_value",
-]
-
-
-class _ByValue:
-    """What was added to cloudpickle's list of modules to pickle by value, which is global to the process."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()  # `__reduce__` is user code, and may submit a call
-        self._added: list[ModuleType] = []
-
-    def add(self, module: ModuleType) -> None:
-        """To be removed again by whoever has the lock."""
-        self._added.append(module)
-        cloudpickle.register_pickle_by_value(module)
-
-    def remove(self, modules: Iterable[ModuleType]) -> None:
-        """As far as they are there."""
-        for module in modules:
-            if module in self._added:
-                self._added.remove(module)
-                with contextlib.suppress(ValueError):  # interrupted in between
-                    cloudpickle.unregister_pickle_by_value(module)
-
-    def forget_in_fork(self) -> None:
-        """In a forked copy the thread that was at it does not exist."""
-        self.lock = threading.RLock()
-        self.remove(self._added[:])
-
-
-_by_value_now = _ByValue()
-os.register_at_fork(after_in_child=_by_value_now.forget_in_fork)
+__all__ = ["definition_of", "pickled_by_value", "refuse_unloadable", "resolve"]
 
 
 def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definition:
@@ -91,13 +47,13 @@ def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definiti
     )
     if runtime.meta.codec == "pickle":
         runtime.shipped = frozenset()
-    if _is_importable(subject):
+    if is_importable(subject):
         return replace(definition, module=subject.__module__, qualname=subject.__qualname__)
     return replace(definition, pickled=_by_value(subject, runtime))
 
 
 def pickled_by_value(subject: Any) -> bytes:
-    """A picklable object, such as the factory of ``ctx.env``, for `cloudpickle.loads` in a worker.
+    """A picklable object, such as the factory of ``ctx.env``, for `origins.loads` in a worker.
 
     Raises `UsageError` when it cannot be pickled.
     """
@@ -129,22 +85,15 @@ def _found(definition: Definition) -> Any:
         return _unpickled(definition.pickled)
     assert definition.module is not None, definition.meta.type_name
     assert definition.qualname is not None, definition.meta.type_name
-    found = _at_path(importlib.import_module(definition.module), definition.qualname)
+    found = found_at(importlib.import_module(definition.module), definition.qualname)
     if found is None:
         msg = f"module {definition.module!r} has no {definition.qualname!r}"
         raise LookupError(msg)
     return found
 
 
-def _at_path(module: ModuleType, qualname: str) -> Any:
-    found: Any = module
-    for name in qualname.split("."):
-        found = getattr(found, name, None)
-    return class_behind(found)
-
-
 def _unpickled(pickled: bytes) -> Any:
-    subject, classes, names = cloudpickle.loads(pickled)
+    subject, classes, names = loads(pickled)
     if isinstance(subject, type) and issubclass(subject, Procedure):
         _show_in_main(subject, classes)
     for member, (module, qualname) in zip((subject, *classes), names, strict=True):
@@ -155,15 +104,6 @@ def _unpickled(pickled: bytes) -> Any:
     if isinstance(subject, type) and issubclass(subject, Procedure):
         subject._engine_shipped_classes = classes
     return subject
-
-
-def _is_of_main(subject: Any) -> bool:
-    """A class or function at the top of the program's main module."""
-    return (
-        isinstance(subject, type | FunctionType)
-        and subject.__module__ == "__main__"
-        and not {".", "<"}.intersection(subject.__qualname__)
-    )
 
 
 def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
@@ -178,7 +118,7 @@ def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
     for function in (*functions, *subject._engine_hinted_functions()):
         found.extend(function.__globals__.values())
     for member in found:
-        if _is_of_main(member):
+        if is_top_of_main(member):
             setattr(sys.modules["__main__"], member.__qualname__, member)
 
 
@@ -188,41 +128,6 @@ def _look_there_as_well(path: Iterable[bytes]) -> None:
     for entry in map(os.fsdecode, path):
         if entry not in sys.path and Path(entry).is_absolute() and "\0" not in entry:
             sys.path.append(entry)
-
-
-def _is_importable(subject: Any) -> bool:
-    """A fresh interpreter with the same path would find this very object under its name."""
-    name = getattr(subject, "__module__", None)
-    qualname = getattr(subject, "__qualname__", getattr(subject, "__name__", None))  # type variables have no other
-    if not isinstance(name, str) or not isinstance(qualname, str) or name == "__main__" or "<" in qualname:
-        return False
-    module = sys.modules.get(name)
-    return module is not None and _at_path(module, qualname) is subject and is_on_path(module)
-
-
-def is_on_path(module: ModuleType) -> bool:
-    """A fresh interpreter with the same path would import this very module under its name."""
-    name, _, _ = module.__name__.rpartition(".")
-    parent = sys.modules.get(name) if name else None
-    if name and (parent is None or not is_on_path(parent)):
-        return False
-    search = None if parent is None else getattr(parent, "__path__", None)
-    spec = None
-    # sys.modules is no proof: a module may have been put there by hand, or loaded from a file outside of the path.
-    for finder in sys.meta_path:
-        find_spec = getattr(finder, "find_spec", None)
-        spec = find_spec(module.__name__, search) if find_spec is not None else None
-        if spec is not None:
-            break
-    if spec is None:
-        return False
-    if spec.origin in {"built-in", "frozen"}:
-        return True
-    if spec.origin is None or not spec.has_location:
-        # A namespace package has no file; its modules are checked one by one.
-        return spec.submodule_search_locations is not None
-    file = getattr(module, "__file__", None)
-    return file is not None and os.path.realpath(file) == os.path.realpath(spec.origin)
 
 
 # ---------------------------------------------------------------- by value
@@ -251,11 +156,10 @@ def _with_all_of_main(
     members = list(dict.fromkeys((*classes, *used)))
     try:
         with unimportable_by_value(modules):
-            pickler = _Pickler(io.BytesIO())
-            pickler.dump((subject, members))
+            met = of_main_in((subject, members))
     except Exception:  # noqa: BLE001 - it is pickled once more, and refused in words
         return tuple(members), frozenset()
-    found = [each for each in pickler.of_main if each not in members and each is not subject]
+    found = [each for each in met if each not in members and each is not subject]
     return (*members, *found), frozenset((subject, *members, *found))
 
 
@@ -322,7 +226,7 @@ def _own_module(member: Any) -> str:
 
 def _refuse_struct(member: Any, name: str) -> None:
     """cloudpickle makes a Struct again without its fields, and the state would be refused in every worker."""
-    if isinstance(member, msgspec.StructMeta) and member.__struct_fields__ and not _is_importable(member):
+    if isinstance(member, msgspec.StructMeta) and member.__struct_fields__ and not is_importable(member):
         msg = (
             f"{name} cannot be sent to a worker: {member.__qualname__} is a msgspec.Struct of a script or a function, "
             "and those cannot be sent by value; put it in a module, or make it a dataclass"
@@ -344,65 +248,3 @@ def _pickled(subject: Any, modules: set[str], name: str) -> bytes:
             )
         raise UsageError(msg) from error
     return pickled
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Names what says that a field of a dataclass has no default, of which cloudpickle makes a copy.
-
-    With that copy each field would have a default in the worker: the copy. And it takes along what cloudpickle names.
-    """
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.of_main: dict[Any, None] = {}
-        """Classes and functions of the script, not of functions in it, that were met."""
-
-    def reducer_override(self, subject: Any) -> Any:
-        """Note what is of the script, and pickle as cloudpickle does."""
-        if _is_of_main(subject):
-            self.of_main[subject] = None
-        if isinstance(subject, ModuleType) and not self._can_be_imported(subject):
-            msg = f"the module {subject.__name__!r} is in no place that a worker imports from"
-            raise pickle.PicklingError(msg)
-        return super().reducer_override(subject)
-
-    @staticmethod
-    def _can_be_imported(module: ModuleType) -> bool:
-        """Nothing is known against it: its package is in some place, or cloudpickle takes the module along."""
-        root = module.__name__.partition(".")[0]
-        known = sys.modules.get(module.__name__)
-        by_value = any(module.__name__.startswith(name) for name in cloudpickle.list_registry_pickle_by_value())
-        return known is not module or by_value or root == "__main__" or _has_place(root)
-
-    dispatch_table: ClassVar[Any] = ChainMap(
-        {type(dataclasses.MISSING): lambda _: "MISSING", **reducers(_is_importable)}, cloudpickle.Pickler.dispatch_table
-    )
-
-
-def dumped(subject: Any) -> bytes:
-    """The pickle of what may be of a script, or refer to it."""
-    file = io.BytesIO()
-    _Pickler(file).dump(subject)
-    return file.getvalue()
-
-
-@functools.lru_cache(maxsize=1024)
-def _has_place(root: str) -> bool:
-    """Some finder finds a package or a module of this name."""
-    found = (getattr(finder, "find_spec", lambda *_: None)(root, None) for finder in sys.meta_path)
-    return root in sys.builtin_module_names or any(spec is not None for spec in found)
-
-
-@contextmanager
-def unimportable_by_value(names: set[str]) -> Iterator[None]:
-    """Within, cloudpickle takes along what comes from those of these modules that a worker cannot import."""
-    with _by_value_now.lock:
-        before = cloudpickle.list_registry_pickle_by_value()
-        modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__"]
-        added = [module for module in modules if module.__name__ not in before and not is_on_path(module)]
-        try:
-            for module in added:
-                _by_value_now.add(module)
-            yield
-        finally:
-            _by_value_now.remove(added)

@@ -14,6 +14,7 @@ from actorproc.errors import StateNotEncodable, ValueNotDecodable
 from actorproc.procedure.codec import MAX_DEPTH, PLAIN, DataCodec, check_size, is_plain
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.kinds import PICKLED, Ext, encode
+from actorproc.procedure.origins import loads_returned
 from actorproc.procedure.signing import SigningKey, opened, seal
 from actorproc.procedure.state import StateRefused
 
@@ -56,7 +57,7 @@ class ValueCodec:
         if at is None or len(data) <= at or data[at] != PICKLED:
             return self.data.decode(data)
         try:
-            return pickle.loads(opened(bytes(data[at + 1 :]), purpose, self._key))  # noqa: S301 - signature checked
+            return loads_returned(opened(bytes(data[at + 1 :]), purpose, self._key))
         except StateRefused as error:
             raise ValueNotDecodable(error.reason) from error
         except Exception as error:

@@ -12,7 +12,7 @@ import pytest
 
 from actorproc.errors import ManagerStopped
 from actorproc.executor import ProcedureExecutor, queue
-from actorproc.procedure import shipping
+from actorproc.procedure import by_value
 from tests.executor.calls import add, mark_and_wait
 
 pytestmark = pytest.mark.processes
@@ -291,17 +291,17 @@ def test_a_fork_while_another_thread_pickles_by_value_keeps_nobody_from_it(monke
     import cloudpickle
 
     entered, leave = threading.Event(), threading.Event()
-    monkeypatch.setattr(shipping, "is_on_path", lambda _: False)
+    monkeypatch.setattr(by_value, "is_on_path", lambda _: False)
 
     def pickles():
-        with shipping.unimportable_by_value({"tests.executor.calls"}):
+        with by_value.unimportable_by_value({"tests.executor.calls"}):
             entered.set()
             leave.wait(30)
 
     def pickles_too():
         if cloudpickle.list_registry_pickle_by_value():
             return False
-        with shipping.unimportable_by_value({"tests.executor.calls"}):
+        with by_value.unimportable_by_value({"tests.executor.calls"}):
             return "tests.executor.calls" in cloudpickle.list_registry_pickle_by_value()
 
     thread = threading.Thread(target=pickles)

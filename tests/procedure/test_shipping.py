@@ -14,8 +14,9 @@ import pytest
 
 from actorproc import Procedure, Status, UnknownType, UsageError, procedure
 from actorproc.model.definitions import Definition
+from actorproc.procedure.by_value import dumped
 from actorproc.procedure.runtime import TypeRegistry, TypeRuntime
-from actorproc.procedure.shipping import definition_of, dumped, resolve
+from actorproc.procedure.shipping import definition_of, resolve
 
 RECEIVER = """
 import json, sys

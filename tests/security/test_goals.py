@@ -76,21 +76,30 @@ def test_s18_a_planted_link_in_place_of_the_key_is_never_followed(tmp_path):
 
 # ---------------------------------------------------------------------- S2 to S5: a store of somebody else
 def test_s2_bytes_are_unpickled_only_in_places_that_are_known():
-    found = set()
+    found, callers = set(), set()
     for file in (ROOT / "actorproc").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in {"loads", "load", "Unpickler"}:
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""
                 if owner in {"pickle", "cloudpickle", "marshal", "shelve", "dill"}:
                     found.add((file.relative_to(ROOT / "actorproc").as_posix(), owner))
+            if isinstance(node, ast.ImportFrom) and node.module == "actorproc.procedure.origins":
+                callers.update(
+                    (file.relative_to(ROOT / "actorproc").as_posix(), name.name)
+                    for name in node.names
+                    if name.name.startswith("loads")
+                )
 
     assert found == {
         ("procedure/signing.py", "pickle"),  # after the signature
-        ("procedure/values.py", "pickle"),  # outputs, notes and payloads, after the signature
-        ("procedure/call.py", "pickle"),  # results of an executor's calls, after the signature
-        ("procedure/call.py", "cloudpickle"),  # such a call itself, in a worker, after the signature
-        ("procedure/shipping.py", "cloudpickle"),  # in a worker: classes of the manager's own program, never stored
-        ("workers/child/main.py", "cloudpickle"),  # in a worker: the environment of the manager's own program
+        ("procedure/origins.py", "pickle"),  # for those below
+    }
+    assert callers == {
+        ("procedure/call.py", "loads"),  # an executor's call, in a worker, after the signature
+        ("procedure/call.py", "loads_returned"),  # its result, after the signature
+        ("procedure/values.py", "loads_returned"),  # outputs, notes and payloads, after the signature
+        ("procedure/shipping.py", "loads"),  # in a worker: classes of the manager's own program, never stored
+        ("workers/child/main.py", "loads"),  # in a worker: the environment of the manager's own program
     }
 
 

@@ -219,6 +219,6 @@ class _Worker:
 
 
 def _environment(pickled: bytes) -> object:
-    import cloudpickle  # noqa: PLC0415 - only workers that need it pay for the import
+    from actorproc.procedure.origins import loads  # noqa: PLC0415 - only workers that need it pay for the import
 
-    return cloudpickle.loads(pickled)()
+    return loads(pickled)()

@@ -1,0 +1,259 @@
+"""Pickles of what a worker cannot import: cloudpickle's, with the origin of each class.
+
+`dumped` is for what a program sends to its workers, `returned` for what a worker sends back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import dataclasses
+import functools
+import io
+import os
+import pickle
+import sys
+import threading
+import typing
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, MemberDescriptorType, ModuleType
+from typing import Any, ClassVar
+
+import cloudpickle
+
+from actorproc.procedure import origins, reducers as parts_by_reducer
+from actorproc.procedure.importable import is_importable, is_on_path
+from actorproc.procedure.names import is_top_of_main
+from actorproc.procedure.origins import (
+    fill,
+    follow,
+    made_in_program,
+    made_in_worker,
+    name_in_program,
+    named_in_worker,
+    origin_of,
+    reference_to,
+)
+from actorproc.procedure.reducers import reducers
+
+__all__ = ["dumped", "of_main_in", "returned", "unimportable_by_value"]
+
+
+def dumped(subject: Any) -> bytes:
+    """The pickle of what may be of a script, or refer to it, for `origins.loads` in a worker."""
+    file = io.BytesIO()
+    if "__mp_main__" in sys.modules:  # this program is a process of multiprocessing: its main module has that name
+        with unimportable_by_value({"__mp_main__"}):
+            _Sending(file).dump(subject)
+    else:
+        _Sending(file).dump(subject)
+    return file.getvalue()
+
+
+def of_main_in(subject: Any) -> dict[Any, None]:
+    """The classes and functions at the top of the main program that `dumped` would take along."""
+    pickler = _Collecting(io.BytesIO())
+    pickler.dump(subject)
+    return pickler.of_main
+
+
+def returned(subject: Any) -> bytes:
+    """The pickle of what a worker sends back, for `origins.loads_returned` in the program."""
+    file = io.BytesIO()
+    _Returning(file).dump(subject)
+    return file.getvalue()
+
+
+def _defined(subject: Any) -> bytes:
+    """The pickle of a class with all that it refers to, none of which the program need have."""
+    file = io.BytesIO()
+    _Defining(file).dump(subject)
+    return file.getvalue()
+
+
+# ---------------------------------------------------------------- picklers
+def _is_class(subject: Any) -> bool:
+    return issubclass(type(subject), type)  # not by isinstance: a proxy may say that it is one
+
+
+def _named(subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Parts of a function or variable, with its name when the program has it under one."""
+    name = name_in_program(subject)
+    return reduced if name is None else (named_in_worker, (*reduced[:2], *name), *reduced[2:])
+
+
+class _Table(dict[type, Any]):
+    """Reducers by type, with those that the program registers in `copyreg`; faster than a ChainMap."""
+
+    def __missing__(self, kind: type) -> Any:
+        return copyreg.dispatch_table[kind]
+
+
+_by_reducer = reducers(is_importable, _named)
+_helpers = frozenset(
+    function
+    for module in (cloudpickle.cloudpickle, origins, parts_by_reducer)
+    for function in vars(module).values()
+    if type(function) is FunctionType
+)
+"""Functions that every by-value pickle names; each of them is where its name says."""
+
+
+class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles for workers.
+
+    `MISSING`, by which a dataclass says that a field has no default, goes by name: with a copy of it each field would
+    have a default in the worker.
+    """
+
+    dispatch_table: ClassVar[Any] = _Table(
+        {
+            **cloudpickle.Pickler.dispatch_table.maps[0],
+            **_by_reducer,
+            type(dataclasses.MISSING): lambda _: (_missing, ()),
+        }
+    )
+    _make: ClassVar[Any] = staticmethod(made_in_worker)
+    _set_state: ClassVar[Any] = staticmethod(follow)
+
+    def reducer_override(self, subject: Any) -> Any:
+        """The parts of a class or function that goes by value."""
+        if type(subject) is FunctionType:
+            if subject in _helpers:
+                return NotImplemented
+        elif not _is_class(subject):
+            if isinstance(subject, ModuleType) and not _can_be_imported(subject):
+                msg = f"the module {subject.__name__!r} is in no place that a worker imports from"
+                raise pickle.PicklingError(msg)
+            return NotImplemented
+        reduced = super().reducer_override(subject)
+        # What makes an empty class, its arguments, the attributes, two that are None, what sets the attributes.
+        if not isinstance(reduced, tuple) or len(reduced) != 6:
+            return reduced
+        if not _is_class(subject):
+            return self._function(subject, reduced)
+        make, parts, attributes, _, _, set_state = reduced
+        *given, _, extra = parts
+        if "__slots__" in vars(subject) and not hasattr(subject, "_fields"):  # those of named tuples are their own
+            _make_with_slots(subject, given[-1], attributes[0])
+        # Without cloudpickle's own token: by that it would set attributes of classes that exist.
+        parts = make, (*given, None, extra), tuple(origin_of(subject))
+        return self._make, parts, (set_state, attributes), None, None, self._set_state
+
+    def _function(self, subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _named(subject, reduced)
+
+
+class _Collecting(_Sending):
+    """Notes the classes and functions of the script, not of functions in it, that it meets."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.of_main: dict[Any, None] = {}
+
+    def reducer_override(self, subject: Any) -> Any:
+        """The parts of a class or function that goes by value."""
+        if is_top_of_main(subject):
+            self.of_main[subject] = None
+        return super().reducer_override(subject)
+
+
+class _Defining(_Sending):
+    """Pickles of classes for programs that do not have them."""
+
+    _make = staticmethod(made_in_program)
+    _set_state = staticmethod(fill)
+
+    def _function(self, subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+        del subject
+        return reduced
+
+
+class _Returning(_Defining):
+    """Pickles for the program: what came from there goes back as a reference to it."""
+
+    def reducer_override(self, subject: Any) -> Any:
+        """The parts of a class or function; a reference when it is the program's."""
+        if type(subject) in _WITH_NAMES or _is_class(subject):
+            reference = reference_to(subject, _defined)
+            if reference is not None:
+                return reference
+        return super().reducer_override(subject)
+
+
+_WITH_NAMES = frozenset({FunctionType, typing.TypeVar, *_by_reducer})
+
+
+def _make_with_slots(cls: type, given: Any, attributes: dict[str, Any]) -> None:
+    """Have a class made with the slots of its original: cloudpickle makes it without, with another layout."""
+    slots = vars(cls)["__slots__"]
+    given["__slots__"] = slots if isinstance(slots, str) else tuple(slots)
+    for name, value in list(attributes.items()):
+        if isinstance(value, MemberDescriptorType) and value.__objclass__ is cls:  # of a private name
+            del attributes[name]
+
+
+def _missing() -> Any:
+    return dataclasses.MISSING
+
+
+# ---------------------------------------------------------------- modules on no path
+def _can_be_imported(module: ModuleType) -> bool:
+    """Nothing is known against it: its package is in some place, or cloudpickle takes the module along."""
+    root = module.__name__.partition(".")[0]
+    known = sys.modules.get(module.__name__)
+    by_value = any(module.__name__.startswith(name) for name in cloudpickle.list_registry_pickle_by_value())
+    return known is not module or by_value or root == "__main__" or _has_place(root)
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_place(root: str) -> bool:
+    """Some finder finds a package or a module of this name."""
+    found = (getattr(finder, "find_spec", lambda *_: None)(root, None) for finder in sys.meta_path)
+    return root in sys.builtin_module_names or any(spec is not None for spec in found)
+
+
+class _ByValue:
+    """What was added to cloudpickle's list of modules to pickle by value, which is global to the process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # `__reduce__` is user code, and may submit a call
+        self._added: list[ModuleType] = []
+
+    def add(self, module: ModuleType) -> None:
+        """To be removed again by whoever has the lock."""
+        self._added.append(module)
+        cloudpickle.register_pickle_by_value(module)
+
+    def remove(self, modules: Iterable[ModuleType]) -> None:
+        """As far as they are there."""
+        for module in modules:
+            if module in self._added:
+                self._added.remove(module)
+                with contextlib.suppress(ValueError):  # interrupted in between
+                    cloudpickle.unregister_pickle_by_value(module)
+
+    def forget_in_fork(self) -> None:
+        """In a forked copy the thread that was at it does not exist."""
+        self.lock = threading.RLock()
+        self.remove(self._added[:])
+
+
+_by_value_now = _ByValue()
+os.register_at_fork(after_in_child=_by_value_now.forget_in_fork)
+
+
+@contextmanager
+def unimportable_by_value(names: set[str]) -> Iterator[None]:
+    """Within, cloudpickle takes along what comes from those of these modules that a worker cannot import."""
+    with _by_value_now.lock:
+        before = cloudpickle.list_registry_pickle_by_value()
+        modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__"]
+        added = [module for module in modules if module.__name__ not in before and not is_on_path(module)]
+        try:
+            for module in added:
+                _by_value_now.add(module)
+            yield
+        finally:
+            _by_value_now.remove(added)
