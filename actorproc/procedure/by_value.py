@@ -43,7 +43,7 @@ __all__ = ["dumped", "of_main_in", "returned", "unimportable_by_value"]
 def dumped(subject: Any) -> bytes:
     """The pickle of what may be of a script, or refer to it, for `origins.loads` in a worker."""
     file = io.BytesIO()
-    if "__mp_main__" in sys.modules:  # this program is a process of multiprocessing: its main module has that name
+    if getattr(sys.modules.get("__main__"), "__name__", "") == "__mp_main__":  # a process that multiprocessing spawned
         with unimportable_by_value({"__mp_main__"}):
             _Sending(file).dump(subject)
     else:

@@ -13,7 +13,13 @@ from tests.executor.trials import table
 pytest.importorskip("joblib")
 pytestmark = pytest.mark.processes
 
-WAYS = [("actorproc", "script"), ("actorproc", "module"), ("actorproc", "cells"), ("joblib", "script")]
+WAYS = [
+    ("actorproc", "script"),
+    ("actorproc", "module"),
+    ("actorproc", "cells"),
+    ("joblib", "script"),
+    ("actorproc", "spawned"),
+]
 
 
 @pytest.mark.parametrize("script", table.SCRIPTS)

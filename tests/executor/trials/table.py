@@ -37,13 +37,20 @@ def played(script: str, kind: str, way: str = "script") -> dict[str, str]:
     Args:
         script: name of the script.
         kind: of pool.
-        way: "script", "module" (``python -m``) or "cells", as a notebook runs them: in a main module without a file.
+        way: "script", "module" (``python -m``), "cells", as a notebook runs them in a main module without a file, or
+            "spawned", in a process of multiprocessing.
     """
     file = str(HERE / f"{script}.py")
-    command = {"script": [file], "module": ["-m", script], "cells": ["-c", _CELLS, file]}[way]
+    command = {"script": [file], "module": ["-m", script], "cells": ["-c", _CELLS, file]}.get(way, [file])
+    rest = ["spawned"] if way == "spawned" else []
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(
-            [sys.executable, *command, kind, folder], capture_output=True, text=True, check=False, timeout=170, cwd=HERE
+            [sys.executable, *command, kind, folder, *rest],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=170,
+            cwd=HERE,
         )
     assert run.returncode == 0, run.stderr[-4000:]
     return json.loads(run.stdout)

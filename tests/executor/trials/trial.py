@@ -81,8 +81,18 @@ class _Pool:
 
 
 def play():
-    """Play all rows; print the outcome of each: "yes", "no", or the name of the error."""
-    kind, folder = sys.argv[1:3]
+    """Play all rows; a third argument "spawned" has a process do it that multiprocessing spawns."""
+    kind, folder, *rest = sys.argv[1:]
+    if rest == ["spawned"]:
+        process = multiprocessing.get_context("spawn").Process(target=_play, args=(kind, folder))
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+    _play(kind, folder)
+
+
+def _play(kind, folder):
+    """Print the outcome of each row: "yes", "no", or the name of the error."""
     pool = _Pool(kind, folder)
     found = {}
     with warnings.catch_warnings():
