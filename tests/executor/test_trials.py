@@ -23,7 +23,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("script", table.SCRIPTS)
-@pytest.mark.parametrize(("kind", "way"), WAYS, ids="-".join)
+@pytest.mark.parametrize(("kind", "way"), WAYS, ids=[f"{kind}-{way}" for kind, way in WAYS])
 def test_the_right_thing_comes_back_whichever_way_a_program_is_run(script, kind, way):
     found = table.played(script, kind, way)
 

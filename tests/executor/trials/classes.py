@@ -2,10 +2,14 @@
 
 import abc
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import enum
 import functools
+import pathlib
+import tempfile
+import time
 import typing
 
 import attrs
@@ -640,49 +644,33 @@ def _(call):
     return local.x == 1 and isinstance(derived, Point) and kind.name == "A"
 
 
+def given_back_when_told(point, folder):
+    pathlib.Path(folder, "begun").touch()
+    while not pathlib.Path(folder, "go on").exists():
+        time.sleep(0.01)
+    return point
+
+
 @row("a class that is redefined meanwhile: the result is of today's")
 def _(call):
     global Point
-    point, before = Point(1), Point
+    before = Point
 
     @dataclasses.dataclass
     class Again:
         x: int
 
     Again.__qualname__ = Again.__name__ = "Point"
-    try:
-        pending = Later(call, point)
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        pending = threads.submit(call, given_back_when_told, Point(1), folder)
+        while not pathlib.Path(folder, "begun").exists() and not pending.done():
+            time.sleep(0.01)
         Point = Again
-        return type(pending()) is Again
-    finally:
-        Point = before
-
-
-class Later:
-    """A call that is under way while the script goes on."""
-
-    def __init__(self, call, point):
-        import threading
-
-        self._results = []
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._make, args=(call, point))
-        self._thread.start()
-        self._started.wait(30)
-
-    def _make(self, call, point):
-        self._results.append(call(slowly, point, self._started.set()))
-
-    def __call__(self):
-        self._thread.join(60)
-        return self._results[0]
-
-
-def slowly(point, _):
-    import time
-
-    time.sleep(0.3)
-    return point
+        try:
+            pathlib.Path(folder, "go on").touch()
+            return type(pending.result()) is Again
+        finally:
+            Point = before
 
 
 if __name__ == "__main__":
