@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import pathlib
+import sys
 import tempfile
 import time
 import typing
@@ -653,8 +654,7 @@ def given_back_when_told(point, folder):
 
 @row("a class that is redefined meanwhile: the result is of today's")
 def _(call):
-    global Point
-    before = Point
+    script, before = sys.modules[Point.__module__], Point
 
     @dataclasses.dataclass
     class Again:
@@ -662,15 +662,15 @@ def _(call):
 
     Again.__qualname__ = Again.__name__ = "Point"
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(1) as threads:
-        pending = threads.submit(call, given_back_when_told, Point(1), folder)
+        pending = threads.submit(call, given_back_when_told, before(1), folder)
         while not pathlib.Path(folder, "begun").exists() and not pending.done():
             time.sleep(0.01)
-        Point = Again
+        script.Point = Again
         try:
             pathlib.Path(folder, "go on").touch()
             return type(pending.result()) is Again
         finally:
-            Point = before
+            script.Point = before
 
 
 if __name__ == "__main__":
