@@ -122,6 +122,9 @@ class Config:
     executable: str | None = None
     """The Python interpreter that runs workers, a path or a name on ``PATH``: of the same version as this program's and
     with the same packages. Default: the one given to `multiprocessing.set_executable`, else `sys.executable`."""
+    abort_grace: OptionalSeconds = OptionalSeconds(None, least="zero")
+    """How long a running step may go on after the undo of its procedure was decided, for classes whose
+    `Limits.abort_grace` is None; then it is killed. None: it may go on to its end."""
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory.
     Of several the first signs, and all verify."""
@@ -205,6 +208,7 @@ class Config:
             max_workers=max_workers,
             stuck_after=self.stuck_after,
             extra_worker_idle=self.extra_worker_idle,
+            abort_grace=self.abort_grace,
         )
 
     @property

@@ -75,6 +75,9 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why its present undo failed the last time; it is tried again. `error` is why it is undone."""
     aborting: bool = False
     """An abort was asked for, and has not taken effect: it is still to be asked, or refused."""
+    cancelled_at: float | None = None
+    """Epoch seconds (UTC) at which a step that was running was told of its undo (`Context.aborting`); it may still
+    run, and `Limits.abort_grace` counts from then. None: no step was, or the undo has begun."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -330,6 +333,7 @@ def info_of(
         event=record.event,
         undo_error=as_text(record.undo_error) if record.undoing else None,
         aborting=record.aborting and not record.rolling and record.finished_at is None,
+        cancelled_at=None if record.undoing or record.finished_at is not None else record.cancelled_at,
     )
 
 

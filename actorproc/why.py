@@ -221,6 +221,8 @@ class _Inquiry:
     def _rolling(self, info: ProcedureInfo, chain: tuple[str, ...]) -> Cause:
         says = f"is rolled back because of {_error(info)}" if info.error is not None else "is rolled back"
         step = (self._facts.steps or {}).get(info.id)
+        if step is not None and info.cancelled_at is not None:
+            return self._outstaying(info, says, step)
         if step is not None:
             age = f" for {span(step.age)}" if step.age is not None else ""
             says += f"; its undo runs{age} on worker {step.slot} (pid {step.pid})"
@@ -239,10 +241,30 @@ class _Inquiry:
         ]
         busy = [other for other in others if other.id in (self._facts.steps or {}) or other.due_at is not None]
         if busy:
-            causes = tuple(self.of(other, chain) for other in busy[:_BRANCHES])
-            return self._cause(info, "rolling-back", f"{says}; one undo at a time in a tree", causes=causes)
+            outstaying = [other for other in busy if self._still_runs(other)]
+            causes = tuple(self.of(other, chain) for other in (outstaying or busy)[:_BRANCHES])
+            count = len(outstaying)
+            waits = f"waits for {count} step{'' if count == 1 else 's'} that still run{'s' if count == 1 else ''}"
+            how = waits if outstaying else "one undo at a time in a tree"
+            return self._cause(info, "rolling-back", f"{says}; {how}", causes=causes)
         holds = self._engine_holds(info)
         return self._cause(info, "rolling-back", says, causes=(holds,) if holds else ())
+
+    def _still_runs(self, info: ProcedureInfo) -> bool:
+        return info.cancelled_at is not None and info.id in (self._facts.steps or {})
+
+    def _outstaying(self, info: ProcedureInfo, says: str, step: RunningStep) -> Cause:
+        """The forward step still runs; it was told, and the undo of the whole tree waits for its end."""
+        assert info.cancelled_at is not None
+        age = "" if step.age is None else f", for {span(step.age)} now"
+        said = f": {step.message}" if step.message else ""
+        told = span(self._now - info.cancelled_at)
+        says += (
+            f"; its step {info.step} still runs on worker {step.slot} (pid {step.pid}){age}{said}. It was told "
+            f"(ctx.aborting) {told} ago, and its undo waits for it"
+        )
+        force = f"{command('abort', info.id)} --force"
+        return self._cause(info, "rolling-back", says, command("stack", info.id), force, since=info.cancelled_at)
 
     def _queued(self, info: ProcedureInfo, chain: tuple[str, ...]) -> Cause:
         if info.due_at is not None and info.due_at > self._now:

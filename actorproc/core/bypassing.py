@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from actorproc.core import locking
 from actorproc.core.book import Book
+from actorproc.core.cancelling import stop_forced
 from actorproc.core.damage import error_of
 from actorproc.core.ending import close_bypassed, forget_listening, is_open, settle_bypass
 from actorproc.core.poisoning import free_tree
 from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
-from actorproc.core.verbs import stop_forced
 from actorproc.errors import ActorprocError, NotAllowed, UnknownProcedure
 from actorproc.model.commands import Reply
 from actorproc.model.events import BypassRequested

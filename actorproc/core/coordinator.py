@@ -346,7 +346,11 @@ class Coordinator:
             return phase, record.parked or still
         if phase is Phase.QUEUED:
             return phase, why_queued(book, record)
-        return phase, reason_of(record, phase)
+        reason = reason_of(record, phase)
+        if phase is Phase.ROLLING_BACK and not record.undoing and book.staff.runs_a_step(record.id):
+            still = f"step {record.step} still runs, and its undo waits for it"
+            return phase, still if reason is None else f"{reason}; {still}"
+        return phase, reason
 
     @property
     def removals(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ __all__ = [
     "close_tree",
     "close_unsuccessfully",
     "end",
-    "end_when_children_have",
     "forget_listening",
     "is_open",
     "settle_bypass",
@@ -284,21 +283,7 @@ def tell_parent(book: Book, child: ProcedureRecord) -> None:
     release(book, parent)
     if parent.state is not _WAITING or parent.event is not None:
         return
-    if parent.ending:
-        if not parent.pending:
-            move(parent, _CHILDREN_DONE)
-            end(book, parent, Trigger.FINISHED)
-    elif is_due(parent):
+    if is_due(parent):
         parent.seen = finished(parent)
         move(parent, _CHILDREN_DONE)
         wake(book, parent)
-
-
-def end_when_children_have(book: Book, record: ProcedureRecord) -> None:
-    """It said done while children are outstanding, and takes them along: abort them, and end with the last."""
-    record.ending = True
-    forget_listening(book, record)  # it may have been `on_timeout` that said so
-    move(record, Trigger.SUSPENDED)
-    book.touch(record)
-    keep_nothing(book, record)
-    book.orphaned[record.id] = None

@@ -1,9 +1,9 @@
 """Failure scopes: stop everything below the top, then undo its units newest first, one at a time.
 
-A failure takes its ancestors along up to the nearest one with ``on_child_failure = "resume"``; the branch
-below that one is the *scope*, and its highest procedure the *top*. Members that wait stop at once, members
-inside a worker end their step first. Then the undo units of the scope are popped newest first; a unit is
-given up only after its rollback was recorded. When none is left the members end, descendants first.
+A failure takes its ancestors along up to the nearest one with ``on_child_failure = "resume"``; the branch below that
+one is the *scope*, and its highest procedure the *top*. Members that wait stop at once. Steps inside a worker are told
+(`Context.aborting`) and end first, or are killed (`cancelling`). Then the undo units of the scope are popped newest
+first; a unit is given up only after its rollback was recorded. When none is left the members end, descendants first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from actorproc.core import locking
 from actorproc.core.book import Book
+from actorproc.core.cancelling import cancel_step
 from actorproc.core.ending import close_unsuccessfully, forget_listening, settle_bypass
 from actorproc.core.leftovers import list_no_rollback
 from actorproc.core.lifecycle import Trigger, move
@@ -64,7 +65,7 @@ def _top_of(book: Book, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
     top = record
     while top.parent is not None:
         parent = book.procs[top.parent]
-        takes_it = parent.bypassing or ((parent.ending or parent.on_child_failure == "resume") and not parent.rolling)
+        takes_it = parent.bypassing or (parent.on_child_failure == "resume" and not parent.rolling)
         if takes_it or parent.state in TERMINAL:
             return top
         top = parent
@@ -104,10 +105,10 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
     if not member.rolling:
         member.interrupted = _interrupted(member)
     member.rolling = True
-    member.ending = False
     tree.held.pop(member.id, None)
     if member.state is ProcedureState.RUNNABLE and book.staff.runs_a_step(member.id):
         book.touch(member)
+        cancel_step(book, member)
         return
     # What waits stops at once, even while a worker is asking its `abort`.
     forget_listening(book, member)
@@ -124,8 +125,6 @@ def _interrupted(member: ProcedureRecord) -> Interrupted | None:
         # One that calls `on_timeout` now waits again, without a limit: how long it was to be is not known any more.
         state = ProcedureState.WAITING if member.due_at is None else ProcedureState.WAITING_TIMEOUT
         return Interrupted(state, member.event, member.due_at)
-    if member.ending:
-        return Interrupted(ProcedureState.SUCCESS)
     if member.state is not ProcedureState.RUNNABLE:
         return Interrupted(member.state, None, member.due_at)
     return None

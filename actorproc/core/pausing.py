@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from actorproc.core import locking
 from actorproc.core.book import Book
+from actorproc.core.cancelling import take_back
 from actorproc.core.damage import error_of
 from actorproc.core.queueing import go_on
-from actorproc.core.verbs import take_back
 from actorproc.errors import UnknownProcedure
 from actorproc.model.commands import Reply
 from actorproc.model.events import PauseRequested, ResumeRequested

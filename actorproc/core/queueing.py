@@ -278,7 +278,7 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
             record.root,
             record.parent,
             attempt > 1,
-            record.aborting and not record.rolling,
+            record.aborting and book.shows_abort(record),
             record.deadline,
             record.awaiting,
             unit,

@@ -7,7 +7,10 @@ from collections.abc import Container, Iterable, Sequence
 
 from actorproc.core import locking
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
+from actorproc.core.cancelling import resume_cancelling
 from actorproc.core.damage import exclude, exclude_damaged
+from actorproc.core.ending import end
+from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
@@ -258,6 +261,13 @@ def take_up(book: Book, busy: Sequence[Tree]) -> None:
     for worker in list(book.staff.workers.values()):
         say_goodbye(book, worker.id)
     for tree in busy:
+        if tree.running:
+            resume_cancelling(book, tree)
+        for record in tree.members.values():
+            if record.ending and record.state not in TERMINAL and not record.rolling:
+                # As an older version left it: it has said done, and its children are undone behind it by now.
+                move(record, Trigger.CHILDREN_DONE)
+                end(book, record, Trigger.FINISHED)
         concerned = [record for record in tree.members.values() if record.failing or record.aborting]
         for record in concerned:
             if record.failing and record.id in tree.scopes:

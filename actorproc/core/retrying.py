@@ -156,6 +156,7 @@ def _open_again(book: Book, tree: Tree, member: ProcedureRecord, run: int, *, ro
     member.errors = member.crashes = member.stuck = member.ended_in = member.ticket = 0
     member.first_error_at = member.finished_at = None
     member.aborting = member.forced = False
+    member.cancelled_at = None
     member.locked = member.lock_scope == "procedure" or not member.locks
     parent = tree.members[member.parent] if member.parent is not None else None
     if parent is not None and parent.state not in TERMINAL:  # else it had left this one behind

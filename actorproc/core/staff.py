@@ -34,9 +34,14 @@ class InHand(msgspec.Struct):
     type_name: str
     recalled: bool = False
     forced: str | None = None
-    """Why the step must not go on: aborted, deadline. It is killed, or taken back when it has not begun."""
+    """Why the step must not go on: aborted, abort-grace, bypassed, deadline. It is killed, or taken back when it has
+    not begun."""
     killed: bool = False
     """The worker was told to be killed for it."""
+    told: bool = False
+    """The step was told that its undo is decided."""
+    kill_at: float | None = None
+    """Epoch seconds at which it is killed for that; None: it may go on to its end."""
     threads: int = 1
     """How many steps like this one may run in a worker at once."""
     weight: float = 0.0

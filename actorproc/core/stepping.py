@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from actorproc.core import locking, retries, undoing
 from actorproc.core.book import Book
+from actorproc.core.cancelling import stop_forced, stop_next
 from actorproc.core.children import problem_with, suspend
-from actorproc.core.ending import end, end_when_children_have, settle_bypass
+from actorproc.core.ending import end, settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.late import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle import Trigger, move
@@ -22,8 +23,6 @@ from actorproc.core.verbs import (
     end_forced,
     may_abort,
     on_refused,
-    stop_forced,
-    stop_next,
     take_buffered,
 )
 from actorproc.model.commands import SendAgain
@@ -141,10 +140,12 @@ def on_returned(book: Book, event: StepReturned) -> None:
     else:
         record.attempt -= 1
         book.touch(record)
-        if item.forced is None:
-            wake(book, record)
-        else:
+        if item.forced is not None:
             end_forced(book, record, item)
+        elif item.told and may_abort(book, record):
+            begin_abort(book, record)
+        else:
+            wake(book, record)
     if record.rolling or event.token.mode is _ROLLBACK or event.token.mode is _ASK_ABORT:
         look_again(book, record)
 
@@ -162,7 +163,7 @@ def on_delayed(book: Book, event: StepDelayed) -> None:
     worker, item = found
     item.recalled = item.killed = False  # a request that came meanwhile has found nothing
     record = book.procs.get(event.token.procedure)
-    book.command(SendAgain(event.token, record is not None and record.aborting and not record.rolling))
+    book.command(SendAgain(event.token, item.told or (record is not None and book.shows_abort(record))))
     if item.forced is not None:
         stop_forced(book, worker, item)
     stop_next(book, worker)
@@ -275,10 +276,8 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
     close_step(book, record, item, outcome)
     locking.end_of_step(book, record)
     if record.pending and record.on_parent_end == "abort":
-        end_when_children_have(book, record)
-        _after_step(book, record)
-    else:
-        end(book, record, _FINISHED)
+        book.orphaned[record.id] = None
+    end(book, record, _FINISHED)
 
 
 def _after_step(book: Book, record: ProcedureRecord) -> None:

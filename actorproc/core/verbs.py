@@ -5,15 +5,16 @@ from __future__ import annotations
 from itertools import islice
 
 from actorproc.core.book import Book
+from actorproc.core.cancelling import cancel_step, kill_cancelled, kill_outstaying, stop_forced
 from actorproc.core.damage import error_of
 from actorproc.core.ending import forget_listening
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
 from actorproc.core.signals import is_repeated, next_number, remember
-from actorproc.core.staff import InHand, Worker
+from actorproc.core.staff import InHand
 from actorproc.errors import NotAllowed, UnknownProcedure
-from actorproc.model.commands import AnswerWorker, AskAbort, KillWorker, Reply, TakeBack
+from actorproc.model.commands import AnswerWorker, AskAbort, Reply
 from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared, Signalled
 from actorproc.model.ids import Mode
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
@@ -33,18 +34,11 @@ __all__ = [
     "press_abort",
     "request_abort",
     "signal",
-    "take_back",
     "take_buffered",
 ]
 
 MAX_BUFFERED = 1000
 """Signals kept for one target that nobody waits for yet."""
-_FORCED = {
-    "aborted": "aborted by force",
-    "bypassed": "bypassed by force",
-    "deadline": "past the procedure's deadline",
-}
-"""What the worker is told, by why the step must not go on."""
 
 
 # ---------------------------------------------------------------------- abort
@@ -66,22 +60,46 @@ def request_abort(book: Book, event: AbortRequested) -> None:
 
 
 def press_abort(book: Book, record: ProcedureRecord) -> None:
-    """Have a procedure answer for the abort it was asked for; by force its step is stopped.
+    """Have a procedure answer for the abort it was asked for; by force its steps and those below it are killed.
 
-    Past the point of no return the wish is recorded and has no effect, as during a rollback.
+    Past the point of no return the wish is recorded and has no effect. During a rollback force alone has one: it kills
+    forward steps that the rollback waits for.
     """
-    if not may_abort(book, record):
-        return
+    if may_abort(book, record):
+        _decide_or_ask(book, record)
+    if record.forced and record.rolling and not record.bypassing:
+        kill_cancelled(book, record)
+
+
+def _decide_or_ask(book: Book, record: ProcedureRecord) -> None:
     worker = book.staff.in_hand.get(record.id)
     if worker is None:
         begin_abort(book, record)
         return
     item = worker.queue[record.id]
-    if record.forced:
-        item.forced = "aborted"
-        stop_forced(book, worker, item)
-    else:
+    meta = book.meta(record)
+    if item.token.mode is Mode.ASK_ABORT:
+        if record.forced:
+            item.forced = "aborted"
+            stop_forced(book, worker, item)
+    elif not record.forced and (meta is None or meta.asks_abort):
+        # It decides when its step has ended and it was asked; until then its descendants know nothing.
         book.command(AskAbort(item.token))
+    elif _has_open_children(book, record):
+        fail(book, record, aborted_error(record))
+    else:
+        # Alone, a last step that ends well after all has ended the procedure: there is nothing to undo it for.
+        cancel_step(book, record)
+        if record.forced:
+            item.forced = "aborted"
+            stop_forced(book, worker, item)
+
+
+def _has_open_children(book: Book, record: ProcedureRecord) -> bool:
+    if not record.children:
+        return False
+    tree = book.tree_of(record)
+    return any(tree.members[name].state not in TERMINAL for name in tree.children.get(record.id, ()))
 
 
 def may_abort(book: Book, record: ProcedureRecord) -> bool:
@@ -236,6 +254,7 @@ def on_due(book: Book, record: ProcedureRecord) -> None:
     """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
     if record.state in TERMINAL and not record.undoing:
         return
+    kill_outstaying(book, record)
     if book.is_late(record):
         miss_deadline(book, record)
         return
@@ -275,44 +294,12 @@ def _kill_late(book: Book, record: ProcedureRecord) -> None:
         stop_forced(book, worker, item)
 
 
-def take_back(book: Book, record: ProcedureRecord) -> None:
-    """Ask for a step that a worker has in hand and has not begun."""
-    worker = book.staff.in_hand.get(record.id)
-    if worker is None:
-        return
-    item = worker.queue[record.id]
-    if not item.recalled and not book.staff.has_begun(worker, item):
-        item.recalled = True
-        book.command(TakeBack(worker.id, (item.token,)))
-
-
-def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
-    """End a step that must not go on: kill the worker when the step runs, else take it back.
-
-    Killing for a step that only waits behind another would hit an innocent one.
-    """
-    if book.staff.has_begun(worker, item):
-        if not item.killed:
-            item.killed = True
-            book.command(KillWorker(worker.id, item.token, _FORCED[item.forced or "aborted"]))
-    elif not item.recalled:
-        item.recalled = True
-        book.command(TakeBack(worker.id, (item.token,)))
-
-
-def stop_next(book: Book, worker: Worker) -> None:
-    """A worker goes on to its next step: one that must not go on was not taken back in time."""
-    following = next(iter(worker.queue.values()))
-    if following.forced is not None:
-        stop_forced(book, worker, following)
-
-
 def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
     """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
     if record.rolling or book.has_no_return(record):
         wake(book, record, to_the_front=True)
     else:
-        fail(book, record, aborted_error(record) if item.forced == "aborted" else deadline_error(record))
+        fail(book, record, deadline_error(record) if item.forced == "deadline" else aborted_error(record))
 
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actorproc.core import cycles
 from actorproc.core.book import Book
-from actorproc.core.failing import aborted_error, fail, give_up
+from actorproc.core.failing import fail, give_up
 from actorproc.core.verbs import press_abort
 from actorproc.model.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
@@ -25,14 +25,23 @@ def fail_next(book: Book) -> None:
 
 
 def _abort_orphans(book: Book) -> None:
-    """Procedures that said done take their outstanding children along: each is undone by itself."""
+    """Cancel the outstanding children of procedures that have ended: each is undone behind its parent, by itself.
+
+    While the root cannot turn back they cannot either: the abort is recorded, and carried out when the root has ended.
+    """
     while book.orphaned:
         parent = book.orphaned.popitem()[0]
         tree = book.tree_of(book.procs[parent])
         for name in tree.children.get(parent, ()):
             child = book.procs[name]
-            if child.state not in TERMINAL and not child.rolling:
-                fail(book, child, aborted_error(child))
+            if child.state in TERMINAL or child.rolling:
+                continue
+            if book.has_no_return(child):
+                child.aborting = True
+                book.touch(child)
+            else:
+                message = f"its parent {parent} has ended without it"
+                fail(book, child, ErrorInfo("aborted", "ProcedureAborted", message, procedure=name, step=child.step))
 
 
 def _fail_victims(book: Book) -> None:

@@ -125,6 +125,8 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     cpus: tuple[int, ...] | None = None
     grace: float = 1.0
     processes: int | None = None
+    abort_grace: float | None = None
+    """Seconds a forward step may go on after its undo was decided; None: as `Scheduling.abort_grace` says."""
 
     @property
     def is_watched(self) -> bool:
@@ -192,6 +194,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Workers there may be when all the others are stuck in long steps."""
     stuck_after: float = 10.0
     extra_worker_idle: float = 60.0
+    abort_grace: float | None = None
+    """For steps whose `StepLimits.abort_grace` is None; None: they may go on to their end."""
 
 
 class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -232,6 +236,7 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     processes: int | None = None
     retries_overtime: bool = False
     """A step that was killed for its wall time or CPU time is tried again, as after other errors; undos always are."""
+    abort_grace: float | None = None
 
     @property
     def limits(self) -> StepLimits:
@@ -248,4 +253,5 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
             cpus=self.cpus,
             grace=self.grace,
             processes=self.processes,
+            abort_grace=self.abort_grace,
         )

@@ -195,7 +195,8 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     ended_as: int = 0
     """Place among its siblings in the order of finishing; 0: not finished."""
     ending: bool = False
-    """It said done while children were outstanding: it ends when they have."""
+    """Written by versions before 0.2 alone: it said done, and waits for the end of its children. It ends at the next
+    start."""
     stuck: int = 0
     """The step that failed for good and is repeated all the same, because there is no way back; 0: none."""
     epoch: int = 0
@@ -237,6 +238,9 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """Undo unit whose attempts were counted last; a wider failure that takes it over goes on counting. 0: none."""
     undo_step: int = 0
     """Number of the undo step that a retry takes up again: the one it had; 0: that of the next record."""
+    cancelled_at: float | None = None
+    """Epoch seconds since when the undo is decided of the forward step in hand: `StepLimits.abort_grace` counts from
+    here. It stays when that step has ended."""
 
 
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.

@@ -52,6 +52,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         cpus=limits.cpus,
         processes=limits.processes,
         retries_overtime=said.retry.retries_overtime,
+        abort_grace=limits.abort_grace,
     )
 
 

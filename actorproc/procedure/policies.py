@@ -130,7 +130,9 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     in the same way, and the kernel stops a fork bomb before it is seen, where it can (`Health.process_limits`).
     ``crashes`` of one step make it fail with `WorkerCrashed`. ``dedicated`` gives the procedure a worker of its own
     for its whole life. Up to ``threads`` steps of such procedures run at once in one worker: for steps that wait for
-    networks and disks. ``nice`` and ``cpus`` hold while the step runs.
+    networks and disks. ``nice`` and ``cpus`` hold while the step runs. ``abort_grace`` is how long a step that was told
+    of an abort (`Context.aborting`) may go on, counted from the decision to undo its procedure; then it is stopped with
+    SIGTERM and killed after ``grace``. None: as `Config.abort_grace` says; `math.inf`: to its end, whatever that says.
 
     Raises `UsageError` for values that make no sense, and for ``threads`` with a limit of the whole process.
     """
@@ -146,12 +148,15 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     cpus: tuple[int, ...] | None = None
     grace: float | timedelta = 1.0
     processes: int | None = None
+    abort_grace: float | timedelta | None = None
 
     def __post_init__(self) -> None:
         for name in ("wall_time", "cpu_time", "grace"):
             is_limit = name != "grace"
             least: Least = "above zero" if is_limit else "zero"
             _set(self, name, _seconds("Limits", name, getattr(self, name), least=least, may_be_none=is_limit))
+        if self.abort_grace is not None:
+            _set(self, "abort_grace", _seconds("Limits", "abort_grace", self.abort_grace, endless=True))
         for name in ("memory", "memory_hard"):
             value = getattr(self, name)
             if value is not None and not is_count(value, 1):
@@ -242,10 +247,12 @@ def _check_errors(name: str, rule: Any) -> None:
     _refuse("RetryPolicy", name, rule, advice)
 
 
-def _seconds(owner: str, name: str, value: Any, *, least: Least = "zero", may_be_none: bool = False) -> float | None:
+def _seconds(
+    owner: str, name: str, value: Any, *, least: Least = "zero", may_be_none: bool = False, endless: bool = False
+) -> float | None:
     check = seconds_or_none if may_be_none else in_seconds
     try:
-        return check(value, f"{owner}({name}=…)", least=least)
+        return check(value, f"{owner}({name}=…)", least=least, endless=endless)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
 

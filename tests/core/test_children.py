@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from actorproc.core.coordinator import Coordinator
+from actorproc.model.commands import AskAbort
 from actorproc.model.events import StepEnded, Submitted, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Advanced, Finished, Suspended
@@ -79,13 +80,15 @@ def test_suspending_on_nothing_joins_the_children_that_are_outstanding() -> None
     assert stage.inbox["p"].children_step == 1, "the outcomes of the whole group are seen"
 
 
-def test_a_parent_that_says_done_takes_outstanding_children_along_and_then_succeeds() -> None:
+def test_a_parent_that_says_done_ends_at_once_and_its_outstanding_children_are_undone_behind_it() -> None:
     stage = Stage(workers=4, rollback_supported=True)
     _three(stage, wait="any")
     stage.answer("a", DONE)
 
-    stage.answer("p", DONE)
-    assert stage.state("p") is ProcedureState.WAITING
+    running = [stage.inbox[name].token for name in "bc"]
+    decision = stage.answer("p", DONE)
+    assert stage.state("p") is ProcedureState.SUCCESS
+    assert [command.token for command in decision.commands if isinstance(command, AskAbort)] == running
     stage.answer("b", Advanced(state=b"", unit=""))
     stage.answer("c", DONE)
     undone = stage.undo_all()

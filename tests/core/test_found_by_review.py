@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.errors import KeyPoisoned
-from actorproc.model.commands import KillWorker, StartWorker
+from actorproc.errors import KeyPoisoned, NotAllowed
+from actorproc.model.commands import KillWorker, Reply, StartWorker
 from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
@@ -20,7 +20,6 @@ from actorproc.model.events import (
     ResumeRequested,
     RetryRequested,
     Signalled,
-    StepReturned,
     Tick,
     TypeRegistered,
     WorkerLost,
@@ -74,7 +73,7 @@ def test_who_says_poisoned_when_its_tree_fails_already_is_not_undone() -> None:
     assert b.error == half_done
 
 
-def test_an_abort_that_came_in_the_last_step_is_asked_of_a_parent_that_waits_for_its_children_to_end() -> None:
+def test_an_abort_that_came_in_the_last_step_does_not_keep_a_parent_that_may_refuse_from_its_end() -> None:
     stage = Stage(3, rollback_supported=True, asks_abort=True)
     stage.register("C", rollback_supported=True)
     stage.submit(stage.new("r", unit=""))
@@ -85,11 +84,10 @@ def test_an_abort_that_came_in_the_last_step_is_asked_of_a_parent_that_waits_for
     stage.handle(AbortRequested("r", 2))
     stage.answer("r", DONE)
 
-    assert _asked(stage, "r")
-    stage.answer("r", Answered(allowed=True))
+    assert not _asked(stage, "r")
     stage.answer("slow", DONE)
-    assert stage.undo_all() == ["slow:", "quick:", "r:"]
-    assert stage.resolved() == dict.fromkeys(("r", "quick", "slow"), ROLLEDBACK)
+    assert stage.undo_all() == ["slow:"]
+    assert stage.resolved() == {"quick": SUCCESS, "r": SUCCESS, "slow": ROLLEDBACK}
 
 
 def test_a_retry_takes_again_what_a_finished_child_left_to_a_parent_without_anything_to_undo() -> None:
@@ -718,18 +716,16 @@ def test_who_has_ended_while_it_was_asked_about_its_abort_is_not_parked_for_the_
     stage = Stage(3, asks_abort=True)
     stage.register("C")
     stage.submit(stage.new("r"))
-    stage.answer("r", Suspended(state=b"", children=(stage.new("quick", "C"), stage.new("slow", "C")), wait="any"))
-    stage.answer("quick", DONE)
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c", "C"),)))
     stage.handle(AbortRequested("r", 2))
-    stage.answer("r", DONE)
-    stage.answer("slow", DONE)
-    assert (stage.state("r"), _asked(stage, "r")) == (SUCCESS, True)
+    stage.answer("c", boom())
+    assert _asked(stage, "r")
 
     stage.answer("r", Refused(reason="not today"))
 
     r = stage.core.view("r")
     assert r is not None
-    assert r.parked is None
+    assert (r.state, r.parked) == (FAILED, None)
 
 
 def _fail_with_a_poisoned_key(stage: Stage) -> None:
@@ -766,29 +762,29 @@ def test_who_gets_the_ids_of_a_deleted_tree_does_not_free_what_that_one_poisoned
     assert difference(stage) is None
 
 
-@pytest.mark.parametrize("how", ["allowed", "refused", "returned", "lost"])
+@pytest.mark.parametrize("how", ["allowed", "refused", "lost"])
 def test_nobody_answers_for_the_abort_of_one_that_had_its_id_before(how: str) -> None:
     stage = Stage(3, asks_abort=True)
     stage.register("C")
     stage.submit(stage.new("r"))
-    stage.answer("r", Suspended(state=b"", children=(stage.new("quick", "C"), stage.new("slow", "C")), wait="any"))
-    stage.answer("quick", DONE)
+    stage.answer("r", Suspended(state=b"", children=(stage.new("c", "C"),)))
     stage.handle(AbortRequested("r", 2))
-    stage.answer("r", DONE)
-    stage.answer("slow", DONE)
+    stage.answer("c", boom())
     asked = stage.inbox["r"].token
-    assert (stage.state("r"), asked.mode) == (SUCCESS, Mode.ASK_ABORT)
-    stage.handle(DeleteRequested("r", 3))
-    stage.submit(stage.new("r"))
-    assert stage.inbox["r"].token == asked
+    assert asked.mode is Mode.ASK_ABORT
+    # It does not end before it has answered, so it keeps its id.
+    refused = stage.handle(DeleteRequested("r", 3)).commands[0]
+    assert isinstance(refused, Reply)
+    assert isinstance(refused.error, NotAllowed)
 
-    if how == "returned":
-        stage.handle(StepReturned(asked))
-    elif how == "lost":
+    if how == "lost":
         stage.kill(asked.worker.slot)
     else:
         stage.answer("r", Refused(reason="not today") if how == "refused" else Answered(allowed=True))
 
+    assert stage.state("r") is FAILED
+    stage.handle(DeleteRequested("r", 4))
+    stage.submit(stage.new("r"))
     assert (stage.inbox["r"].token.mode, stage.inbox["r"].token.step) == (Mode.EXECUTE, 1)
     assert not stage.inbox["r"].warm
     assert difference(stage) is None

@@ -455,24 +455,22 @@ def test_the_undo_of_a_tree_goes_on_when_one_that_ended_while_it_was_asked_to_ab
 ) -> None:
     stage = Stage(5, rollback_supported=True)
     stage.register("Asked", rollback_supported=True, asks_abort=True)
-    stage.submit(stage.new("root"))
-    stage.answer("root", Suspended(state=b"", children=(stage.new("p", "Asked", unit="u"), stage.new("failing"))))
-    children = (stage.new("quick"), stage.new("slow", unit="u"))
-    stage.answer("p", Suspended(state=b"", children=children, wait="any", on_parent_end="abort"))
-    stage.answer("slow", Waited(state=b"", event="never"))
-    stage.answer("quick", DONE)
-    # Given: it is done and waits for a child that it takes along, a worker is asking it, and that child ends.
-    stage.answer("p", DONE)
+    stage.register("Root", rollback_supported=True, on_child_failure="resume")
+    stage.submit(stage.new("root", "Root", unit="u"))
+    stage.answer("root", Suspended(state=b"", children=(stage.new("p", "Asked"),)))
+    stage.answer("p", Suspended(state=b"", children=(stage.new("failing"),)))
+    # Given: a worker is asking it, and meanwhile what it waits for has failed.
     stage.handle(AbortRequested("p", 2))
     question = stage.inbox.pop("p").token
     assert question.mode is Mode.ASK_ABORT
-    assert stage.undo_all() == ["slow:u"]
-    assert stage.state("p") is SUCCESS
     stage.answer("failing", boom())
+    assert "root" not in stage.inbox
 
     stage.handle(StepReturned(question) if is_returned else StepEnded(question, Answered(allowed=False)))
 
-    assert stage.undo_all() == ["p:u"]
+    assert stage.state("p") is ProcedureState.ROLLEDBACK
+    stage.answer("root", boom())
+    assert stage.undo_all() == ["root:u"]
     assert "root" in stage.resolved()
 
 

@@ -402,7 +402,7 @@ def test_what_abort_did_to_the_object_is_not_kept_as_nothing_of_it_is_stored(all
     )
 
 
-def test_one_that_is_done_when_its_wait_was_over_ends_with_the_children_it_takes_along() -> None:
+def test_one_that_is_done_when_its_wait_was_over_ends_at_once_and_cancels_its_children() -> None:
     stage = Stage(2, has_on_timeout=True)
     stage.submit(stage.new("p"))
     stage.answer("p", Suspended(state=b"", children=(stage.new("a"), stage.new("b")), wait="any"))
@@ -413,11 +413,11 @@ def test_one_that_is_done_when_its_wait_was_over_ends_with_the_children_it_takes
     assert stage.inbox["p"].token.mode is Mode.ON_TIMEOUT
 
     stage.answer("p", Finished(state=b""))
-    assert stage.state("p") is ProcedureState.WAITING
-    stage.handle(Signalled("p", b"x", reply=2))
+    assert stage.state("p") is ProcedureState.SUCCESS
+    assert stage.handle(Signalled("p", b"x", reply=2)).commands == [Reply(2, value=False)]
     stage.answer("b", Finished(state=b""))
 
-    assert stage.state("p") is ProcedureState.SUCCESS
+    assert stage.resolved() == dict.fromkeys("ap", ProcedureState.SUCCESS) | {"b": ProcedureState.FAILED}
     assert difference(stage) is None
 
 
