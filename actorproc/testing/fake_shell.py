@@ -383,3 +383,4 @@ class FakeShell:
 
     def _ask_abort(self, command: AskAbort) -> None:
         self.world.journal.append(("ask-abort", command.token))
+        self.workers.tell_of_abort(command.token)

@@ -22,7 +22,7 @@ from actorproc.model.events import (
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Failed, Outcome, Refused
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.scripts import WALL_TIME, play
+from actorproc.testing.scripts import WALL_TIME, listens, play
 from actorproc.testing.world import World, children_seen
 
 __all__ = ["FakeWorker", "FakeWorkers"]
@@ -163,6 +163,12 @@ class FakeWorkers:
         worker = self.live.get(command.token.worker)
         if worker is not None and worker.asked == command.request:
             worker.asked = None
+
+    def tell_of_abort(self, token: StepToken) -> None:
+        """A running step hears of an abort: one that hangs ends if it listens."""
+        worker = self.live.get(token.worker)
+        if worker is not None and worker.running is not None and worker.running[0].token == token:
+            worker.hanging = worker.hanging and not listens(token)
 
     def kill(self, worker: FakeWorker, kind: str, *, blamed: StepToken | None = None) -> None:
         """A worker dies: what it answered before is delivered first, then its death is told."""

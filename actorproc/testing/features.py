@@ -19,13 +19,17 @@ __all__ = ["BATCH_CLASS", "LIMIT_KEYS", "add_features", "changed_meta"]
 LIMIT_KEYS = ("slot/a", "slot/b", "rate")
 """Keys of limits; those of concurrency are configured by a pattern."""
 BATCH_CLASS = "batch"
+_HANGS = 0.06
 _SHARED_KEY = "f"
 """A poison key that no lock conflicts with, so that several may poison it at once."""
 
 
-def add_features(scenario: Scenario, random: Random) -> Scenario:
-    """The scenario with features drawn from `random`; the bystander is left as it is."""
-    maker = _Maker(random)
+def add_features(scenario: Scenario, random: Random, cancelling: Random) -> Scenario:
+    """The scenario with features drawn from `random`; the bystander is left as it is.
+
+    `cancelling` draws what concerns running steps whose undo is decided.
+    """
+    maker = _Maker(random, cancelling)
     roots = {name: maker.program(program) for name, program in scenario.roots.items()}
     return msgspec.structs.replace(
         scenario,
@@ -49,8 +53,9 @@ def changed_meta(meta: TypeMeta, trait: str) -> TypeMeta:
 
 
 class _Maker:
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, cancelling: Random) -> None:
         self.random = random.random
+        self.cancelling = cancelling.random
         self.programs: dict[str, Program] = {}
         self.is_limited = self.chance(0.4)
         self.is_classed = self.chance(0.2)
@@ -76,6 +81,7 @@ class _Maker:
             work_class=BATCH_CLASS if self.is_classed and self.chance(0.5) else "default",
             dedicated=self.chance(0.08),
             threads=2 if self.chance(0.1) else 1,
+            abort_grace=3.0 * self.cancelling() if self.cancelling() < 0.15 else None,
         )
         keys = tuple(key for key in LIMIT_KEYS if self.chance(0.3)) if self.is_limited else ()
         changed = msgspec.structs.replace(
@@ -92,6 +98,8 @@ class _Maker:
         if operation.kind == "spawn":
             children = tuple(self.program(child) for child in operation.children)
             return msgspec.structs.replace(operation, children=children)
+        if operation.kind == "go" and self.cancelling() < _HANGS:
+            operation = msgspec.structs.replace(operation, hangs=1)
         if self.shares_poison and operation.kind in {"go", "sleep", "wait"} and self.chance(0.3):
             return msgspec.structs.replace(operation, poisons=(_SHARED_KEY,) if self.chance(0.6) else ())
         return operation
@@ -110,6 +118,7 @@ class _Maker:
             max_workers=slots + 1 if self.chance(0.1) else slots,
             stuck_after=1.0,
             extra_worker_idle=2.0,
+            abort_grace=3.0 * self.cancelling() if self.cancelling() < 0.3 else None,
         )
 
     def retention(self) -> Retention:

@@ -11,15 +11,16 @@ after a newer one · 8 one runner per procedure · 9 a step starts from the stor
 order, none skipped, none after its record · 12 a parent is resumed once and sees exactly what had ended ·
 13 children are created once · 14 terminal states and outputs are final, read before and after each restart ·
 15 everything ends · 16 recovery is idempotent · 17 bystanders are unharmed · 18 no orphan process · 19 the same seed
-gives the same trace · 20 honest errors · 21 what an operator stopped stands still, limits are kept. Number 0 is
+gives the same trace · 20 honest errors · 21 what an operator stopped stands still, limits are kept ·
+22 a running step whose undo is decided is told at once, and a kill for that is charged to nobody. Number 0 is
 "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
 
 The rules are split by what they look at: `execution_rules`, `log_rules`, `undo_rules`, `lock_rules`, `family_rules`,
-`caller_rules` and `operator_rules`. A pure function over one history cannot see 0 and 16 (the simulation compares
-memory with a restored core, and one recovery with another), 18 and 19 (tests of their own), nor the gate (the fake
+`caller_rules`, `operator_rules` and `cancel_rules`. A pure function over one history cannot see 0 and 16 (the
+simulation compares memory with a restored core, and one recovery with another), 18 and 19 (tests of their own), nor the gate (the fake
 shell watches it). ``docs/testing.md`` says for each number which check or test covers it, on which input.
 """
 
@@ -50,6 +51,7 @@ from actorproc.model.writes import (
     Write,
 )
 from actorproc.testing.caller_rules import CallerRules
+from actorproc.testing.cancel_rules import CancelRules
 from actorproc.testing.evidence import Entry, Facts, Judge, StoreDump, Violation
 from actorproc.testing.execution_rules import ExecutionRules
 from actorproc.testing.family_rules import FamilyRules
@@ -92,6 +94,7 @@ class _Pass:
             UndoRules(facts, found),
             CallerRules(facts, found, bystander),
             OperatorRules(facts, found, scheduling),
+            CancelRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {
@@ -140,6 +143,7 @@ class _Pass:
 
     # ------------------------------------------------------------ commits
     def _read_commit(self, writes: list[Write]) -> None:
+        self._show("commit_begins")
         readers = self._readers
         later: list[Write] = []
         for write in writes:

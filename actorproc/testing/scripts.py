@@ -10,9 +10,11 @@ have nothing to undo), a *plain* procedure uses "" for all of it, and one withou
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import msgspec
 
-from actorproc.model.ids import Mode
+from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import (
     Advanced,
     Answered,
@@ -27,7 +29,7 @@ from actorproc.model.outcomes import (
 from actorproc.model.policies import LockKey, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.records import ErrorInfo, NewProcedure, Wait
 
-__all__ = ["WALL_TIME", "ClientAction", "Operation", "Program", "Scenario", "play", "program_of"]
+__all__ = ["WALL_TIME", "ClientAction", "Operation", "Program", "Scenario", "listens", "play", "program_of"]
 
 INITIAL_STATE = b"0:0:0"
 _FAILING_UNDOS = {"flaky": 1, "late": 5}
@@ -122,6 +124,11 @@ class Scenario(msgspec.Struct, frozen=True, gc=False):
     """Each host starts gated: nothing runs until somebody opens the gate."""
     is_patient: bool = False
     """The outside acts when nothing else can happen before time passes; for fixed orders of moves."""
+
+
+def listens(token: StepToken) -> bool:
+    """Whether a hanging step looks at `Context.aborting`: those of half of all procedures do."""
+    return crc32(token.procedure.encode()) % 2 == 0
 
 
 def program_of(id: str, program: Program, *, now: float, fresh: bool = False) -> NewProcedure:  # noqa: A002

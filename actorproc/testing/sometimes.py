@@ -42,7 +42,7 @@ class Sight(StrEnum):
     GROUP_AFTER_GROUP = "a parent had other children when all before them had ended"
     WENT_STRAIGHT_ON = "a parent that was to wait for children went on at once, as one had ended meanwhile"
     LEFT_BEHIND = "a child outlived its parent"
-    TAKEN_ALONG = "a parent that was done aborted its outstanding children"
+    TAKEN_ALONG = "a parent that was done had its outstanding children undone behind it"
     KEPT_BACK = "max_parallel kept a child back"
     SAW_A_FAILURE = "a parent resumed with a failed child"
     POISONED_FOR_A_STEP = "poison_keys() poisoned a key"
@@ -66,6 +66,8 @@ class Sight(StrEnum):
     ASKED_TO_ABORT = "abort() was asked"
     ABORTED = "a procedure was aborted"
     KILLED_BY_FORCE = "a forced abort killed a running step"
+    TOLD_OF_UNDO = "a running step was told that its undo is decided"
+    OUTSTAYED = "a step that was told of its undo was killed when its time was over"
     DEADLINE_MISSED = "a deadline passed"
     CRASHED = "a step was charged with the death of its worker"
     STUCK = "a step past the point of no return failed and was repeated"
@@ -138,6 +140,7 @@ class _Watcher:
             "call": self._call,
             "reply": self._reply,
             "kill": self._kill,
+            "ask-abort": self._ask_abort,
             "worker-left": self._worker_left,
         }
         self.heads: dict[str, ProcedureRecord] = {}
@@ -207,6 +210,12 @@ class _Watcher:
         del token
         if "force" in reason:
             self.seen[Sight.KILLED_BY_FORCE] += 1
+        elif "abort_grace" in reason:
+            self.seen[Sight.OUTSTAYED] += 1
+
+    def _ask_abort(self, token: Any) -> None:
+        head = self.heads.get(token.procedure)
+        self.seen[Sight.TOLD_OF_UNDO] += head is not None and head.rolling
 
     def _worker_left(self, worker: Any) -> None:
         del worker
@@ -245,8 +254,9 @@ class _Watcher:
             self._waiting(record, before)
         if record.parent is not None and record.state in TERMINAL:
             above = self.heads[record.parent]
-            seen[Sight.LEFT_BEHIND] += above.state is ProcedureState.SUCCESS and above.on_parent_end == "leave"
-        seen[Sight.TAKEN_ALONG] += record.ending
+            is_over = above.state is ProcedureState.SUCCESS
+            seen[Sight.LEFT_BEHIND] += is_over and above.on_parent_end == "leave"
+            seen[Sight.TAKEN_ALONG] += is_over and above.on_parent_end == "abort"
         seen[Sight.KEPT_BACK] += bool(record.pending) and record.started < record.width
         seen[Sight.PARKED] += record.parked is not None
         seen[Sight.WAITED_FOR_LOCKS] += bool(record.ticket) and not record.locked and not record.rolling

@@ -57,7 +57,7 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
     if drawn == "all" and seed >= FIRST_SEED:
         scenario = add_groups(scenario, Random(f"groups of {seed}"))  # noqa: S311
     if drawn == "all":
-        scenario = add_features(scenario, Random(f"features of {seed}"))  # noqa: S311
+        scenario = add_features(scenario, Random(f"features of {seed}"), Random(f"cancelling of {seed}"))  # noqa: S311
     return scenario
 
 

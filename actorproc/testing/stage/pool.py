@@ -16,7 +16,7 @@ from actorproc.testing.stage.hazards import Hazards
 from actorproc.testing.stage.workers import StageWorker
 from actorproc.testing.world import World
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo
-from actorproc.workers.frames import FromWorker, Run, Stop, ToWorker
+from actorproc.workers.frames import AbortAsked, FromWorker, Run, Stop, ToWorker
 
 __all__ = ["PoolOwner", "StagePool"]
 
@@ -78,6 +78,8 @@ class StagePool(NoProcesses):
         for message in messages:
             if isinstance(message, Run):
                 self._note_sent(found, message)
+            elif isinstance(message, AbortAsked):
+                self.world.journal.append(("ask-abort", message.token))
             found.wire.append(message)
 
     def stop(self, worker: WorkerId) -> None:

@@ -15,7 +15,7 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Advanced, Finished, Outcome, Refused
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.scripts import play
+from actorproc.testing.scripts import listens, play
 from actorproc.testing.world import children_seen
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.frames import (
@@ -145,7 +145,8 @@ class StageWorker:
                 if step.asked == message.request:
                     step.asked = None
         elif isinstance(message, AbortAsked) and message.token in self.running:
-            self._world.journal.append(("ask-abort", message.token))
+            step = self.running[message.token]
+            step.hanging = step.hanging and not listens(message.token)
 
     def speak(self) -> None:
         """Something of what it said is heard: one message, or all that there are come together."""
