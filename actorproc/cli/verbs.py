@@ -66,7 +66,7 @@ def _add(
 def add_abort(commands: _Commands) -> None:
     """Add ``abort``."""
     parser = _add(commands, "abort", _abort, help="ask procedures to abort and roll back")
-    parser.add_argument("--force", action="store_true", help="ask nobody, and kill the running step")
+    parser.add_argument("--force", action="store_true", help="do not ask, and kill the running steps")
 
 
 def _abort(options: argparse.Namespace, engine: Steering, name: str) -> str:

@@ -26,8 +26,10 @@ class Verbs(Facade):
     def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:  # noqa: A002 - public contract
         """Ask a procedure to abort and roll back; False when it has ended already. Durable when it returns.
 
-        One that refuses is asked again whenever a step of it ends. ``force`` asks nobody and kills the running step.
-        During a rollback, and past the point of no return, the wish is recorded and changes nothing.
+        Its running step is told (`Context.aborting`), and those below it once its undo is decided; they are killed
+        after their `Limits.abort_grace`. One that refuses is asked again whenever a step of it ends. ``force`` does not
+        ask: it kills the running forward steps of the procedure and of those below it, also when the undo is decided
+        already. An undo is never killed. Past the point of no return the wish is recorded and changes nothing.
         """
         name, why = check_id(id), checked_reason(reason)
         check_flag(force, "force")

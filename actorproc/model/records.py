@@ -195,7 +195,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     ended_as: int = 0
     """Place among its siblings in the order of finishing; 0: not finished."""
     ending: bool = False
-    """Written by versions before 0.2 alone: it said done, and waits for the end of its children. It ends at the next
+    """Written by earlier versions alone: it said done, and waits for the end of its children. It ends at the next
     start."""
     stuck: int = 0
     """The step that failed for good and is repeated all the same, because there is no way back; 0: none."""

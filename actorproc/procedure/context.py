@@ -164,7 +164,7 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def aborting(self) -> bool:
-        """An abort was asked; a long step may look at this and stop early."""
+        """An abort was asked, or the tree is cancelled for another cause; a long step may look and stop early."""
         return self._channel.aborting()
 
     @property
