@@ -31,7 +31,6 @@ EXPECTED = [
         "0 submitted procedures are unfinished and 12 more were refused: 10 may run (Config.max_running) and 1 may be queued "
         "(Config.max_queued); submit again when some have ended, or allow more"
     ),
-    "[0] True",
     "FAILED",
     (
         "format-2 needs a poisoned key: 'disks/a' was poisoned by format-1: rollback of format-1 gave up: the old table "
@@ -44,6 +43,7 @@ EXPECTED = [
     "Good morning, A. Lovelace",
     "Connect(host='db', password=**********)",
     "********** session-17",
+    "[0] True",
     "FAILED",
     "deployed in attempt 2 2",
     "paused the network is being repaired",
