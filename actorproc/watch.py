@@ -13,7 +13,7 @@ from typing import NoReturn, Self
 from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.subscription import Subscription
 from actorproc.changes import Change, Overflow
-from actorproc.errors import ManagerStopped
+from actorproc.errors import ManagerStopped, ResultTimeout
 
 __all__ = ["Watch"]
 
@@ -33,6 +33,8 @@ class Watch:
         self._subscription = subscription
         self._leave = leave
         self._pid = os.getpid()
+        self._last: Change | None = None
+        """The change of the one procedure that is watched which `next` gave last."""
 
     @property
     def id(self) -> str | None:
@@ -42,16 +44,31 @@ class Watch:
     def next(self, timeout: float | timedelta | None = None) -> Change | Overflow | None:
         """The next change; None when there is no more.
 
-        Raises the builtin `TimeoutError` when none came within `timeout` (seconds or a timedelta; None: waits as long
-        as it takes), and
-        `ManagerStopped` in a forked child, where nobody would tell it of one.
+        Args:
+            timeout: Seconds, or a timedelta; None: waits as long as it takes.
+
+        Raises:
+            ResultTimeout: None came in that time; a builtin `TimeoutError`. For a watch of one procedure it has the
+                id, phase, step and reason of the last change that `next` gave.
+            ManagerStopped: In a forked child, where no change would arrive.
         """
         self._check_process()
         seconds = waiting_seconds(timeout)
         try:
-            return self._subscription.take(seconds)
+            found = self._subscription.take(seconds)
         except TimeoutError:
-            raise TimeoutError(f"nothing has changed within {seconds:g} s") from None
+            raise self._late(f"nothing has changed within {seconds:g} s") from None
+        if isinstance(found, Change) and self.id is not None:
+            self._last = found
+        return found
+
+    def _late(self, says: str) -> ResultTimeout:
+        last = self._last
+        if last is None:
+            return ResultTimeout(says, id=self.id or "")
+        reason = f" ({last.reason})" if last.reason else ""
+        words = f"{says}: {last.id} is {last.phase} at step {last.step}{reason}"
+        return ResultTimeout(words, id=last.id, phase=str(last.phase), step=last.step, reason=last.reason or "")
 
     def close(self) -> None:
         """Watch no more. Idempotent; may be called from any thread, also while another one waits in it."""

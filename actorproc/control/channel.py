@@ -161,6 +161,11 @@ class Channel:
             sock.close()
 
     @property
+    def is_connected(self) -> bool:
+        """There is a connection at the moment."""
+        return self._sock is not None
+
+    @property
     def _most(self) -> int:
         """Bytes that a frame may have: a manager that is sent more hangs up, and would be sent it again."""
         return self._max_frame if self.hello is None else min(self._max_frame, self.hello.max_frame + HEADER.size)

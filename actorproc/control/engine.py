@@ -232,6 +232,8 @@ class RemoteEngine:
 
     def glance(self, id: str) -> Described | None:  # noqa: A002
         """How a procedure stands; None when it is unknown, or no manager answers within a second."""
+        if not self._channel.is_connected:
+            return None  # its time limit is over: the caller does not wait for a manager as well
         method = METHODS["glance"]
         pending = self._channel.call("call", "glance", encode((id,)), method.gives)
         try:

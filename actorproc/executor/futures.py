@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from actorproc.actors.clock import waiting_seconds
+from actorproc.errors import ResultTimeout
 from actorproc.procedure.call import PickledCall
 
 __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
@@ -123,7 +124,7 @@ class DurableFuture(Future[T], Generic[T]):
                 continue  # it is stored, or in the rest of that batch, for which there was no room
             if not done:
                 msg = f"call {self._id} is not on disk within {patience:g} s"
-                raise TimeoutError(msg)
+                raise ResultTimeout(msg, id=self._id, reason="the submit is not stored")
             self._raise_if_refused()  # it was left out, or cancelled before
             break
         return self

@@ -9,6 +9,7 @@ from typing import Any
 
 from actorproc.actors.messages import Described, Ending, Patience
 from actorproc.actors.subscription import Subscription
+from actorproc.core.phases import seen_in_store
 from actorproc.facade.base import Facade
 from actorproc.facade.reading import Reading
 from actorproc.handle import ProcedureHandle
@@ -115,7 +116,13 @@ class Looking(Facade, Reading):
     def _glance(self, id: str) -> Described | None:  # noqa: A002
         """How a procedure stands, for the words of an error; None when that is not known soon."""
         with suppress(Exception):  # an error is on its way already
-            return self._running().glance(id)
+            tree = self._running()
+            found = tree.glance(id)
+            if found is None:
+                record = Queries(tree).head(id)
+                phase, reason = seen_in_store(record, is_owned=True)
+                found = Described(record, phase, "; ".join(filter(None, (reason, "no manager answers"))), None)
+            return found
         return None
 
     def _ended(self, id: str) -> bool:  # noqa: A002

@@ -370,6 +370,19 @@ def test_a_time_limit_that_passed_says_how_the_procedure_stands(call):
     assert "waiting at step 2 (for the event 'go')" in str(error)
 
 
+def test_a_watch_that_waits_in_vain_says_what_it_saw_last():
+    with InlineManager([Other]) as manager:
+        manager.submit(Other(), "job")
+        wait_until(lambda: manager.info("job").phase == "waiting")
+        with manager.watch("job") as watch:
+            assert watch.next(BOUND).phase == "waiting"
+            with pytest.raises(ResultTimeout) as caught:
+                watch.next(0.05)
+        assert (caught.value.id, caught.value.phase, caught.value.step) == ("job", "waiting", 2)
+        with manager.watch() as watch, pytest.raises(TimeoutError, match="nothing has changed"):
+            watch.next(0.05)
+
+
 def test_a_time_limit_names_the_parked_member():
     store = left_behind(("root", Parent(["child"])))
     with second_life(store, KnownParent, config=Config(spares=0, parked_grace=60.0)) as manager:
@@ -452,6 +465,9 @@ def test_a_client_is_told_over_a_restart_of_the_manager(tmp_path):
         with pytest.raises(ResultTimeout) as caught:
             client.get("job").result(0.1)
         assert (caught.value.phase, caught.value.step) == ("waiting", 2)
+    with pytest.raises(ResultTimeout, match="no manager answers") as caught:
+        client.get("job").result(0.1)
+    assert (caught.value.phase, caught.value.step) == ("waiting", 2)
     light = {**LIGHT, "config": SOON}
     with client, ProcedureManager(tmp_path / "s", workers=1, **light) as manager:
         thread.join(BOUND)
