@@ -79,13 +79,15 @@ class Call(Procedure):
     call: PickledCall | memoryview
     setup: bytes = b""
     _engine_tail: ClassVar[str] = "call"
+    _engine_ends_stateless: ClassVar[bool] = True
+    _engine_is_compared: ClassVar[bool] = False
 
     def execute(self, ctx: Context) -> Status:
         """Call it; the output is the signed result."""
         assert not isinstance(self.call, tuple)  # it was, in the host
         result = _called(self.call, _prepare(self.setup) if self.setup else {})
         output = seal(_pickled_value(result), f"result of {ctx.id}", self._key)
-        # The work is done: its arguments, which may be large, need not be stored a second time, nor the first time.
+        # The work is done: its arguments are not stored a second time, and large ones need not be kept at all.
         self._engine_is_spent = len(self.call) + len(self.setup) >= LARGE
         self.call = self.setup = b""
         return Status.done(output)

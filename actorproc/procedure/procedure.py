@@ -266,6 +266,10 @@ class Procedure:
     _engine_has_position: ClassVar[bool] = False
     _engine_tail: ClassVar[str] = ""
     """A field of bytes that a pickled state holds uncopied when it is long, and that may then be a `memoryview`."""
+    _engine_ends_stateless: ClassVar[bool] = False
+    """Its closing record needs no state: nothing of it is undone, loaded or compared after a good end."""
+    _engine_is_compared: ClassVar[bool] = True
+    """A second submit of its id is the same one only with an equal state."""
     _engine_is_spent: bool = False
     """It has ended well, and nobody needs the long state it began with any more."""
     _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()

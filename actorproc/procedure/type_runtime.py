@@ -149,7 +149,9 @@ class TypeRuntime:
                 version=own.meta.version,
                 state=state,
                 codec=codec,
-                digest=digest_of(codec, state, positioned=own._has_position, ordered=own._format.names is not None),
+                digest=digest_of(codec, state, positioned=own._has_position, ordered=own._format.names is not None)
+                if procedure._engine_is_compared
+                else b"",
             ),
             locks=lock_keys_of(procedure, own.type_name) if own._locks else (),
             poisons=poison_keys_of(procedure, own.type_name) if own._poisons else (),
@@ -309,7 +311,8 @@ class TypeRuntime:
 
     def _finished(self, live: Procedure, ctx: Context, status: Done) -> Finished:
         output = self.values.encode(status.output, f"{self.type_name} output", OUTPUT + ctx.id)
-        state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live)
+        state = b"" if live._engine_ends_stateless else self.dump_state(live, ctx.id)
+        poisons = self._poisons_after(live)
         if self._cleans_up:  # last: what was cleaned up must not be undone for a value that cannot be kept
             state = self._cleaned_up(live, ctx) or state
         return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
