@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         PoisonInfo,
         ProcedureInfo,
         ProcedureTree,
+        RetentionHealth,
         SlotHealth,
     )
     from actorproc.manager import ProcedureManager
@@ -177,6 +178,7 @@ __all__ = [
     "ProcedureTree",
     "RemoteError",
     "ResultTimeout",
+    "RetentionHealth",
     "RetryLater",
     "RetryPolicy",
     "Saga",
@@ -240,6 +242,7 @@ _LAZY = {
     "ProcedureManager": "actorproc.manager",
     "ProcedureState": "actorproc.model.states",
     "ProcedureTree": "actorproc.info",
+    "RetentionHealth": "actorproc.info",
     "RetryPolicy": "actorproc.procedure.policies",
     "Saga": "actorproc.procedure.saga",
     "Secret": "actorproc.procedure.secret",

@@ -97,7 +97,8 @@ class Config:
     retain_acknowledged: Seconds = Seconds(60.0, least="zero")
     """How long a procedure is kept after `ProcedureManager.acknowledge`."""
     sweep_interval: Seconds = Seconds(30.0, endless=False)
-    """How often finished procedures to be removed are looked for."""
+    """How often finished procedures to be removed are looked for; oftener, down to once a second, when a fifth of
+    `retain_for` is less."""
     priority_ageing: Seconds = Seconds(60.0)
     """Waiting for a worker that outweighs one level of priority; `math.inf`: no waiting does."""
     max_running: int | None = None

@@ -19,6 +19,7 @@ __all__ = [
     "PoisonInfo",
     "ProcedureInfo",
     "ProcedureTree",
+    "RetentionHealth",
     "SlotHealth",
     "as_text",
     "info_of",
@@ -189,6 +190,24 @@ class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
+class RetentionHealth(msgspec.Struct, frozen=True):
+    """How far the removal of finished procedures is behind what `Config` says."""
+
+    backlog: int = 0
+    """Finished roots that should be gone and have not been looked at yet; counted once a second."""
+    lag: float = 0.0
+    """Seconds by which the oldest of them is overdue; 0 between two passes."""
+    is_behind: bool = False
+    """So late that the store grows: more ends than is removed, or the removal has just begun to catch up."""
+
+    def in_words(self) -> str:
+        """One sentence."""
+        return (
+            f"retention is behind: {self.backlog} finished procedures should have been removed, the oldest of them "
+            f"{self.lag:.0f} s ago; submit less, or raise Config.retain_for"
+        )
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A report that a supervisor of the host can act on; times in seconds.
 
@@ -219,6 +238,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     process_limits: str = "none"
     """What stops a fork bomb in a step with `Limits.processes` until the host sees it, which looks ten times a second:
     "cgroup" and "rlimit" are of the kernel; "sampling": nothing does; "none" when stopped."""
+    retention: RetentionHealth = RetentionHealth()
+    """How far the removal of finished procedures is behind."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""

@@ -101,6 +101,10 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     watchers: int
     events_lost: int
     """Lifecycle events dropped because logs or hooks were too slow."""
+    retention_backlog: int
+    """Finished roots that should have been removed and have not been looked at yet."""
+    retention_lag: float
+    """Seconds by which the oldest of them is overdue."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold, in this order of fields."""
@@ -154,6 +158,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
             ("store_used_bytes", self.store_used_bytes, "Bytes of the store in use."),
             ("store_procedures", self.store_procedures, "Procedures in the store, finished ones included."),
             ("watchers", self.watchers, "Open watches."),
+            ("retention_backlog", self.retention_backlog, "Finished procedures that should have been removed."),
+            ("retention_lag_seconds", self.retention_lag, "Seconds by which the oldest of them is overdue."),
         ):
             yield from _head(name, "gauge", help_text)
             yield _sample(name, level)

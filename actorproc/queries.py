@@ -20,6 +20,7 @@ from actorproc.info import (
     PoisonInfo,
     ProcedureInfo,
     ProcedureTree,
+    RetentionHealth,
     SlotHealth,
     info_of,
     lock_info_of,
@@ -326,6 +327,9 @@ class Queries(StoredQueries):
         for slot in parked:
             problems.append(f"worker slot {slot.slot} is parked: {slot.reason}")
             status = "degraded" if status in {"running", "paused", "gated"} else status
+        retention = manager.retention if manager is not None else RetentionHealth()
+        if retention.is_behind:
+            problems.append(retention.in_words())
         return Health(
             status=status,
             problems=tuple(problems),
@@ -348,6 +352,7 @@ class Queries(StoredQueries):
             paused=manager.paused if manager is not None else None,
             limits=self._engine.pool.limits,
             process_limits=self._engine.pool.process_limits,
+            retention=retention,
         )
 
     def metrics(self, now: float) -> Metrics:
@@ -373,6 +378,8 @@ class Queries(StoredQueries):
             store_procedures=size.procedures,
             watchers=found.watchers,
             events_lost=found.events_lost,
+            retention_backlog=found.retention.backlog,
+            retention_lag=found.retention.lag,
             **found.histograms,
         )
 

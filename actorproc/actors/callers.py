@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -33,7 +34,7 @@ from actorproc.actors.watching import Observer
 from actorproc.core.lock_report import dangling
 from actorproc.core.phases import last_phase
 from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
-from actorproc.info import ProcedureInfo, info_of
+from actorproc.info import ProcedureInfo, RetentionHealth, info_of
 from actorproc.listing import children_by_state
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, Phase
@@ -61,6 +62,7 @@ class CallerDesk:
         standstills: Standstills,
         meters: Meters,
         clock: Clock,
+        retention: Callable[[], RetentionHealth],
     ) -> None:
         self._standstills = standstills
         self._store = store
@@ -71,6 +73,7 @@ class CallerDesk:
         self._observer = observer
         self._meters = meters
         self._clock = clock
+        self._retention = retention
         self._started = clock.monotonic()
         self._halted = 0
         """Procedures of the core that stood still because of damage when it was looked last."""
@@ -168,6 +171,7 @@ class CallerDesk:
             workers_busy=sum(bool(line.queue) for line in lines),
             watchers=self._observer.watchers,
             events_lost=self._observer.events_lost,
+            retention=self._retention(),
         )
         settle_future(message.future, found)
 
@@ -260,5 +264,6 @@ class CallerDesk:
             gated=self._ring.gated,
             running=self._ledger.running(),
             vacated=self._ring.core.vacated,
+            retention=self._retention(),
         )
         settle_future(message.future, found)

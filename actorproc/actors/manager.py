@@ -179,6 +179,7 @@ class ManagerActor(QuickActor):
             standstills=self._standstills,
             meters=self._meters,
             clock=parts.clock,
+            retention=self._sweeper.health,
         )
         self._floor = Floor(
             ring=self._ring,
@@ -372,6 +373,7 @@ class ManagerActor(QuickActor):
         self._observer.committed(batch)
         self._desk.look_at_damage()
         self._standstills.stored()
+        self._sweeper.stored()
 
     def _open_gate(self, message: OpenGate) -> None:
         self._ring.open_gate()
@@ -397,7 +399,11 @@ class ManagerActor(QuickActor):
         _tell(self.actor_ref, Wake())
 
     def _sweep_in(self, seconds: float) -> None:
-        self._parts.alarm.set("sweep", self._clock.monotonic() + seconds, lambda: _tell(self.actor_ref, SweepDue()))
+        if seconds > 0:
+            self._parts.alarm.set("sweep", self._clock.monotonic() + seconds, lambda: _tell(self.actor_ref, SweepDue()))
+        else:  # behind all that waits already
+            self._parts.alarm.set("sweep", None, _nothing)
+            _tell(self.actor_ref, SweepDue())
 
     # ------------------------------------------------------------ storage trouble
     def _commit_failed(self, message: CommitFailed) -> None:
@@ -414,6 +420,10 @@ class ManagerActor(QuickActor):
         self._ring.reopened(message.snapshot)
         for late in deferred:
             self._routes[type(late)](late)
+
+
+def _nothing() -> None:
+    """An alarm that was called off."""
 
 
 def _tell(actor: pykka.ActorRef[Any], message: object) -> None:

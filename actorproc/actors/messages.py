@@ -11,6 +11,7 @@ import msgspec
 from actorproc.actors.subscription import Subscription
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import StoreDamaged
+from actorproc.info import RetentionHealth
 from actorproc.metrics import Histogram, ProcedureCounts, StepCounts
 from actorproc.model.definitions import Definition
 from actorproc.model.events import CrashReport
@@ -164,6 +165,7 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     """The steps that run now, as far as can be told from here."""
     vacated: tuple[int, ...] = ()
     """Slots without a worker that are not wanted any more, since the pool was made smaller."""
+    retention: RetentionHealth = RetentionHealth()
 
 
 class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,6 +185,7 @@ class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     workers_busy: int
     watchers: int
     events_lost: int
+    retention: RetentionHealth
 
 
 class SlotStatus(msgspec.Struct, frozen=True):

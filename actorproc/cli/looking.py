@@ -230,6 +230,9 @@ def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterat
         )
     for problem in health["problems"] if health is not None else ():
         yield f"problem   {plain_line(problem)}"
+    overdue = health["retention"] if health is not None else {"backlog": 0, "is_behind": False}
+    if overdue["backlog"] and not overdue["is_behind"]:  # else it is a problem, told above
+        yield f"retention {overdue['backlog']} to be removed, the oldest for {duration(overdue['lag'])}"
     if status["paused"] is not None:
         yield f"paused    {plain_line(status['paused'] or 'no reason given')}" + then("resume --manager")
     counts = ", ".join(f"{count} {state}" for state, count in status["states"].items()) or "none"

@@ -58,3 +58,5 @@ class StoreSize:
     """Finished ones included."""
     steps: int
     """Records in all step logs."""
+    finished: int = 0
+    """Rows of the index of finish times: roots that have ended, and are not removed."""

@@ -69,7 +69,13 @@ class OpenStore(RecordReader):
     def size(self) -> StoreSize:
         """How large the file is, and how much of it is used."""
         with self._view() as rows:
-            counted = StoreSize(0, rows.used_bytes(), rows.count(Table.PROCEDURES), rows.count(Table.STEPS))
+            counted = StoreSize(
+                0,
+                rows.used_bytes(),
+                rows.count(Table.PROCEDURES),
+                rows.count(Table.STEPS),
+                rows.count(Table.FINISHED),
+            )
         try:
             return replace(counted, file=(self.path / DATA_FILE).stat().st_size)
         except OSError as error:

@@ -209,15 +209,23 @@ class RecordReader(ABC):
         return [name for name in found if name not in gone]
 
     def count_states(self) -> dict[ProcedureState, int]:
-        """How many procedures are in which state; states without any are left out."""
+        """How many procedures are in which state; states without any are left out.
+
+        Those that succeeded, nearly all of a store, are what the others leave of the number of all: so their number
+        costs nothing, however many there are.
+        """
         with self._view() as rows:
-            counts = {state: sum(1 for _ in rows.scan(Table.BY_STATE, start)) for state, start in STATE_PREFIX.items()}
+            counts = {
+                state: 0 if state is ProcedureState.SUCCESS else sum(1 for _ in rows.scan(Table.BY_STATE, start))
+                for state, start in STATE_PREFIX.items()
+            }
+            counts[ProcedureState.SUCCESS] = max(0, rows.count(Table.BY_STATE) - sum(counts.values()))
         return {state: count for state, count in counts.items() if count}
 
     def size(self) -> StoreSize:
         """How large it is; what has no file counts rows only."""
         with self._view() as rows:
-            return StoreSize(0, 0, rows.count(Table.PROCEDURES), rows.count(Table.STEPS))
+            return StoreSize(0, 0, rows.count(Table.PROCEDURES), rows.count(Table.STEPS), rows.count(Table.FINISHED))
 
     def scan(
         self,

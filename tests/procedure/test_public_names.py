@@ -21,7 +21,7 @@ ENGINE = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
     "LogEntry",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
-    "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "SlotHealth", "StepInfo", "StoreReader", "Watch",
+    "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "RetentionHealth", "SlotHealth", "StepInfo", "StoreReader", "Watch",
     "WorkerEvent", "WorkerInfo",
 }  # fmt: skip
 
