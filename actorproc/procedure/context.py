@@ -154,6 +154,8 @@ class Context(msgspec.Struct, eq=False):
     _log: logging.Logger | None = None
     _notes: dict[str, bytes] | None = None
     _turns: dict[str, threading.RLock] | None = None
+    _before: bytes | memoryview | None = None
+    """The state that the step began with, where the step before was suspended."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from actorproc.model.policies import LockKey
+from actorproc.procedure import unsubmitted
 from actorproc.procedure.context import Context
 from actorproc.procedure.dropped import PLAIN_RESULTS, refuse_dropped
 from actorproc.procedure.hints import secret_fields
@@ -42,6 +43,8 @@ class FunctionProcedure(Procedure):
     def execute(self, ctx: Context) -> Status:
         """Call the function; its value is the output, a `Status` is taken as it is."""
         own = type(self)
+        if unsubmitted.watched:
+            unsubmitted.use(self)
         first = (ctx,) if own._takes_ctx else ()
         args, kwargs = own._call(self)
         result = own._function(*first, *args, **kwargs)
@@ -107,6 +110,7 @@ class ProcedureFunction(Generic[P, R]):
         bound.apply_defaults()
         made: FunctionProcedure = self.procedure_class()
         made.__dict__.update(bound.arguments)
+        unsubmitted.note(made, self.function.__name__)
         return made
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from actorproc.model.outcomes import (
 )
 from actorproc.model.policies import TypeMeta
 from actorproc.model.records import NewProcedure
+from actorproc.procedure import unsubmitted
 from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.context import Context, StopStep
@@ -137,6 +138,8 @@ class TypeRuntime:
         Raises `StateNotEncodable`, `StateTooLarge`, `InvalidId`, and `UsageError` for bad lock or poison keys.
         """
         own = self._of(procedure)
+        if unsubmitted.watched:
+            unsubmitted.use(procedure)
         name = new_id() if id is None else check_id(id)
         state = own.dump_state(procedure, name)
         codec = own._state_codec
@@ -167,6 +170,8 @@ class TypeRuntime:
 
     def dump_state(self, procedure: Procedure, id: str = "") -> bytes:  # noqa: A002 - the public name of the thing
         """The bytes of the state as stored; a pickled one is signed for the procedure of this id."""
+        if unsubmitted.watched:
+            unsubmitted.keep(procedure)
         payload = self._format.dump_fields(procedure) if self._dumps_fields else self._dump_custom(procedure, id)
         if self._has_position:
             return _encode((procedure._engine_position(), msgspec.Raw(payload)))
@@ -318,6 +323,13 @@ class TypeRuntime:
         return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
 
     def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
+        if not status.children and ctx._before == common["state"] and not ctx.children:
+            msg = (
+                "Status.suspended was given no children twice in a row, with an equal state, so this step would be "
+                "repeated for ever; to tell the step that starts children from those behind it, test ctx.step or a "
+                "field in place of ctx.children"
+            )
+            raise InvalidStatus(msg)
         described: list[NewProcedure] = []
         classes: dict[type, None] = {}
         for index, (given, child) in enumerate(status.children):
@@ -336,6 +348,7 @@ class TypeRuntime:
 
     def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed:
         """The outcome of a step that raised this; whether it is tried again is the class's to say."""
+        unsubmitted.forget()
         policy = self._rollback_retry if mode is Mode.ROLLBACK else self._retry
         retryable, after = policy.judge(error)
         if retryable and is_of_own_signature(error, type(live)):

@@ -170,6 +170,8 @@ class ProcedureActor(DispatchedActor):
             desk.types.values_of,
             desk.log_level,
         )
+        if children_step and children_step == step - 1:
+            context._before = run.state
         limits, limiter = run.limits, desk.limiter
         try:  # inside, the step's limits hold and SIGTERM interrupts
             if limits is None or limiter is None:

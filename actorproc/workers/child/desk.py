@@ -17,7 +17,9 @@ import msgspec
 
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
+from actorproc.procedure import unsubmitted
 from actorproc.procedure.failures import in_words
+from actorproc.procedure.runtime import TypeRuntime
 from actorproc.workers.child import stacks
 from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.streams import Streams
@@ -115,6 +117,7 @@ class Desk:
     """State of a running worker."""
 
     def __init__(self, channel: Outlet, guard: Interrupts, limiter: Limiter | None = None) -> None:
+        unsubmitted.watch(TypeRuntime.run)
         self.channel = channel
         self.guard = guard
         self.limiter = limiter
