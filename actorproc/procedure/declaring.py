@@ -12,6 +12,7 @@ import msgspec
 
 from actorproc.model.policies import LockScope
 from actorproc.procedure.fields import declared_fields
+from actorproc.procedure.importing import is_repeated
 from actorproc.procedure.members import is_class_variable, own_annotations
 from actorproc.procedure.policies import Limits, RetryPolicy
 
@@ -70,6 +71,8 @@ class _TakesNoArguments:
 
 def warn_of_idle_options(cls: Any) -> None:
     """Warn of an annotated option: it is a field now, and so the engine does not hear of it."""
+    if is_repeated():
+        return
     annotations = own_annotations(cls)
     for name in _OF_OPTIONS.keys() & annotations.keys() & cls.__dict__.keys():
         if not is_class_variable(annotations[name]) and _OF_OPTIONS[name](cls.__dict__[name]):

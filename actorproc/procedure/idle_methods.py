@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from actorproc.procedure.importing import is_repeated
+
 __all__ = ["warn_of_idle_methods"]
 
 _DYNAMIC = frozenset(
@@ -31,7 +33,7 @@ def warn_of_idle_methods(cls: Any, undos: Collection[Any]) -> None:
         for name, part in own.items()
         if name[0] != "_" and _is_undecorated(part, cls) and part not in undos and not _is_inherited(cls, name)
     ]
-    if not idle:
+    if not idle or is_repeated():
         return
     named = set(_names_in(cls))
     if named & _DYNAMIC:

@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any, Self
 
-__all__ = ["Importer", "Shut", "imports_only", "mark_multiprocessing", "shut_here"]
+__all__ = ["Importer", "Shut", "imports_only", "is_repeated", "mark_multiprocessing", "shut_here"]
 
 _MARK = "actorproc"
 """The name of our entry in the configuration that `multiprocessing` hands down to its children."""
@@ -34,11 +34,13 @@ class Importer:
         name: the process in words, as messages name it.
         starts_late: what it keeps shut starts when it is used, except by another import: the modules become a
             program, such as one under test.
+        repeats: the program has imported the modules before, and was warned of what they do.
     """
 
-    def __init__(self, name: str, *, starts_late: bool) -> None:
+    def __init__(self, name: str, *, starts_late: bool, repeats: bool) -> None:
         self.name = name
         self.starts_late = starts_late
+        self.repeats = repeats
         self._before: Importer | None = None
 
     def __enter__(self) -> Self:
@@ -82,14 +84,20 @@ class Shut:
         )
 
 
-def imports_only(name: str, *, starts_late: bool = False) -> Importer:
+def imports_only(name: str, *, starts_late: bool = False, repeats: bool = False) -> Importer:
     """A flag to set with ``with``, or for good by its ``__enter__``.
 
     Args:
         name: the importing process in words, such as "a worker process".
         starts_late: what is kept shut starts when it is used.
+        repeats: the program has imported the same modules itself.
     """
-    return Importer(name, starts_late=starts_late)
+    return Importer(name, starts_late=starts_late, repeats=repeats)
+
+
+def is_repeated() -> bool:
+    """Warnings of modules that are imported now were issued in the program already."""
+    return _current is not None and _current.repeats
 
 
 def shut_here() -> Shut | None:
@@ -136,7 +144,7 @@ class _Mark:
 
 def _in_child() -> _Mark:
     if _current is None:
-        imports_only("a child process of a step").__enter__()
+        imports_only("a child process of a step", repeats=True).__enter__()
     return _Mark()
 
 

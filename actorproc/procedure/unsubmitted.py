@@ -6,7 +6,6 @@ for the store, stored in a state or run; one that is collected before is warned 
 
 from __future__ import annotations
 
-import logging
 import sys
 import warnings
 import weakref
@@ -15,7 +14,6 @@ from typing import Any
 
 __all__ = ["forget", "keep", "note", "use", "watch", "watched"]
 
-_logger = logging.getLogger("actorproc.procedure")
 _DEEPEST = 100
 """Frames between a call and its step that are looked at."""
 _step_code: list[CodeType] = []
@@ -87,7 +85,4 @@ def _warn(name: str, file: str, line: int, module: str) -> None:
         f"{name}(…) was called in a step and dropped, so nothing of it runs; return Status.suspended([{name}(…)]) to "
         f"run it as a child, or write {name}.function(…) to call the function here"
     )
-    if ("said", msg, file, line) not in _told:
-        _told["said", msg, file, line] = True
-        _logger.warning("%s:%s: %s", file, line, msg)
     warnings.warn_explicit(msg, RuntimeWarning, file, line, module, _told)

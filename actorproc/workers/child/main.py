@@ -83,7 +83,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
             os.close(lifeline)
 
     os.register_at_fork(after_in_child=in_forked_copy)
-    imports_only("a worker process").__enter__()
+    imports_only("a worker process", repeats=True).__enter__()
     mark_multiprocessing()
     changes.watch()
     _tidy_interpreter()
