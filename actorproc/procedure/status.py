@@ -75,9 +75,9 @@ class Status(msgspec.Struct, frozen=True):
         """Start these children; the next step runs when ``wait`` says so ("all" finished, "any" one, or "each").
 
         A child is a `Procedure` or an ``(id, Procedure)`` pair; without an id it gets one made of parent, step and
-        index, so a repeated step names the same children. No children resume at once; twice in a row with an equal state that
-        is `InvalidStatus`. At most ``max_parallel``
-        of them run at a time. ``on_parent_end`` says what happens to those still running when the parent ends.
+        index, so a repeated step names the same children. No children resume at once; twice in a row with an equal
+        state that is `InvalidStatus`. At most ``max_parallel`` of them run at a time. ``on_parent_end`` says what
+        happens to those still running when the parent ends.
         ``persist`` has no effect: children are always stored together with their parent's state.
         """
         del persist
