@@ -9,16 +9,16 @@ from collections.abc import Coroutine, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from actorproc.errors import InvalidStatus
-from actorproc.procedure.procedure import Procedure, refuse_unrun
+from actorproc.procedure.procedure import Procedure, unrun_kind
 from actorproc.procedure.status import Status
 
-__all__ = ["PLAIN_RESULTS", "refuse_dropped"]
+__all__ = ["PLAIN_RESULTS", "dropped_work"]
 
 PLAIN_RESULTS = frozenset({type(None), bool, int, float, str, bytes})
 """Classes of values that hold no work: need not be looked into."""
 _LOOKED_AT = 1000
 """Members of a collection that are looked at."""
+_PLAIN_COLLECTIONS = frozenset({list, tuple, set, frozenset, dict})
 _COLLECTIONS = (list, tuple, set, frozenset, Mapping)
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _LAZY = (map, filter, zip)
@@ -27,20 +27,17 @@ _OF_STATUS: dict[Any, str] = {
 }
 
 
-def refuse_dropped(returned: object, what: str) -> None:
-    """Raise `InvalidStatus` when a value that ``what`` returned is work, and not the outcome of work.
+def dropped_work(returned: Any) -> str | None:
+    """Why a value that a step returned is work, and not the outcome of work, and what to write; None when it is not.
 
     A procedure or a collection of them, a function (of `Status` above all) that was not called, a coroutine, a lazy
     iterator, a `Status` in a collection, an exception.
     """
-    refuse_unrun(returned, what)
-    problem = _problem_with(returned)
-    if problem is not None:
-        msg = f"{what} {problem}"
-        raise InvalidStatus(msg)
-
-
-def _problem_with(returned: Any) -> str | None:
+    if type(returned) in _PLAIN_COLLECTIONS:
+        return _problem_inside(returned)
+    unrun = unrun_kind(returned)
+    if unrun is not None:
+        return unrun
     if isinstance(returned, Coroutine) or getattr(returned, "_asyncio_future_blocking", None) is not None:
         return (
             f"returned {_shown(returned)}, which nothing would await; steps and undos are plain functions, "
@@ -103,6 +100,8 @@ def _problem_inside(returned: Any) -> str | None:
 def _examples(collection: Any) -> Iterator[Any]:
     """One member of each class, and one of each class in those that are collections themselves."""
     members = collection.values() if isinstance(collection, Mapping) else collection
+    if PLAIN_RESULTS.issuperset(map(type, islice(members, _LOOKED_AT))):
+        return
     for member in {type(member): member for member in islice(members, _LOOKED_AT)}.values():
         yield member
         if isinstance(member, list | tuple | set | frozenset):

@@ -8,10 +8,11 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from actorproc.errors import InvalidStatus
 from actorproc.model.policies import LockKey
 from actorproc.procedure import unsubmitted
 from actorproc.procedure.context import Context
-from actorproc.procedure.dropped import PLAIN_RESULTS, refuse_dropped
+from actorproc.procedure.dropped import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.members import option
 from actorproc.procedure.names import default_type_name
@@ -50,8 +51,9 @@ class FunctionProcedure(Procedure):
         result = own._function(*first, *args, **kwargs)
         if isinstance(result, Status):
             return result
-        if type(result) not in PLAIN_RESULTS:
-            refuse_dropped(result, own.__qualname__)
+        if type(result) not in PLAIN_RESULTS and (problem := dropped_work(result)) is not None:
+            msg = f"{own.__qualname__} {problem}"
+            raise InvalidStatus(msg)
         return Status.done(result)
 
     def lock_keys(self) -> Iterable[LockKey]:
@@ -110,7 +112,8 @@ class ProcedureFunction(Generic[P, R]):
         bound.apply_defaults()
         made: FunctionProcedure = self.procedure_class()
         made.__dict__.update(bound.arguments)
-        unsubmitted.note(made, self.function.__name__)
+        if unsubmitted.steps_of:
+            unsubmitted.note(made, self.function.__name__)
         return made
 
     def __repr__(self) -> str:

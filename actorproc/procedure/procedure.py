@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
-__all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun"]
+__all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun", "unrun_kind"]
 
 _UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
@@ -335,12 +335,20 @@ def refuse_unrun(returned: object, what: str) -> None:
 
     `not_plain` does not see it where a decorator's plain function stands before the coroutine function.
     """
-    if isinstance(returned, _UNRUN):
-        if isinstance(returned, types.CoroutineType):
-            returned.close()  # without a warning that says the same
-        kind = type(returned).__name__.replace("_", " ")
-        msg = (
-            f"{what} returned a {kind}, so nothing of it has run; "
-            "steps, undos and hooks are plain functions, which may call asyncio.run(…)"
-        )
+    problem = unrun_kind(returned)
+    if problem is not None:
+        msg = f"{what} {problem}"
         raise InvalidStatus(msg)
+
+
+def unrun_kind(returned: object) -> str | None:
+    """The problem with a returned coroutine or generator, in words; None for anything else. A coroutine is closed."""
+    if not isinstance(returned, _UNRUN):
+        return None
+    if isinstance(returned, types.CoroutineType):
+        returned.close()  # without a warning that says the same
+    kind = type(returned).__name__.replace("_", " ")
+    return (
+        f"returned a {kind}, so nothing of it has run; "
+        "steps, undos and hooks are plain functions, which may call asyncio.run(…)"
+    )

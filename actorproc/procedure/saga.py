@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Generic, TypeVar, Unpack, dataclass_transform,
 
 import msgspec
 
-from actorproc.errors import UsageError
+from actorproc.errors import InvalidStatus, UsageError
 from actorproc.procedure.context import Context
 from actorproc.procedure.declaring import ClassOptions
-from actorproc.procedure.dropped import PLAIN_RESULTS, refuse_dropped
+from actorproc.procedure.dropped import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.idle_methods import warn_of_idle_methods
 from actorproc.procedure.members import overrides, own_annotations, reserve
 from actorproc.procedure.procedure import Procedure, not_plain
@@ -191,8 +191,9 @@ class Saga(Procedure):
             if isinstance(result, Suspending | Sleeping | Waiting):
                 _set(self, "_Saga__at", at + 1)
             return result
-        if type(result) not in PLAIN_RESULTS:
-            refuse_dropped(result, f"the step {stages[at].name!r}")
+        if type(result) not in PLAIN_RESULTS and (problem := dropped_work(result)) is not None:
+            msg = f"the step {stages[at].name!r} {problem}"
+            raise InvalidStatus(msg)
         _set(self, "_Saga__at", at + 1)
         return Status.done(result) if at + 1 == len(stages) else _NEXT
 
@@ -251,8 +252,9 @@ class Saga(Procedure):
         for stage in self.__stages:
             if stage.name == unit and stage.undo is not None:
                 undone = stage.undo(self, ctx)
-                if type(undone) not in PLAIN_RESULTS:
-                    refuse_dropped(undone, f"the undo of step {unit!r}")
+                if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
+                    msg = f"the undo of step {unit!r} {problem}"
+                    raise InvalidStatus(msg)
                 # What an undo returns beside a Status is of no use to anybody.
                 return undone if isinstance(undone, Status) else None
         msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"

@@ -12,11 +12,11 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["forget", "keep", "note", "use", "watch", "watched"]
+__all__ = ["forget", "keep", "note", "steps_of", "use", "watch", "watched"]
 
 _DEEPEST = 100
 """Frames between a call and its step that are looked at."""
-_step_code: list[CodeType] = []
+steps_of: list[CodeType] = []
 """Code of the function that runs steps; empty in a process that runs none."""
 watched: dict[int, weakref.ref[Any]] = {}
 """The objects of which nothing has become yet."""
@@ -26,13 +26,11 @@ _told: dict[Any, Any] = {}
 
 def watch(runs_steps: Any) -> None:
     """Look for them in this process, below this function."""
-    _step_code[:] = [runs_steps.__code__]
+    steps_of[:] = [runs_steps.__code__]
 
 
 def note(made: Any, name: str) -> None:
     """A call of a procedure function was made; ``name`` is the function's."""
-    if not _step_code:
-        return
     frame = sys._getframe(2)
     if not _is_in_step(frame):
         return
@@ -74,7 +72,7 @@ def _is_in_step(frame: FrameType | None) -> bool:
     for _ in range(_DEEPEST):
         if frame is None:
             return False
-        if frame.f_code in _step_code:
+        if frame.f_code in steps_of:
             return True
         frame = frame.f_back
     return False
