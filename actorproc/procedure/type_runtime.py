@@ -29,6 +29,7 @@ from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.digest import digest_of
+from actorproc.procedure.dropped import dropped_work
 from actorproc.procedure.failures import OF_USERS, error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
 from actorproc.procedure.members import called, class_hook, hook, option, overrides
@@ -308,10 +309,11 @@ class TypeRuntime:
         if isinstance(status, Poisoning):
             error = error_info(status.error, procedure=ctx.id, step=ctx.step, kind="poisoned")
             return Poisoned(state=state, poisons=poisons, keys=status.keys, error=error), ()
-        msg = (
-            f"{type(live).__qualname__} returned {status!r:.120} where a Status is due; "
+        problem = dropped_work(status) or (
+            f"returned {status!r:.120} where a Status is due; "
             "end with 'return Status.done(output)' or 'return Status.executing()'"
         )
+        msg = f"{type(live).__qualname__} {problem}"
         raise InvalidStatus(msg)
 
     def _finished(self, live: Procedure, ctx: Context, status: Done) -> Finished:

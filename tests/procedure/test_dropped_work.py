@@ -90,7 +90,7 @@ def outcome_of(cls, context, mode=Mode.EXECUTE, step=1):
 
 
 @pytest.mark.parametrize(("make", "said"), [case[1:] for case in DROPPED], ids=[case[0] for case in DROPPED])
-@pytest.mark.parametrize("place", ["a step between", "the last step", "an undo", "a function"])
+@pytest.mark.parametrize("place", ["a step between", "the last step", "an undo", "a function", "an execute"])
 def test_work_that_would_be_dropped_fails_the_step(context, place, make, said):
     class Order(Saga):
         @step
@@ -111,7 +111,13 @@ def test_work_that_would_be_dropped_fails_the_step(context, place, make, said):
     def call(ctx):
         return make(ctx)
 
-    if place == "a function":
+    class Plain(Procedure):
+        def execute(self, ctx):
+            return make(ctx)
+
+    if place == "an execute":
+        outcome, _ = outcome_of(Plain, context)
+    elif place == "a function":
         runtime = TypeRuntime.of_class(call.procedure_class)
         outcome, _ = runtime.run(call(), context(), Mode.EXECUTE, None, None)
     else:
@@ -121,9 +127,11 @@ def test_work_that_would_be_dropped_fails_the_step(context, place, make, said):
     assert (outcome.error.kind, outcome.retryable) == ("invalid-status", False)
     assert re.search(said, outcome.error.message), outcome.error.message
     assert outcome.error.message.startswith(
-        {"an undo": "the undo of step 'first' ", "a function": call.procedure_class.__qualname__}.get(
-            place, "the step 'first' "
-        )
+        {
+            "an undo": "the undo of step 'first' ",
+            "a function": call.procedure_class.__qualname__,
+            "an execute": Plain.__qualname__,
+        }.get(place, "the step 'first' ")
     )
 
 
