@@ -24,6 +24,10 @@ from actorproc.model.states import ProcedureState
 __all__ = ["HandleSource", "ProcedureHandle", "as_completed", "late"]
 
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_CALL, _PARKED, _SUCCESS = Patience.CALL, Patience.PARKED, ProcedureState.SUCCESS
+
+
 class HandleSource(Protocol):
     """What a handle needs of its manager; for handles alone, so its names are private but for `info`."""
 
@@ -117,7 +121,7 @@ class ProcedureHandle:
     ) -> ProcedureFailed | None:
         """Wait for the end and return the failure; None when it succeeded. Arguments and errors are of `result`."""
         ending = self._end_within(timeout, wait_parked=wait_parked, asked=timeout)
-        return None if ending.record.state == ProcedureState.SUCCESS else self._failure(ending)
+        return None if ending.record.state == _SUCCESS else self._failure(ending)
 
     def wait(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> bool:
         """Wait at most `timeout` (seconds or a timedelta) for the end; True when it has come.
@@ -213,7 +217,7 @@ class ProcedureHandle:
         if os.getpid() != self._pid:
             # A forked copy of the program: an open future is never settled here. Whoever the handle is of says so.
             return end if end is not None and _has_come(end) else self._source._end_of(self._id)
-        if patience is not Patience.CALL:
+        if patience is not _CALL:
             return end if end is not None and _has_come(end) else self._source._end_of(self._id, patience)
         # A manager that was started again, or one whose store was repaired, can still tell.
         if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
@@ -235,7 +239,7 @@ class ProcedureHandle:
 
     def _wait(self, timeout: float | timedelta | None, *, wait_parked: bool) -> Ending:
         seconds = waiting_seconds(timeout)
-        end = self._watch(Patience.PARKED if wait_parked else Patience.CALL)
+        end = self._watch(_PARKED if wait_parked else _CALL)
         return end if isinstance(end, Ending) else _result_of(end, seconds)
 
     def _end_within(
@@ -251,7 +255,7 @@ class ProcedureHandle:
         return self._unpack(self._end_within(timeout, wait_parked=wait_parked, asked=asked))
 
     def _unpack(self, ending: Ending) -> Any:
-        if ending.record.state == ProcedureState.SUCCESS:
+        if ending.record.state == _SUCCESS:
             return self._source._output_of(ending)
         raise self._failure(ending)
 

@@ -19,6 +19,8 @@ from actorproc.errors import ActorprocError, NotAllowed
 __all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future", "take_back"]
 
 
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum, and for its hash.
+_CALL = Patience.CALL
 _PATIENCE = 0.05
 """Seconds for the lock of a future, which is kept for an instant only."""
 
@@ -160,11 +162,12 @@ class SharedEnds:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may wait in the middle of its thread's call
-        self._waiting: dict[tuple[str, Patience], Future[Ending]] = {}
+        self._waiting: dict[str, Future[Ending]] = {}
+        """By id, of patient callers with their patience behind a blank, which no id has."""
 
     def of(self, id: str, patience: Patience, ask: Callable[[], Future[Ending]]) -> Future[Ending]:  # noqa: A002
         """The future of the end of procedure `id`; `ask` makes it for the first who waits."""
-        key = id, patience
+        key = id if patience is _CALL else f"{id} {patience:d}"
         with self._lock:
             future = self._waiting.get(key)
             if future is None:
@@ -191,7 +194,7 @@ class Waiters:
         patience: Patience = Patience.CALL,
     ) -> None:
         """Wait for this procedure's end."""
-        if patience is Patience.CALL:
+        if patience is _CALL:
             self._waiting.setdefault(id, []).append(future)
         else:
             self._patient.setdefault(id, []).append((patience, future))
@@ -204,15 +207,11 @@ class Waiters:
         """A caller waits for this procedure's end however long it takes."""
         return id in self._patient
 
-    def has_impatient(self, id: str) -> bool:  # noqa: A002
-        """A caller waits for this procedure's end as long as it can come."""
-        return id in self._waiting
-
     def fail(self, id: str, error: ActorprocError, least: Patience = Patience.ALWAYS) -> None:  # noqa: A002
         """Tell those that wait for this procedure's end that it cannot come, but for the more patient than `least`."""
         for future in self._waiting.pop(id, ()):
             fail_future(future, error)
-        if id in self._patient and least is not Patience.CALL:
+        if id in self._patient and least is not _CALL:
             told = [entry for entry in self._patient[id] if entry[0] <= least]
             left = [entry for entry in self._patient[id] if entry[0] > least]
             if left:

@@ -147,8 +147,10 @@ def _has_locks(book: Book, record: ProcedureRecord) -> bool:
 
 def park(book: Book, record: ProcedureRecord) -> None:
     """Set a procedure aside until its type is registered."""
-    book.parked.setdefault(record.type_name, {})[record.id] = None
-    book.parkings += 1
+    parked = book.parked.setdefault(record.type_name, {})
+    if record.id not in parked:  # else a signal found it where it was
+        parked[record.id] = None
+        book.parkings += 1
 
 
 def _is_held_back(book: Book, record: ProcedureRecord, parent: str) -> bool:

@@ -137,6 +137,7 @@ def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
     record.parked = reason
     book.touch(record)
     park(book, record)
+    book.parkings += 1  # also where another one of the same id was parked before
     if record.forced and may_abort(book, record):  # its answer came before the kill did
         fail(book, record, aborted_error(record))
 

@@ -176,6 +176,19 @@ def test_a_class_that_is_registered_later_lets_it_go_on():
         assert handle.result(BOUND) == "child"  # the same handle
 
 
+def test_another_procedure_of_the_same_id_is_parked_anew():
+    store = left_behind(("job", Other()))
+    with second_life(store) as manager:
+        manager._types.register_loader(Other.type_name, _refuses)
+        manager.signal("job", 1)
+        told(lambda: manager.get("job").result())
+        assert manager.bypass("job", force=True)
+        assert manager.get("job").wait(BOUND)
+        assert manager.delete("job")
+        again = manager.submit(Other(), "job")
+        told(again.result)
+
+
 # ---------------------------------------------------------------- which procedures
 TREES = {
     "a child": (Parent(["child"]), "root", "root.0"),
