@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from actorproc.errors import (
     DeadlineExceeded,
     DeadlockDetected,
@@ -14,10 +16,12 @@ from actorproc.errors import (
     WorkerCrashed,
     WorkerEnded,
 )
-from actorproc.model.records import ErrorInfo, ProcedureRecord
+from actorproc.model.records import ErrorInfo, Leftover, ProcedureRecord
 
 __all__ = ["cause_of", "failure_of"]
 
+_SHOWN = 3
+"""Leftovers whose reasons are told in the text of a failure; its ``leftovers`` has more."""
 _CAUSES: dict[str, type[StepFailure]] = {
     "crash": WorkerCrashed,
     "timeout": StepTimeout,
@@ -61,6 +65,16 @@ def _cause_of(error: ErrorInfo) -> StepFailure:
     return RemoteError(message, error.traceback, error.type_name)
 
 
+def _listed(leftovers: Sequence[Leftover]) -> str:
+    """The first of them; those of one reason under one id, as a chain of children has them all."""
+    by_reason: dict[tuple[str, str], list[Leftover]] = {}
+    for left in leftovers:
+        by_reason.setdefault((left.unit, left.reason), []).append(left)
+    told = [f"{group[0]}{f' and {len(group) - 1} more' if group[1:] else ''}" for group in by_reason.values()]
+    rest = len(told) - _SHOWN
+    return ", ".join(told[:_SHOWN]) + (f", and {rest} more reasons, in ProcedureInfo.leftovers" if rest > 0 else "")
+
+
 def failure_of(record: ProcedureRecord) -> ProcedureFailed:
     """The exception for a head that ended `FAILED` or `ROLLEDBACK`.
 
@@ -72,7 +86,7 @@ def failure_of(record: ProcedureRecord) -> ProcedureFailed:
     cause = cause_of(error) if error is not None else None
     where = f" in {error.procedure}" if error is not None and error.procedure not in {"", record.id} else ""
     why = f": {cause}" if cause is not None else ""
-    left = f"; left behind: {', '.join(map(str, record.leftovers))}" if record.leftovers else ""
+    left = f"; left behind: {_listed(record.leftovers)}" if record.leftovers else ""
     return kind(
         f"{record.type_name} {record.id} ended {record.state} at step {step}{where}{why}{left}",
         id=record.id,

@@ -15,22 +15,9 @@ __all__ = ["boot_bytes", "default_executable", "host_path", "start_interpreter"]
 
 _NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-# The host's module path comes first through the channel, NUL-separated: what follows must be imported from the
-# same places as in the host. Only the standard library is at hand here.
-_BOOT = """\
-import os, sys
-def take(size):
-    data = b""
-    while len(data) < size:
-        chunk = os.read(int(sys.argv[1]), size - len(data))
-        if not chunk:
-            os._exit(94)
-        data += chunk
-    return data
-sys.path[:] = [os.fsdecode(part) for part in take(int.from_bytes(take(4), "big")).split(b"\\0")]
-from actorproc.workers.child.main import main
-main(*map(int, sys.argv[1:5]))
-"""
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from actorproc.workers.child.boot import boot; boot()"
+"""One line, because `ps` shows it. Until the host's module path has come, this package is all that is looked for."""
+_HOME = str(Path(__file__).resolve().parents[2])
 
 
 def default_executable() -> str:
@@ -43,9 +30,8 @@ def default_executable() -> str:
 def host_path() -> tuple[str, ...]:
     """This interpreter's module path, absolute, with the directory of this package on it."""
     path = list(module_path())
-    home = str(Path(__file__).resolve().parents[2])
-    if home not in path:
-        path.append(home)
+    if _HOME not in path:
+        path.append(_HOME)
     return tuple(dict.fromkeys(path))
 
 
@@ -60,7 +46,7 @@ def start_interpreter(
 ) -> subprocess.Popen[bytes]:
     """Start it with these descriptors; `kept`: it has a keeper of its memory. Raises `OSError` or `ValueError`."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
-        [executable, *_interpreter_flags(), "-c", _BOOT, *map(str, passed), str(int(kept))],
+        [executable, *_interpreter_flags(), "-c", _BOOT, _HOME, *map(str, passed), str(int(kept)), "actorproc-worker"],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,

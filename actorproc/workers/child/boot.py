@@ -1,0 +1,39 @@
+"""The first lines of a worker: its name for `ps`, and where it imports from.
+
+The host's module path comes first through the channel, NUL-separated: what follows must be imported from the same
+places as in the host. Only the standard library and this package are at hand here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import NoReturn
+
+__all__ = ["boot"]
+
+_NAME = "actorproc-work"
+"""As `ps -e` and `top` show it; the system takes 15 characters."""
+
+
+def boot() -> NoReturn:
+    """Take the module path from the channel, whose descriptor is the second argument, and live as a worker."""
+    channel, lifeline, fault, is_kept = map(int, sys.argv[2:6])
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123 - Linux
+        name.write(_NAME)
+    size = int.from_bytes(_taken(channel, 4), "big")
+    sys.path[:] = [os.fsdecode(part) for part in _taken(channel, size).split(b"\0")]
+    from actorproc.workers.child.main import main  # noqa: PLC0415 - from where the host has it
+
+    main(channel, lifeline, fault, is_kept)
+
+
+def _taken(channel: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = os.read(channel, size - len(data))
+        if not chunk:
+            os._exit(94)
+        data += chunk
+    return data
