@@ -67,6 +67,9 @@ class Config:
     """Children of one procedure, over all its steps."""
     max_tree: int = 1_000_000
     """Procedures under one root, the root included."""
+    keep_steps: int | None = 100
+    """Done steps that stay in the step log of a procedure with nothing to undo, at least; None: all. A class may say
+    otherwise with its own ``keep_steps``."""
     max_dedicated: int = 16
     """Workers that belong to one procedure each (``Limits.dedicated``) at the same time; more such procedures wait."""
     recycle_steps: int | None = None
@@ -142,6 +145,9 @@ class Config:
             if (most := getattr(self, name)) is not None and (not _is_span(most) or not most > 0):
                 msg = f"Config.{name} is {most!r}; it must be a number above 0, or None"
                 raise ValueError(msg)
+        if self.keep_steps is not None and not _is_count(self.keep_steps, 1):
+            msg = f"Config.keep_steps is {self.keep_steps!r}; it must be a number of steps, at least 1, or None"
+            raise ValueError(msg)
         for name in ("control", "allow_any_filesystem"):
             if type(getattr(self, name)) is not bool:
                 msg = f"Config.{name} is {getattr(self, name)!r}; it must be True or False"

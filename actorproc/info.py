@@ -79,6 +79,10 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     cancelled_at: float | None = None
     """Epoch seconds (UTC) at which a step that was running was told of its undo (`Context.aborting`); it may still
     run, and `Limits.abort_grace` counts from then. None: no step was, or the undo has begun."""
+    generation: int = 1
+    """How often it has begun: `Status.again`, and a submit that restarts what has ended, begin a new one."""
+    trimmed: int = 0
+    """Steps whose records were removed from its step log: records 2 to ``trimmed + 1``."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -355,6 +359,8 @@ def info_of(
         undo_error=as_text(record.undo_error) if record.undoing else None,
         aborting=record.aborting and not record.rolling and record.finished_at is None,
         cancelled_at=None if record.undoing or record.finished_at is not None else record.cancelled_at,
+        generation=record.generation,
+        trimmed=max(0, record.trimmed - 1),
     )
 
 

@@ -320,6 +320,8 @@ class Dispatcher:
                 is_own,
                 False,  # whether it is attached is the pool's to say
                 is_ahead,
+                command.generation,
+                command.begun,
             ),
         )
 

@@ -141,7 +141,11 @@ class ManagerActor(QuickActor):
             types=self._types,
             clock=parts.clock,
             quotas=Quotas(
-                parts.config.max_depth, parts.config.max_children, parts.config.max_tree, parts.config.max_dedicated
+                parts.config.max_depth,
+                parts.config.max_children,
+                parts.config.max_tree,
+                parts.config.max_dedicated,
+                parts.config.keep_steps,
             ),
             retention=parts.config.retention,
             scheduling=parts.scheduling,

@@ -21,7 +21,7 @@ from actorproc.cli.common import (
     whole_number,
 )
 from actorproc.cli.looking import what_of
-from actorproc.cli.output import Column, Output
+from actorproc.cli.output import Column, Output, complain
 from actorproc.cli.text import ago, clipped, duration, plain_line, size_of
 
 if TYPE_CHECKING:
@@ -205,7 +205,10 @@ def add_steps(commands: _Commands) -> None:
 def _steps(options: argparse.Namespace) -> int:
     output = Output(options)
     with open_reader(options) as reader:
-        steps = reader.steps(full_id(reader, options.id))
+        name = full_id(reader, options.id)
+        steps, trimmed = reader.steps(name), reader.info(name).trimmed
+    if trimmed and not output.is_json:
+        complain(f"records 2 to {trimmed + 1} were trimmed (keep_steps); the first and the last ones are left")
     if options.failed:
         steps = [step for step in steps if step.error is not None or step.crash is not None or step.attempts > 1]
     if options.last is not None:

@@ -85,11 +85,15 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
     def dismiss(self, tree: Tree) -> None:
         """Let a cold or finished tree leave memory."""
         for procedure in tree.members:
-            del self.procs[procedure]
-            self._stored.pop(procedure, None)
-            self.warm.pop(procedure, None)
-            self.staff.forget_size(procedure)
+            self.forget(procedure)
         del self.trees[tree.root]
+
+    def forget(self, procedure: str) -> None:
+        """Let a head leave memory; its tree is the caller's to change."""
+        del self.procs[procedure]
+        self._stored.pop(procedure, None)
+        self.warm.pop(procedure, None)
+        self.staff.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:
         """Whether the deadline of a procedure that still goes forward has passed."""

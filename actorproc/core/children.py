@@ -7,6 +7,7 @@ from collections import OrderedDict
 from actorproc.core.book import Book
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import wake
+from actorproc.core.retention import remove_one
 from actorproc.core.submitting import admit, refusal
 from actorproc.core.tree import Tree
 from actorproc.core.turns import on_suspended
@@ -138,6 +139,8 @@ def make_children(book: Book, record: ProcedureRecord, outcome: Suspended) -> li
     """Create the children of the step just recorded. Those of a failing parent are recorded and never start."""
     children = []
     for index, new in enumerate(outcome.children):
+        if new.id in book.shedding:
+            remove_one(book, book.shedding[new.id])  # a child of an earlier generation had this id
         child = admit(book, new, record)
         book.write(PutChild(ChildRecord(record.id, record.step - 1, index, child.id)))
         if record.rolling:

@@ -12,6 +12,7 @@ from actorproc.core import (
     locking,
     pausing,
     queueing,
+    renewing,
     retention,
     retrying,
     staffing,
@@ -58,6 +59,8 @@ def settle(book: Book) -> Decision:
     follow_up(book)
     while not _staffs(book):
         follow_up(book)
+    if book.shedding:
+        renewing.shed(book)
     return book.close()
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "poisoned_key",
     "release",
     "withdraw",
+    "write_lock",
 ]
 
 
@@ -122,7 +123,7 @@ def end_of_step(book: Book, record: ProcedureRecord) -> None:
         if path not in kept:
             book.write(DeleteLock(path, record.id))
         elif mode != kept[path]:
-            _write_lock(book, record, path)
+            write_lock(book, record, path)
 
 
 def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None:
@@ -136,14 +137,15 @@ def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None
         if parent.lock_scope == "step":
             kept = book.inherited.setdefault(parent.id, {})
             kept[path] = max(mode, kept.get(path, mode))
-        _write_lock(book, parent, path)
+        write_lock(book, parent, path)
     release(book, child)
     if book.locks.is_waiting(parent.id):
         # It may stand in line behind somebody who waits for what it holds only now.
         look_for_cycle(book, parent)
 
 
-def _write_lock(book: Book, holder: ProcedureRecord, path: str) -> None:
+def write_lock(book: Book, holder: ProcedureRecord, path: str) -> None:
+    """Write down a key that a procedure holds, in the mode it has it."""
     mode = LockMode(book.locks.keys_of(holder.id)[path])
     kept = book.inherited.get(holder.id, {}).get(path, 0)
     book.write(PutLock(LockRecord(path, mode, holder.id, holder.root, book.now, int(kept))))
@@ -201,7 +203,7 @@ def _write_grant(book: Book, record: ProcedureRecord) -> None:
     else:
         record.locked = True
     for path in dict.fromkeys(key.path for key in keys):
-        _write_lock(book, record, path)
+        write_lock(book, record, path)
     book.touch(record)
     if is_first:
         # The tree holds locks now, so its other waiters go before those of trees that hold none.

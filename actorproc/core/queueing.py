@@ -290,6 +290,8 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
             limits.grace,
             limits=None if known.is_plain else _special(limits, threads),
             recovered=record.epoch != book.epoch,
+            generation=record.generation,
+            begun=record.begun,
         )
     )
 

@@ -9,7 +9,7 @@ from actorproc.core.poisoning import update_poisons
 from actorproc.core.staff import InHand
 from actorproc.model.outcomes import Advanced, Finished, Outcome
 from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutStep
+from actorproc.model.writes import PutStep, TrimLog
 
 __all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on"]
 
@@ -73,7 +73,31 @@ def commit_step(
         update_poisons(book, record, outcome.poisons)
     if record.locks:
         locking.end_of_step(book, record)
+    _trim(book, record, record.records - outcome.steps)
     book.touch(record)
+
+
+def _trim(book: Book, record: ProcedureRecord, below: int) -> None:
+    """Remove records that neither recovery nor an undo reads: all but the first and the last `keep_steps`.
+
+    They go in batches, so a log has between `keep_steps` and about twice as many records of done steps. A batch ends
+    at the number of a record, so that what is left can be counted. `below` is the record before the newest: a retry
+    may start from that one.
+    """
+    meta = book.types[record.type_name]
+    keep = meta.keep_steps
+    if keep is None:
+        if record.rollback_supported or book.quotas.steps is None:
+            return
+        keep = book.quotas.steps
+    if below - record.trims_at < keep:
+        return
+    last = record.trims_at
+    if last > max(record.trimmed, 1):
+        step = max(0, record.step - (record.records - last))
+        book.write(TrimLog(record.id, max(record.trimmed, 1) + 1, last, step))
+        record.trimmed = last
+    record.trims_at = record.records
 
 
 def may_have_gone_on(outcome: Outcome) -> bool:

@@ -12,6 +12,7 @@ from actorproc.core.damage import exclude, exclude_damaged
 from actorproc.core.ending import end
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
+from actorproc.core.renewing import drop_stale
 from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
 from actorproc.core.staffing import say_goodbye
@@ -65,6 +66,8 @@ def rebuild(
     for unit in snapshot.units:
         if unit.root in book.trees:
             book.trees[unit.root].push(unit)
+    for root in busy:
+        drop_stale(book, book.trees[root])
     exclude_damaged(book, snapshot.damage, busy)
     for lock in snapshot.locks:
         _take_lock(book, lock)
@@ -181,6 +184,7 @@ def load_tree(book: Book, members: Sequence[ProcedureRecord], units: Sequence[Un
     assert tree is not None
     for unit in units:
         tree.push(unit)
+    drop_stale(book, tree)
     exclude(book, tree)
 
 

@@ -25,7 +25,7 @@ from actorproc.model.snapshot import FinishedTree
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteLock, DeleteProcedure, DeleteRemoval, PutAcknowledgement, PutRemoval
 
-__all__ = ["CHUNK", "acknowledge", "continue_removal", "delete", "expire", "is_leaving"]
+__all__ = ["CHUNK", "acknowledge", "continue_removal", "delete", "expire", "is_leaving", "remove_one"]
 
 CHUNK = 256
 """Procedures removed in one commit."""
@@ -154,10 +154,12 @@ def _remove(book: Book, tree: FinishedTree) -> None:
     else:
         members = tree.members
     for member in reversed(members):
-        _delete(book, member)
+        remove_one(book, member)
 
 
-def _delete(book: Book, member: ProcedureRecord) -> None:
+def remove_one(book: Book, member: ProcedureRecord) -> None:
+    """Remove one procedure that has ended, with all that is kept of it."""
+    book.shedding.pop(member.id, None)
     for path in book.locks.release(member.id):  # none, unless the store was changed from outside
         book.write(DeleteLock(path, member.id))
     book.inherited.pop(member.id, None)
@@ -175,7 +177,7 @@ def continue_removal(book: Book, event: RemovalContinued) -> None:
     for member in event.members:
         # One that was removed a moment ago may be read once more, and its id may be somebody else's already.
         if member.id not in book.removed or member.id == event.root:
-            _delete(book, member)
+            remove_one(book, member)
     if not event.more:
         del book.removals[event.root]
         book.write(DeleteRemoval(event.root))

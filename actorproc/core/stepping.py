@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.core import locking, retries, undoing
+from actorproc.core import locking, renewing, retries, undoing
 from actorproc.core.book import Book
 from actorproc.core.cancelling import stop_forced, stop_next
 from actorproc.core.children import problem_with, suspend
@@ -36,6 +36,7 @@ from actorproc.model.outcomes import (
     Outcome,
     Poisoned,
     Refused,
+    Renewed,
     Slept,
     Suspended,
     Waited,
@@ -181,6 +182,8 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
         _end_poisoned(book, record, item, outcome)
     elif isinstance(outcome, Finished):
         _finish(book, record, item, outcome)
+    elif isinstance(outcome, Renewed):
+        _begin_again(book, record, item, outcome)
     elif (problem := problem_with(book, record, outcome)) is not None:
         error = ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.step)
         on_step_error(book, record, error, retryable=False)
@@ -278,6 +281,17 @@ def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished
     if record.pending and record.on_parent_end == "abort":
         book.orphaned[record.id] = None
     end(book, record, _FINISHED)
+
+
+def _begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
+    if record.rolling:
+        _finish(book, record, item, outcome.as_last_step())
+    elif (problem := renewing.problem_with(book, record)) is not None:
+        error = ErrorInfo("invalid-status", "InvalidStatus", problem, procedure=record.id, step=record.step)
+        on_step_error(book, record, error, retryable=False)
+    else:
+        renewing.begin_again(book, record, item, outcome)
+        _after_step(book, record)
 
 
 def _after_step(book: Book, record: ProcedureRecord) -> None:

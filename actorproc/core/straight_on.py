@@ -74,6 +74,8 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
             None,
             limits.wall_time,
             limits.grace,
+            generation=record.generation,
+            begun=record.begun,
         )
     )
     return book.close()
@@ -91,6 +93,7 @@ def _is_quiet(book: Book) -> bool:
         or book.hired
         or book.suspects
         or book.stalled
+        or book.shedding
         or not book.hands_out
     )
 

@@ -101,6 +101,14 @@ class Tree:
         if record.state not in TERMINAL:
             self.open += 1
 
+    def forget(self, procedure: str) -> None:
+        """A member that has ended leaves; its place in `children` is the caller's to change."""
+        del self.members[procedure]
+        self.running.discard(procedure)
+        self.holders.discard(procedure)
+        self.units_of.pop(procedure, None)
+        self.held.pop(procedure, None)
+
     def hold(self, procedure: str) -> bool:
         """A member holds locks now; True when the tree held none before."""
         self.holders.add(procedure)

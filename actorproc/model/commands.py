@@ -55,6 +55,9 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     """What else limits the step; None: nothing but `wall_time`."""
     recovered: bool = False
     """The first step handed out since the manager was started again: the recovery hooks run."""
+    generation: int = 1
+    begun: int = 0
+    """Steps of earlier generations, as in the head."""
 
 
 class StartWorker(msgspec.Struct, frozen=True, gc=False):

@@ -104,13 +104,14 @@ _head = (0, "", 0)
 os.register_at_fork(after_in_child=_drawn.clear)  # or both processes would give the same ones
 
 
-def child_id(parent: str, step: int, index: int) -> str:
+def child_id(parent: str, step: int, index: int, generation: int = 1) -> str:
     """The default id of a child, 32 characters: a replayed step names the same children.
 
-    A hash of parent and step, and then the index in clear: so the children of a step stand side by side in the store,
-    in the order in which they run, and a commit of some hundred of them writes a few pages in place of hundreds.
+    A hash of parent, generation and step, and then the index in clear: so the children of a step stand side by side in
+    the store, in the order in which they run, and a commit of some hundred of them writes a few pages.
     """
-    return f"{_family(parent, step)}{index:08x}"
+    family = parent if generation == 1 else f"{parent}\0g{generation}"
+    return f"{_family(family, step)}{index:08x}"
 
 
 @functools.lru_cache(maxsize=16)

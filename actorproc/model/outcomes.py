@@ -17,6 +17,7 @@ __all__ = [
     "Outcome",
     "Poisoned",
     "Refused",
+    "Renewed",
     "Slept",
     "Suspended",
     "Waited",
@@ -77,6 +78,25 @@ class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin", gc=
     """Nobody needs the state it began with any more: it need not be kept."""
 
 
+class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=False):
+    """`Status.again`: a new generation begins at its first step. `unit` and `no_return` are of that step."""
+
+    fresh: bytes
+    """The state the new generation begins with; `state` is what the last one ended with."""
+    locks: tuple[LockKey, ...] = ()
+    """`lock_keys()` of the new generation."""
+
+    def as_first_state(self) -> Renewed:
+        """The same with the state from which the next step runs."""
+        return msgspec.structs.replace(self, state=self.fresh, fresh=b"")
+
+    def as_last_step(self) -> Finished:
+        """What it counts as when its tree has failed meanwhile: the step has run, and is undone like the others."""
+        return Finished(
+            state=self.state, steps=self.steps, elapsed=self.elapsed, version=self.version, codec=self.codec
+        )
+
+
 class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err", gc=False):
     """The step raised. `retryable` was judged in the worker by the class's policy."""
 
@@ -105,4 +125,4 @@ class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=
     allowed: bool
 
 
-Outcome = Advanced | Suspended | Slept | Waited | Finished | Failed | Poisoned | Refused | Answered
+Outcome = Advanced | Suspended | Slept | Waited | Finished | Renewed | Failed | Poisoned | Refused | Answered

@@ -157,6 +157,8 @@ class Quotas(msgspec.Struct, frozen=True):
     """Procedures under one root, the root included."""
     dedicated: int = 16
     """Workers that belong to one procedure each, at the same time; more of them wait."""
+    steps: int | None = 100
+    """Records of done steps kept of a procedure with nothing to undo, at least; None: all."""
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -237,6 +239,9 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     retries_overtime: bool = False
     """A step that was killed for its wall time or CPU time is tried again, as after other errors; undos always are."""
     abort_grace: float | None = None
+    keep_steps: int | None = None
+    """Records of done steps that are kept, at least; None: all where there may be something to undo, else as
+    `Quotas.steps` says."""
 
     @property
     def limits(self) -> StepLimits:

@@ -241,6 +241,16 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     cancelled_at: float | None = None
     """Epoch seconds since when the undo is decided of the forward step in hand: `StepLimits.abort_grace` counts from
     here. It stays when that step has ended."""
+    trimmed: int = 0
+    """Records 2 to this one were removed from the step log, with the notes of their steps; 0: none."""
+    generation: int = 1
+    """How often it began: `Status.again`, and a submit that restarts what has ended, begin a new one."""
+    begun: int = 0
+    """Steps of the generations before this one: step n of this one has the number ``begun + n`` here."""
+    renewed: int = 0
+    """Its ended members with a lower place in submit order belong to earlier generations, and are being removed."""
+    trims_at: int = 1
+    """The record up to which the log is trimmed next, once `keep_steps` newer ones stand behind it."""
 
 
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.

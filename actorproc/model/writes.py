@@ -23,6 +23,7 @@ from actorproc.model.states import ProcedureState
 __all__ = [
     "DeleteAcknowledgement",
     "DeleteEvent",
+    "DeleteLinks",
     "DeleteLock",
     "DeletePoison",
     "DeleteProcedure",
@@ -41,6 +42,7 @@ __all__ = [
     "PutStep",
     "PutSwitch",
     "PutUndo",
+    "TrimLog",
     "Was",
     "Write",
 ]
@@ -149,6 +151,21 @@ class DeleteRemoval(msgspec.Struct, frozen=True, gc=False):
     root: str
 
 
+class TrimLog(msgspec.Struct, frozen=True, gc=False):
+    """Remove the records `first` to `last` of a step log, and the notes of steps before `step`."""
+
+    procedure: str
+    first: int
+    last: int
+    step: int
+
+
+class DeleteLinks(msgspec.Struct, frozen=True, gc=False):
+    """Remove the links of a parent to all its children; these have ended, and are removed later."""
+
+    parent: str
+
+
 class PutStart(msgspec.Struct, frozen=True, gc=False):
     record: StartRecord
 
@@ -174,4 +191,6 @@ Write = (
     | DeleteAcknowledgement
     | PutRemoval
     | DeleteRemoval
+    | TrimLog
+    | DeleteLinks
 )

@@ -53,6 +53,7 @@ def meta_of(cls: type[Procedure], type_name: str) -> TypeMeta:
         processes=limits.processes,
         retries_overtime=said.retry.retries_overtime,
         abort_grace=limits.abort_grace,
+        keep_steps=said.keep_steps,
     )
 
 
@@ -102,6 +103,8 @@ def _wrong_attribute(said: OptionsOf) -> str | None:
         return f"has on_child_failure = {said.on_child_failure!r}; it must be 'fail' or 'resume'"
     if said.lock_scope not in {"procedure", "step"}:
         return f"has lock_scope = {said.lock_scope!r}; it must be 'procedure' or 'step'"
+    if said.keep_steps is not None and not is_count(said.keep_steps, 1):
+        return f"has keep_steps = {said.keep_steps!r}; it must be a number of steps, at least 1, or None"
     if not isinstance(said.work_class, str) or not 0 < len(said.work_class) <= 255:
         return f"has work_class = {said.work_class!r}; it must be a name of 1 to 255 characters"
     if not isinstance(said.uses, tuple) or not all(isinstance(used, type | ProcedureFunction) for used in said.uses):

@@ -121,10 +121,10 @@ class _Children(Mapping[str, ChildOutcome]):
 class Context(msgspec.Struct, eq=False):
     """What a step is told, and what it may ask. Made anew for each attempt; not usable after the step.
 
-    ``step`` counts from 1; ``attempt`` counts how often this step was handed out; ``replayed``: it was started
-    before and may have half run; ``recovered``: the manager was started again since the procedure's last step, and
-    this is its first one now; ``deadline`` is epoch seconds; ``event`` is the payload after a ``Status.wait``;
-    ``env`` is what the manager's ``environment`` factory made in this worker.
+    ``step`` counts from 1, anew in each ``generation`` (`Status.again`); ``attempt`` counts how often this step was
+    handed out; ``replayed``: it was started before and may have half run; ``recovered``: the manager was started again
+    since the procedure's last step, and this is its first one now; ``deadline`` is epoch seconds; ``event`` is the
+    payload after a ``Status.wait``; ``env`` is what the manager's ``environment`` factory made in this worker.
     """
 
     _engine_is_no_value: ClassVar[bool] = True
@@ -152,6 +152,9 @@ class Context(msgspec.Struct, eq=False):
     event: Any = None
     _children: _Children | None = None
     _log: logging.Logger | None = None
+    generation: int = 1
+    _begun: int = 0
+    """Steps of earlier generations."""
     _notes: dict[str, bytes] | None = None
     _turns: dict[str, threading.RLock] | None = None
     _before: bytes | memoryview | None = None
@@ -173,10 +176,11 @@ class Context(msgspec.Struct, eq=False):
     def idempotency_key(self) -> str:
         """The same text for every attempt of this step, and no other: give it to systems that can drop repeats.
 
-        It is made of the procedure's id: a submit under an id that was used and removed has the same keys again.
+        It is made of the procedure's id, from its second generation on of the generation's number, and of the step:
+        a submit under an id that was used and removed has the same keys again.
         """
         suffix = _SUFFIX.get(self.mode)
-        key = f"{self.id}.{self.step}"
+        key = f"{self.id}.{self.step}" if self.generation == 1 else f"{self.id}.g{self.generation}.{self.step}"
         if suffix is not None:
             key += f".{suffix}.{self.unit}" if self.unit else f".{suffix}"
         return key
@@ -211,13 +215,13 @@ class Context(msgspec.Struct, eq=False):
             return self._codec.decode(notes[key], NOTE + self.id)  # the step may have changed what it was given
         name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"
         if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
-            stored = self._channel.request("recall", name, b"", self.step)
+            stored = self._channel.request("recall", name, b"", self._begun + self.step)
             if stored is not None:
                 notes[key] = stored
                 return self._codec.decode(stored, NOTE + self.id)
         value = make()
         encoded = self._codec.encode(value, f"remember({key!r})", NOTE + self.id)
-        self._channel.request("remember", name, encoded, self.step)
+        self._channel.request("remember", name, encoded, self._begun + self.step)
         notes[key] = encoded
         return value
 

@@ -34,6 +34,7 @@ class ClassOptions(TypedDict, total=False):
     lock_scope: LockScope
     uses: tuple[Any, ...]
     work_class: str
+    keep_steps: int | None
     codec: Literal["data", "pickle"]
 
 

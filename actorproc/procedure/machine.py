@@ -182,6 +182,10 @@ class StateMachineProcedure(Procedure):
         undone: Status | None = hook(type(self), "rollback_state")(self, ctx, self.__member(unit))
         return undone
 
+    def _engine_rewind(self) -> None:
+        self.__set("cycles", 0)
+        self.__set("reached", self.initial_state)
+
     def _engine_position(self) -> Any:
         state = self.__state()
         return [_END if state is None else state.name, self.__repeats()]

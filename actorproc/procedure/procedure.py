@@ -71,6 +71,9 @@ class Procedure:
     """ "step" gives the locks back between steps."""
     work_class: ClassVar[str] = "default"
     """The class of work its steps belong to, for `Config.worker_shares` and `Config.reserved_workers`."""
+    keep_steps: ClassVar[int | None] = None
+    """Done steps whose records and notes stay in the step log, at least; the first always does. None: all where there
+    may be something to undo, else as many as `Config.keep_steps` says."""
 
     if not TYPE_CHECKING:  # ordinary words: a type checker lets a class use them for fields of any type
         version: ClassVar[int] = 1
@@ -251,6 +254,9 @@ class Procedure:
     def _engine_position(self) -> Any:
         """Where it is beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
         return None
+
+    def _engine_rewind(self) -> None:
+        """Stand before the first step, as a new generation begins."""
 
     def _engine_restore(self, position: Any) -> None:
         """Take up a stored position; raises ValueError when the class no longer has it."""

@@ -260,6 +260,9 @@ class Saga(Procedure):
         msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
         raise StateRefused(msg)
 
+    def _engine_rewind(self) -> None:
+        _set(self, "_Saga__at", 0)
+
     def _engine_position(self) -> Any:
         stage = self.__stage()
         return _END if stage is None else stage.name

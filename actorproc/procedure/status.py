@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from actorproc.model.records import Wait
     from actorproc.procedure.procedure import Procedure
 
-__all__ = ["Done", "Executing", "Poisoning", "Sleeping", "Status", "Suspending", "Waiting"]
+__all__ = ["Done", "Executing", "Poisoning", "Renewing", "Sleeping", "Status", "Suspending", "Waiting"]
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -111,6 +111,32 @@ class Status(msgspec.Struct, frozen=True):
         return Done(output)
 
     @staticmethod
+    def again(state: Procedure) -> Status:
+        """Begin anew from the first step, under the same id, with ``state``: for what never ends.
+
+        It is a commit point, as continue-as-new in Temporal. What ran before is never undone; its undo units, notes
+        and ended children go. ``lock_keys`` and ``poison_keys`` are asked anew: keys that both name are held on. Tags,
+        deadline, priority, handles and signals not yet taken stay. ``result()`` is that of the last generation.
+
+        Args:
+            state: a procedure of the same class; ``self`` is one.
+
+        Returns:
+            A status for a root, or a child whose parent has ended, all of whose children have ended.
+
+        Raises:
+            InvalidStatus: ``state`` is no procedure. Returned elsewhere, it fails the step with the same error.
+        """
+        # Imported here: procedure.py needs this module to be there first.
+        from actorproc.procedure.procedure import Procedure  # noqa: PLC0415
+
+        given: Any = state
+        if not isinstance(given, Procedure):
+            msg = f"Status.again(state) takes a procedure of the same class, such as self, not {given!r:.60}"
+            raise InvalidStatus(msg)
+        return Renewing(state)
+
+    @staticmethod
     def poisoned(keys: Iterable[str | LockKey] | str | LockKey, error: BaseException | str) -> Status:
         """End without being undone, and leave these keys refused to others until an operator clears them.
 
@@ -121,6 +147,12 @@ class Status(msgspec.Struct, frozen=True):
             msg = f"Status.poisoned(…, error) takes an exception or a text, not {given!r:.60}"
             raise InvalidStatus(msg)
         return Poisoning(_key_paths(keys), error)
+
+
+class Renewing(Status, frozen=True):
+    """`Status.again`."""
+
+    state: Any
 
 
 class Executing(Status, frozen=True):

@@ -18,6 +18,7 @@ from actorproc.model.outcomes import (
     Outcome,
     Poisoned,
     Refused,
+    Renewed,
     Slept,
     Suspended,
     Waited,
@@ -38,7 +39,7 @@ from actorproc.procedure.procedure import Procedure, refuse_unrun
 from actorproc.procedure.signatures import is_of_own_signature
 from actorproc.procedure.signing import SigningKey, signed_state, verified
 from actorproc.procedure.state import StateRefused, format_of
-from actorproc.procedure.status import Done, Executing, Poisoning, Sleeping, Suspending, Waiting
+from actorproc.procedure.status import Done, Executing, Poisoning, Renewing, Sleeping, Suspending, Waiting
 from actorproc.procedure.values import OUTPUT, PAYLOAD, ValueCodec
 
 __all__ = ["StateRefused", "TypeRuntime"]
@@ -306,6 +307,8 @@ class TypeRuntime:
             return Slept(**common, seconds=status.seconds), ()
         if isinstance(status, Waiting):
             return Waited(**common, event=status.event, timeout=status.timeout), ()
+        if isinstance(status, Renewing):
+            return self._renewed(live, ctx, status, state), ()
         if isinstance(status, Poisoning):
             error = error_info(status.error, procedure=ctx.id, step=ctx.step, kind="poisoned")
             return Poisoned(state=state, poisons=poisons, keys=status.keys, error=error), ()
@@ -324,6 +327,21 @@ class TypeRuntime:
             state = self._cleaned_up(live, ctx) or state
         return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
 
+    def _renewed(self, live: Procedure, ctx: Context, status: Renewing, state: bytes) -> Renewed:
+        fresh: Procedure = status.state
+        if type(fresh) is not type(live):
+            msg = f"Status.again(state) takes a {type(live).__qualname__} in a step of one, not {fresh!r:.80}"
+            raise InvalidStatus(msg)
+        fresh._engine_rewind()
+        return Renewed(
+            state=state,
+            fresh=self.dump_state(fresh, ctx.id),
+            unit=fresh._engine_next_unit() if self._has_position else self._plain_unit,
+            no_return=fresh._engine_next_no_return() if self._has_position else False,
+            poisons=poison_keys_of(fresh, self.type_name) if self._poisons else None,
+            locks=lock_keys_of(fresh, self.type_name) if self._locks else (),
+        )
+
     def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
         if not status.children and ctx._before == common["state"] and not ctx.children:
             msg = (
@@ -336,7 +354,7 @@ class TypeRuntime:
         classes: dict[type, None] = {}
         for index, (given, child) in enumerate(status.children):
             runtime = self._of(child)
-            name = child_id(ctx.id, ctx.step, index) if given is None else given
+            name = child_id(ctx.id, ctx.step, index, ctx.generation) if given is None else given
             described.append(runtime.describe(child, id=name, fresh=given is None))
             classes[type(child)] = None
         suspended = Suspended(

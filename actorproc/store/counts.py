@@ -39,7 +39,7 @@ class Counts:
 
     def add_head(self, head: ProcedureRecord) -> Iterator[StoreDamaged]:
         """One head of all; which of its locks and undo units are missing."""
-        self._counted[Table.STEPS] += head.records
+        self._counted[Table.STEPS] += head.records - max(0, head.trimmed - 1)
         self._counted[Table.CHILDREN] += head.children
         self._counted[Table.AUDIT] += head.audits
         if head.state not in TERMINAL:
@@ -82,7 +82,7 @@ class Counts:
         """Of its step log the last record that cannot be read, and its other rows by number."""
         if Table.STEPS in differing:
             try:
-                for _ in read_log(partial(self._rows.get, Table.STEPS), head.id, head.records):
+                for _ in read_log(partial(self._rows.get, Table.STEPS), head.id, head.records, head.trimmed):
                     pass
             except StoreDamaged as error:
                 yield error

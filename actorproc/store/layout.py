@@ -47,6 +47,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.model.writes import (
     DeleteAcknowledgement,
     DeleteEvent,
+    DeleteLinks,
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
@@ -65,6 +66,7 @@ from actorproc.model.writes import (
     PutStep,
     PutSwitch,
     PutUndo,
+    TrimLog,
     Write,
 )
 from actorproc.store import codec
@@ -86,6 +88,7 @@ __all__ = [
     "SWEEP",
     "Row",
     "Sweep",
+    "Until",
     "WholeLog",
     "index_rows",
     "key_of",
@@ -131,14 +134,21 @@ class WholeLog(NamedTuple):
 
     id: str
     last: int
+    trimmed: int = 0
+
+
+class Until(NamedTuple):
+    """The value of a row that deletes every key from the row's key on that is less than `key`."""
+
+    key: bytes
 
 
 _LONG = 256 * 1024
 """Bytes of a state from which on one copy less is worth another kind of value."""
 
-Row = tuple[Table, bytes, bytes | bytearray | int | Sweep | WholeLog | None]
+Row = tuple[Table, bytes, bytes | bytearray | int | Sweep | WholeLog | Until | None]
 """(database, key, value). bytes, or a bytearray of many: put; None: delete; `SWEEP`: delete all keys with this prefix;
-`WholeLog`: delete it; an int: raise the number stored under this key to at least this."""
+`WholeLog`, `Until`: delete what they name; an int: raise the number stored under this key to at least this."""
 
 
 STATE_PREFIX = {state: state.value.encode() + b"\0" for state in ProcedureState}
@@ -233,7 +243,7 @@ def _delete_procedure(write: DeleteProcedure, rows: list[Row]) -> None:
     rows.extend((table, key, None) for table, key, _ in index_rows(record))
     if record.finished_at is not None and record.root != record.id:
         _move(Table.FINISHED, record.finished_at, None, record, rows)  # older versions listed children too
-    rows.append((Table.STEPS, own, WholeLog(record.id, record.records)))
+    rows.append((Table.STEPS, own, WholeLog(record.id, record.records, record.trimmed)))
     rows.append((Table.PROCEDURES, record.id.encode(), None))
 
 
@@ -244,10 +254,21 @@ def _put_step(write: PutStep, rows: list[Row]) -> None:
     rows.append((_STEPS, key, encode(_STEPS, key, record)))
 
 
+def _trim_log(write: TrimLog, rows: list[Row]) -> None:
+    own = prefix(write.procedure)
+    # Numbers that an unrecorded step had are among them, and have no row.
+    rows.extend((_STEPS, step_key(write.procedure, number), None) for number in range(write.first, write.last + 1))
+    rows.append((Table.NOTES, own, Until(own + _pack(write.step))))
+
+
 def _put_child(write: PutChild, rows: list[Row]) -> None:
     record = write.record
     key = record.parent.encode() + b"\0" + _pack_two(record.step, record.index)
     rows.append((Table.CHILDREN, key, codec.encode(Table.CHILDREN, key, record)))
+
+
+def _delete_links(write: DeleteLinks, rows: list[Row]) -> None:
+    rows.append((Table.CHILDREN, prefix(write.parent), SWEEP))
 
 
 def _put_undo(write: PutUndo, rows: list[Row]) -> None:
@@ -352,6 +373,8 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     DeleteAcknowledgement: _delete_acknowledgement,
     PutRemoval: _put_removal,
     DeleteRemoval: _delete_removal,
+    TrimLog: _trim_log,
+    DeleteLinks: _delete_links,
 }
 _PUTS: dict[Table, type[Any]] = {
     Table.PROCEDURES: PutProcedure,

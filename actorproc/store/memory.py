@@ -18,7 +18,7 @@ from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.writes import Write
 from actorproc.store import codec
-from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, WholeLog, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, Until, WholeLog, rows_of
 from actorproc.store.reading import RecordReader
 from actorproc.store.recovery import read_number
 from actorproc.store.step_log import keys_of_log
@@ -164,11 +164,13 @@ class _MemoryRows:
                 if raised is not None:
                     self.put(table, key, raised)
             elif isinstance(value, WholeLog):
-                for step in keys_of_log(partial(self.get, table), value.id, value.last):
+                for step in keys_of_log(partial(self.get, table), value.id, value.last, value.trimmed):
                     self._delete(table, step)
             else:
+                end = value.key if isinstance(value, Until) else None
                 for swept, _ in list(self.scan(table, key)):
-                    self._delete(table, swept)
+                    if end is None or swept < end:
+                        self._delete(table, swept)
 
     def _delete(self, table: Table, key: bytes) -> None:
         if self._tables[table].pop(key, None) is not None:

@@ -65,7 +65,7 @@ def with_gaps(rows: Rows) -> list[str]:
         head = codec.unchecked(Table.PROCEDURES, value)
         if isinstance(head, ProcedureRecord) and head_key(head.id) == key:
             try:
-                for _ in read_log(partial(rows.get, Table.STEPS), head.id, head.records):
+                for _ in read_log(partial(rows.get, Table.STEPS), head.id, head.records, head.trimmed):
                     pass
             except StoreDamaged:
                 found.append(head.id)

@@ -117,8 +117,8 @@ class RecordReader(ABC):
             head = rows.get(Table.PROCEDURES, head_key(id))
             if head is None:
                 return []
-            last = codec.decode(Table.PROCEDURES, head_key(id), head).records
-            return list(read_log(partial(rows.get, Table.STEPS), id, last))[::-1]
+            found = codec.decode(Table.PROCEDURES, head_key(id), head)
+            return list(read_log(partial(rows.get, Table.STEPS), id, found.records, found.trimmed))[::-1]
 
     def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
         """Links to children in order of (step, index); of one step when given."""

@@ -38,9 +38,10 @@ def owner_of(key: bytes) -> bytes:
     return key[_NUMBER:]
 
 
-def read_log(get: Get, id: str, last: int) -> Iterator[StepRecord]:  # noqa: A002
+def read_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[StepRecord]:  # noqa: A002
     """The records of a procedure whose newest one has the number `last`, the newest first.
 
+    Of a log that was trimmed up to the record `trimmed` the first record follows what is left behind that one.
     Raises `StoreDamaged` at one that is damaged or missing.
     """
     number = last
@@ -54,9 +55,11 @@ def read_log(get: Get, id: str, last: int) -> Iterator[StepRecord]:  # noqa: A00
             raise codec.damaged(_STEPS, key, f"it stands for {record.steps} steps")
         yield record
         number -= record.steps
+        if 1 < number <= trimmed:
+            number = 1
 
 
-def keys_of_log(get: Get, id: str, last: int) -> Iterator[bytes]:  # noqa: A002
+def keys_of_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[bytes]:  # noqa: A002
     """The keys of what there is of a log, whatever is damaged or missing of it."""
     number = last
     while number > 0:
@@ -70,3 +73,5 @@ def keys_of_log(get: Get, id: str, last: int) -> Iterator[bytes]:  # noqa: A002
             except StoreDamaged:
                 back = 1  # how far back the next one is, is not known: look at every number
         number -= back
+        if 1 < number <= trimmed:
+            number = 1

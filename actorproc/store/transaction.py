@@ -14,7 +14,7 @@ from actorproc.errors import EngineError, StoreFormat
 from actorproc.store import codec
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.environment import Databases, check_names
-from actorproc.store.layout import FORMAT, FORMAT_KEY, Row, WholeLog, meta_of
+from actorproc.store.layout import FORMAT, FORMAT_KEY, Row, Until, WholeLog, meta_of
 from actorproc.store.step_log import keys_of_log
 from actorproc.store.tables import Table
 
@@ -79,10 +79,10 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
             if raised is not None:
                 txn.put(key, raised, db=db)
         elif isinstance(value, WholeLog):
-            for step in keys_of_log(partial(txn.get, db=db), value.id, value.last):
+            for step in keys_of_log(partial(txn.get, db=db), value.id, value.last, value.trimmed):
                 txn.delete(step, db=db)
         else:
-            _sweep(txn, db, key)
+            _sweep(txn, db, key, value.key if isinstance(value, Until) else None)
 
 
 def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | None:
@@ -95,8 +95,9 @@ def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | N
     return tables
 
 
-def _sweep(txn: Txn, db: lmdb._Database, prefix: bytes) -> None:
+def _sweep(txn: Txn, db: lmdb._Database, first: bytes, end: bytes | None) -> None:
+    """Delete the keys from `first` on that are less than `end`; without an end all that begin with `first`."""
     with txn.cursor(db) as cursor:
-        found = cursor.set_range(prefix)
-        while found and cursor.key().startswith(prefix):
+        found = cursor.set_range(first)
+        while found and (cursor.key() < end if end is not None else cursor.key().startswith(first)):
             found = cursor.delete()

@@ -98,6 +98,7 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
     if not heads:
         msg = f"no procedure has the id {root!r}"
         raise UnknownProcedure(msg)
+    heads = _present(heads)
     rows: dict[str, list[Any]] = {name: [] for name in _KINDS}
     rows["procedures"] += heads
     rows["undo"] += units
@@ -112,6 +113,20 @@ def take_out(store: RecordReader, root: str, hide: Callable[[bytes], bytes] | No
         rows["notes"] += store.notes(head.id)
     _check_whole(root, rows)
     return {"root": root} | {name: [_plain(row, hide) for row in found] for name, found in rows.items()}
+
+
+def _present(heads: list[ProcedureRecord]) -> list[ProcedureRecord]:
+    """The members of a tree without those of earlier generations, which are being removed."""
+    if not any(head.renewed for head in heads):
+        return heads
+    since: dict[str, int] = {}
+    present = []
+    for head in heads:  # parents come before their children
+        floor = 0 if head.parent is None else since.get(head.parent, 0)
+        since[head.id] = max(floor, head.renewed)
+        if head.seq >= floor:
+            present.append(head)
+    return present
 
 
 def _own_part(poison: PoisonRecord, root: str) -> PoisonRecord | None:
@@ -131,7 +146,8 @@ def _check_whole(root: str, rows: dict[str, list[Any]]) -> None:
     links = Counter(link.parent for link in rows["children"])
     missing = {link.parent for link in rows["children"] if link.child not in known}
     for head in known.values():
-        is_lacking = steps[head.id] != head.records or links[head.id] != head.children or head.id in missing
+        in_log = steps[head.id] + max(0, head.trimmed - 1)
+        is_lacking = in_log != head.records or links[head.id] != head.children or head.id in missing
         if is_lacking or root not in known:
             msg = f"the tree {root} is not whole: records of {head.id} are missing"
             raise StoreDamaged(msg, table="procedures", key=head.id, reason="records are missing")

@@ -69,6 +69,7 @@ class _Maker:
             has_on_timeout=random() < 0.3,
             best_effort=len(self.programs) % 7 == 3,
             retries_overtime=len(self.programs) % 2 == 0,
+            keep_steps=1 + len(self.programs) % 2 if len(self.programs) % 5 in {1, 2} else None,
         )
         deadline = 5.0 + 20.0 * random() if depth == 0 and random() < 0.04 else None
         program = Program(

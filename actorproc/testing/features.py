@@ -31,7 +31,7 @@ def add_features(scenario: Scenario, random: Random, cancelling: Random) -> Scen
     """
     maker = _Maker(random, cancelling)
     roots = {name: maker.program(program) for name, program in scenario.roots.items()}
-    return msgspec.structs.replace(
+    scenario = msgspec.structs.replace(
         scenario,
         roots=roots,
         programs=maker.programs,
@@ -39,6 +39,19 @@ def add_features(scenario: Scenario, random: Random, cancelling: Random) -> Scen
         retention=maker.retention(),
         is_gated=maker.chance(0.15),
     )
+    return _with_generations(scenario) if maker.chance(0.25) else scenario
+
+
+def _with_generations(scenario: Scenario) -> Scenario:
+    """The same with roots that begin a second generation from their last step but one, where that is a plain one."""
+    roots = {}
+    for name, program in scenario.roots.items():
+        operations = program.operations
+        if name != scenario.bystander and len(operations) > 2 and operations[-2].kind == "go":
+            again = msgspec.structs.replace(operations[-2], kind="again", persist=True, seconds=0.0, acquire=())
+            roots[name] = msgspec.structs.replace(program, operations=(*operations[:-2], again, operations[-1]))
+    programs = {program.meta.type_name: program for program in roots.values()}
+    return msgspec.structs.replace(scenario, roots=scenario.roots | roots, programs=scenario.programs | programs)
 
 
 def changed_meta(meta: TypeMeta, trait: str) -> TypeMeta:

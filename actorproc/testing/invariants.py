@@ -31,9 +31,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from actorproc.model.ids import StepToken
+from actorproc.model.outcomes import Renewed
 from actorproc.model.policies import Scheduling
 from actorproc.model.writes import (
     DeleteEvent,
+    DeleteLinks,
     DeleteLock,
     DeletePoison,
     DeleteProcedure,
@@ -49,6 +51,7 @@ from actorproc.model.writes import (
     PutStep,
     PutSwitch,
     PutUndo,
+    TrimLog,
     Write,
 )
 from actorproc.testing.caller_rules import CallerRules
@@ -114,6 +117,8 @@ class _Pass:
             PutAcknowledgement: lambda write: self._show("acknowledged", write.record.root),
             PutSwitch: lambda write: self._show("switch", write.paused),
             PutStart: lambda write: self._show("start", write.record),
+            TrimLog: self._trim_log,
+            DeleteLinks: self._delete_links,
         }
 
     def read(self, kind: str, fields: Sequence[Any]) -> None:
@@ -140,7 +145,10 @@ class _Pass:
     def _note_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
         del unit
         if token.procedure in self.facts.heads:
-            self.facts.exits.setdefault(token.procedure, set()).add(outcome.state)
+            exits = self.facts.exits.setdefault(token.procedure, set())
+            exits.add(outcome.state)
+            if isinstance(outcome, Renewed):
+                exits.add(outcome.fresh)
 
     # ------------------------------------------------------------ commits
     def _read_commit(self, writes: list[Write]) -> None:
@@ -150,7 +158,13 @@ class _Pass:
         for write in writes:
             kind = type(write)
             if kind is DeleteProcedure:
-                self._compare(later)  # before somebody else is submitted under this id
+                self._compare(later)  # before another procedure is submitted under this id
+            elif isinstance(write, PutUndo):
+                # The next generation pushes units under the numbers of those that were removed.
+                same = DeleteUndo(write.record.root, write.record.seq)
+                if same in later:
+                    later.remove(same)
+                    self._compare([same])
             reader = readers.get(kind)
             if reader is not None:
                 reader(write)
@@ -184,6 +198,15 @@ class _Pass:
         before = self.facts.records.get(key)
         self.facts.records[key] = record
         self._show("record", record, before)
+
+    def _trim_log(self, write: TrimLog) -> None:
+        for number in range(write.first, write.last + 1):
+            self.facts.records.pop((write.procedure, number), None)
+        self._show("trimmed", write)
+
+    def _delete_links(self, write: DeleteLinks) -> None:
+        self.facts.links.pop(write.parent, None)
+        self._show("unlinked", write.parent)
 
     def _put_child(self, write: PutChild) -> None:
         link = write.record

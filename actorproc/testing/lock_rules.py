@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import LockKey, LockMode
-from actorproc.model.records import LockRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.records import LockRecord, PoisonRecord, ProcedureRecord, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.evidence import Facts, Judge, StoreDump, Violation
 
@@ -69,6 +69,12 @@ class LockRules(Judge):
     def _is_kept(self, holder: str) -> bool:
         """What a procedure took stays taken as long as it, or an ancestor it passed it to, has not ended."""
         return any(self.facts.heads[name].state not in TERMINAL for name in self.facts.line(holder))
+
+    def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
+        """A new generation keeps what it names itself, which is seen when it runs; the rest is let go."""
+        if before is None and record.outcome == "again":
+            for other in [other for other in self.holds if record.procedure in self.facts.line(other)]:
+                del self.holds[other]
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         del before

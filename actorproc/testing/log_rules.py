@@ -7,6 +7,7 @@ from typing import Any
 from actorproc.model.ids import StepToken
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.writes import TrimLog
 from actorproc.testing.evidence import Facts, Judge, StoreDump, Violation
 
 __all__ = ["LogRules"]
@@ -44,6 +45,12 @@ class LogRules(Judge):
         if from_worker and record.state not in self.facts.exits.get(id, ()):
             self.say(3, f"record {record.number} of {id} holds {record.state!r}, which no complete execution gave")
 
+    def on_trimmed(self, write: TrimLog) -> None:
+        """The first record stays, and so do the newest one and the one below it."""
+        newest = self.numbers.get(write.procedure, 0)
+        if write.first <= write.last and not 1 < write.first <= write.last < newest - 1:
+            self.say(4, f"records {write.first} to {write.last} of {write.procedure} were trimmed, of {newest}")
+
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
         if before is None or before.state not in TERMINAL or record.state is before.state:
             return
@@ -60,6 +67,8 @@ class LogRules(Judge):
             numbers = [record.number for record in steps]
             if numbers != sorted(set(numbers)) or numbers[-1:] != [head.records]:
                 self.say(4, f"the step log of {id} has numbers {numbers}; its head says {head.records}")
+            if sum(record.steps for record in steps) != head.records - max(0, head.trimmed - 1):
+                self.say(4, f"the step log of {id} has numbers {numbers}, trimmed up to {head.trimmed}")
             for record in steps:
                 if self.facts.records.get((id, record.number)) != record:
                     self.say(4, f"record {record.number} of {id} changed after its commit")

@@ -22,6 +22,7 @@ from actorproc.model.outcomes import (
     Finished,
     Outcome,
     Poisoned,
+    Renewed,
     Slept,
     Suspended,
     Waited,
@@ -32,6 +33,8 @@ from actorproc.model.records import ErrorInfo, NewProcedure, Wait
 __all__ = ["WALL_TIME", "ClientAction", "Operation", "Program", "Scenario", "listens", "play", "program_of"]
 
 INITIAL_STATE = b"0:0:0"
+_GENERATION = 1000
+"""Added to the counter of a state when a new generation begins: the operation "again" does so once."""
 _FAILING_UNDOS = {"flaky": 1, "late": 5}
 """Attempts to undo that fail at first."""
 WALL_TIME = 3.0
@@ -39,7 +42,7 @@ WALL_TIME = 3.0
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
-    """What one step does. `kind` is one of go, sleep, wait, spawn, fatal, poison, done."""
+    """What one step does. `kind` is one of go, again, sleep, wait, spawn, fatal, poison, done."""
 
     kind: str
     unit: str | None = None
@@ -203,7 +206,18 @@ def _forward(
     after = _state(position + 1, counter + 1)
     following = program.operations[position + 1]
     unit, no_return = following.unit, following.no_return
-    if kind == "go":
+    if kind == "again" and counter < _GENERATION:
+        first = program.operations[0]
+        return Renewed(
+            state=after,
+            fresh=_state(0, counter + 1 + _GENERATION),
+            unit=first.unit,
+            no_return=first.no_return,
+            steps=steps,
+            locks=program.locks[:1],
+            poisons=program.poisons or None,
+        )
+    if kind in {"go", "again"}:
         return Advanced(
             state=after,
             unit=unit,
@@ -230,7 +244,7 @@ def _forward(
         )
     children = tuple(
         NewProcedure(
-            id=f"{id}.{position}{index}",
+            id=f"{id}.{position}{index}" if counter < _GENERATION else f"{id}.{position}{index}.g2",
             type_name=child.meta.type_name,
             state=INITIAL_STATE,
             digest=child.meta.type_name.encode(),

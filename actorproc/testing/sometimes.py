@@ -100,6 +100,8 @@ class Sight(StrEnum):
     IN_PARTS = "a tree was removed in several commits"
     USED_ANEW = "the id of a removed procedure was used again"
     REPEATED = "a signal that had come before was recognized"
+    BEGAN_AGAIN = "a procedure ended a generation and began anew"
+    SHED = "children of an earlier generation were removed"
     SHARED_POISON = "several procedures had poisoned one key"
 
 
@@ -297,6 +299,8 @@ class _Watcher:
     def _gone(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
         head = self.heads.get(id)  # a part of a tree may be removed twice in one commit
         is_root = head is not None and head.parent is None
+        root = None if head is None else self.heads.get(head.root)
+        self.seen[Sight.SHED] += not is_root and root is not None and root.state not in TERMINAL
         # Until it is answered, a removal by hand looks like one by the clock.
         self.seen[Sight.EXPIRED] += is_root and id not in self.removed
         self.removed.add(id)
@@ -307,6 +311,7 @@ class _Watcher:
             seen[Sight.USED_ANEW] += record.id in self.removed
             return
         has_ended = record.state in TERMINAL and before.state not in TERMINAL
+        seen[Sight.BEGAN_AGAIN] += record.generation > before.generation
         if record.run > before.run and record.parent is None:
             if record.bypassed:
                 seen[Sight.BYPASSED_FAILED] += 1

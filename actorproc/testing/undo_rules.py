@@ -26,6 +26,8 @@ class UndoRules(Judge):
         self.begun: dict[tuple[str, int], str] = {}
         self.failed_now: set[str] = set()
         """Units whose undoing began in this commit, and whose; tops of the scopes that began in it."""
+        self.renewed: set[str] = set()
+        """Procedures that began a generation in this commit: the units of the last one are given up unrun."""
         self.undone: set[tuple[str, str | None]] = set()
         self.gone: set[tuple[str, str | None]] = set()
         """Units whose removal is durable."""
@@ -41,6 +43,8 @@ class UndoRules(Judge):
             self.undone.add((token.procedure, unit))
 
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
+        if record.outcome == "again":
+            self.renewed.add(record.procedure)
         if before is None and record.kind is StepKind.ROLLBACK and record.outcome == "skipped":
             self.undone.add((record.procedure, record.label))
             # A later decision of the same commit may widen the scope: its top has left nothing behind.
@@ -61,6 +65,7 @@ class UndoRules(Judge):
         self.unscoped.clear()
         self.begun.clear()
         self.failed_now.clear()
+        self.renewed.clear()
 
     def _inner_scope(self, id: str, top: str) -> str:  # noqa: A002 - the name in the vocabulary
         """The scope an undo was handed out in when that of `top`, which failed in the same commit, took over after it.
@@ -91,12 +96,15 @@ class UndoRules(Judge):
     def on_unit(self, unit: UndoRecord) -> None:
         self.undone.discard((unit.procedure, unit.label))
         self.gone.discard((unit.procedure, unit.label))
+        self.tops.pop((unit.root, unit.seq), None)  # of the unit that had this number in an earlier generation
 
     def on_unit_gone(self, root: str, seq: int, unit: UndoRecord | None) -> None:
         if unit is None:
             self.say(11, f"undo unit {seq} of {root} was removed twice")
             return
         self.gone.add((unit.procedure, unit.label))
+        if not self.renewed.isdisjoint(self.facts.line(unit.procedure)):
+            return
         # An undo that ran when a wider failure began counts in its own scope: it ends like any running step.
         top = self.tops.get((root, seq)) or self._top_of(unit.procedure)
         if top is None:

@@ -146,6 +146,9 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     """Its state is long and came before this frame (`workers.attachments`), as a `memoryview`."""
     is_ahead: bool = False
     """Its state came with a `StateAhead`; when the worker has it no more, it answers `NeedState`."""
+    generation: int = 1
+    begun: int = 0
+    """Steps of earlier generations: what the step sees as its number counts from there."""
 
 
 class StateAhead(_Message, frozen=True, array_like=True, tag="ahead", gc=False):

@@ -19,7 +19,17 @@ from actorproc.model.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
 from actorproc.model.records import PoisonRecord, ProcedureRecord, StepKind
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteUndo, PutChild, PutLock, PutPoison, PutProcedure, PutStep, PutUndo, Write
+from actorproc.model.writes import (
+    DeleteUndo,
+    PutChild,
+    PutLock,
+    PutPoison,
+    PutProcedure,
+    PutStep,
+    PutUndo,
+    TrimLog,
+    Write,
+)
 from actorproc.testing.evidence import Entry, StoreDump
 
 __all__ = ["CHANGES", "Change", "Left"]
@@ -329,6 +339,11 @@ def _a_signal_goes_to_two(left: Left) -> Left | None:
     return None
 
 
+def _too_much_is_trimmed(left: Left) -> Left | None:
+    place, at, write = next(_writes(left, TrimLog), (0, 0, None))
+    return None if write is None else _rewritten(left, place, at, replace(write, last=write.last + 100))
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
     "two run at once": (8, "still runs", _two_run_at_once),
     "an older epoch comes after a newer one": (7, "runs after epoch", _an_older_epoch_comes_after_a_newer_one),
@@ -341,6 +356,12 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "a record is left out": (4, "after the one before it", _a_record_is_left_out),
     "an end is taken back": (14, "was SUCCESS and became RUNNABLE", _an_end_is_taken_back),
     "the last record is gone": (4, "has numbers", _steps_become(lambda steps: steps[:-1])),
+    "a log is trimmed too far": (4, "were trimmed", _too_much_is_trimmed),
+    "a record in the middle is gone": (
+        4,
+        "trimmed up to",
+        _steps_become(lambda steps: steps[:1] + steps[2:] if len(steps) > 2 else []),
+    ),
     "a record has changed": (
         4,
         "changed after its commit",

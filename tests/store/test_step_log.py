@@ -7,7 +7,7 @@ import random
 import pytest
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.writes import DeleteProcedure
+from actorproc.model.writes import DeleteProcedure, TrimLog
 from actorproc.store.layout import Row
 from actorproc.store.memory import MemoryStore
 from actorproc.store.step_log import keys_of_log, owner_of, step_key
@@ -39,6 +39,42 @@ def test_a_procedure_with_steps_that_left_no_record_can_be_exported(store, make)
     store.commit([make.step("a", 1), make.step("a", 5, steps=4), make.step("a", 9, steps=4)], 1)
 
     assert [row["number"] for row in take_out(store, "a")["steps"]] == [1, 5, 9]
+
+
+@pytest.fixture
+def trimmed(store, make):
+    """A log of nine records, of which 2 to 6 were trimmed, with a note of each step; beside one that was not."""
+    store.commit([make.new("a", 1, records=10, trimmed=6), make.new("b", 2, records=10)], 1)
+    store.commit([make.step("a", 1), make.step("a", 5, steps=4), make.step("a", 6), make.step("a", 9, steps=3)], 1)
+    store.commit([make.step("a", 10), *(make.step("b", number) for number in range(1, 11))], 1)
+    store.commit([make.note(name, number, "k") for name in ("a", "b") for number in range(1, 11)], 1)
+    store.commit([TrimLog("a", 2, 6, 7)], 1)
+    return store
+
+
+def test_a_trimmed_log_is_read_around_the_gap(trimmed):
+    assert [record.number for record in trimmed.steps("a")] == [1, 9, 10]
+    assert [record.number for record in trimmed.steps("b")] == list(range(1, 11))
+    assert [note.step for note in trimmed.notes("a")] == [7, 8, 9, 10]
+    assert [note.step for note in trimmed.notes("b")] == list(range(1, 11))
+
+
+def test_a_trimmed_log_is_exported_as_it_is(trimmed):
+    assert [row["number"] for row in take_out(trimmed, "a")["steps"]] == [1, 9, 10]
+
+
+def test_a_trimmed_log_leaves_with_its_procedure(trimmed, make):
+    trimmed.commit([DeleteProcedure(make.head("a", 1, records=10, trimmed=6))], 1)
+
+    assert trimmed.size().steps == 10
+    assert [note.step for note in trimmed.notes("a")] == []
+
+
+def test_a_record_that_a_trimmed_log_lacks_beyond_that_is_missed(trimmed):
+    trimmed.commit([TrimLog("a", 7, 9, 7)], 1)
+
+    with pytest.raises(StoreDamaged, match="the record is missing"):
+        trimmed.steps("a")
 
 
 def test_a_log_leaves_with_its_procedure_and_takes_no_other_with_it(store, make):

@@ -238,6 +238,7 @@ def _config(scenario: Scenario) -> Config:
         max_children=quotas.children,
         max_tree=quotas.tree,
         max_dedicated=quotas.dedicated,
+        keep_steps=quotas.steps,
         retain_for=retention.seconds,
         retain_count=retention.count,
         retain_failed_for=retention.failed_seconds,

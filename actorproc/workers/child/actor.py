@@ -156,7 +156,7 @@ class ProcedureActor(DispatchedActor):
             token.procedure,
             run.type_name,
             run.root,
-            step,
+            step - run.begun,
             token.attempt,
             token.mode,
             run.unit,
@@ -169,6 +169,8 @@ class ProcedureActor(DispatchedActor):
             runtime.values,
             desk.types.values_of,
             desk.log_level,
+            generation=run.generation,
+            _begun=run.begun,
         )
         if children_step and children_step == step - 1:
             context._before = run.state
