@@ -40,6 +40,7 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scale": (("--procedures=200000",), ("--procedures=5000", "--idle=1")),
     "recovery_scale": (("--procedures=100000",), ("--procedures=5000",)),
     "locks": ((), ("--waiters", "1000", "10000")),
+    "retention": (("--repeat=1", "--seconds=20"), ("--quick",)),
     "scheduler": ((), ("--operations=20000", "--core=2000")),
     "cost": ((), ("--quick",)),
     "cli": ((), ("--quick",)),
