@@ -14,9 +14,12 @@ from actorproc.workers.frames import DEFAULT_MAX_FRAME
 
 __all__ = ["Config"]
 
+_REST_OF_CALL = 64 * 1024
+"""Bytes of a message beside the arguments or the result of a call in it."""
 _LEAST = {
     "max_frame": 8192,
     "max_state": 1,
+    "max_call": 1,
     "spares": 0,
     "warm_limit": 0,
     "restart_limit": 1,
@@ -46,7 +49,10 @@ class Config:
     """Whether other processes of this user may reach the manager, through the socket ``control.sock`` in its
     directory (`ProcedureClient`, the command line)."""
     max_frame: int = DEFAULT_MAX_FRAME
-    """Longest message to or from a worker; a state must fit in it."""
+    """Longest message to or from a worker, in bytes, but for one with a call of `max_call`; a state must fit in it."""
+    max_call: int = 1024**3
+    """Longest pickled arguments, and longest pickled result, of a call of `ProcedureExecutor`, in bytes; below 2 GiB,
+    and 16 MiB in any case."""
     max_state: int = 16 * 1024 * 1024
     """Longest dumped state that `submit` accepts, in bytes. What steps keep and give back may be as long, and 16 MiB
     in any case."""
@@ -159,9 +165,17 @@ class Config:
         if self.max_frame >= 2**31:
             msg = f"Config.max_frame is {self.max_frame}; it must be less than 2 GiB"
             raise ValueError(msg)
+        if self.max_call > 2**31 - _REST_OF_CALL - 1:
+            msg = f"Config.max_call is {self.max_call}; it must be less than 2 GiB - {_REST_OF_CALL}"
+            raise ValueError(msg)
         if self.max_state > self.max_frame - 4096:
             msg = f"Config.max_state ({self.max_state}) must be at least 4096 less than max_frame ({self.max_frame})"
             raise ValueError(msg)
+
+    @property
+    def longest_frame(self) -> int:
+        """Longest message between manager and workers, in bytes: `max_frame`, or a call of `max_call`."""
+        return max(self.max_frame, self.max_call + _REST_OF_CALL)
 
     def _check_key(self) -> None:
         given: Any = self.signing_key

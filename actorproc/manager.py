@@ -32,7 +32,7 @@ from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
 from actorproc.model.records import NewProcedure
-from actorproc.procedure.codec import permit_size
+from actorproc.procedure.codec import permit_calls, permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.importing import shut_here
 from actorproc.procedure.own_states import OWN_STATES
@@ -102,6 +102,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
         self._config = config if config is not None else Config()
         check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
         permit_size(self._config.max_state)
+        permit_calls(self._config.max_call)
         self._environment = environment
         self._preload = checked_modules(preload)
         self._on_fatal = [on_fatal] if on_fatal is not None else []
@@ -255,8 +256,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
             preload=self._preload,
             environment=pickled_by_value(environment) if environment is not None else None,
             executable=config.executable,
-            max_frame=config.max_frame,
+            max_frame=config.longest_frame,
             max_state=config.max_state,
+            max_call=config.max_call,
             warm_limit=config.warm_limit,
             recycle_steps=config.recycle_steps,
             recycle_age=config.recycle_age,

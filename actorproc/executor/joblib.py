@@ -23,7 +23,7 @@ from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.pool import ProcedureExecutor
 from actorproc.manager import ProcedureManager
-from actorproc.procedure.call import call_with_parts
+from actorproc.procedure.inner_threads import LimitedThreads
 
 __all__ = ["ProcedureBackend", "register_joblib_backend"]
 
@@ -50,6 +50,7 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
     """
 
     supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
     default_n_jobs = -1
 
     def __init__(self, executor: ProcedureExecutor, **options: Any) -> None:
@@ -57,6 +58,14 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         self._executor = executor
         self._under_way: set[DurableFuture[Any]] = set()
         self._lock = threading.Lock()
+        self._call = LimitedThreads({}, 1)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
+        """Begin a run: numeric libraries get the processors that each worker has for itself, or what joblib says."""
+        jobs: int = super().configure(n_jobs=n_jobs, parallel=parallel, **options)
+        variables = self._prepare_worker_env(max(1, min(jobs, self._executor._max_workers)))
+        self._call = LimitedThreads(variables, int(variables["OPENBLAS_NUM_THREADS"]))
+        return jobs
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """How many batches are worth having under way. Raises ValueError for 0."""
@@ -71,7 +80,7 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
 
     def submit(self, func: Any, callback: Callable[[Any], object] | None = None) -> DurableFuture[Any]:
         """Make a call of a batch; ``callback`` gets its future."""
-        future: DurableFuture[Any] = self._executor.submit(call_with_parts, func, func.items)
+        future: DurableFuture[Any] = self._executor.submit(self._call, func, func.items)
         with self._lock:
             self._under_way.add(future)
         future.add_done_callback(self._forget)

@@ -336,7 +336,7 @@ class CallQueue:
                 new = describe(
                     Call(call, self._setup), id=future.id, fresh=is_fresh, owner=name, priority=priority, tags=tags
                 )
-                self._manager._check_size(new)
+                self._manager._check_size(new, of_call=True)
                 OWN_STATES.note(new.id, new.state, new.codec)
             except ActorprocError as error:
                 self._refuse_one(future, error)

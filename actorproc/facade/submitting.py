@@ -212,10 +212,12 @@ class Submitting(Looking):
             new = msgspec.structs.replace(new, limit_keys=both)
         return new
 
-    def _check_size(self, new: NewProcedure) -> None:
-        if len(new.state) > self._config.max_state:
+    def _check_size(self, new: NewProcedure, *, of_call: bool = False) -> None:
+        config = self._config
+        limit, option = (config.max_call, "max_call") if of_call else (config.max_state, "max_state")
+        if len(new.state) > limit:
             msg = (
-                f"the state of {new.type_name} has {len(new.state)} bytes; Config.max_state is "
-                f"{self._config.max_state}. Keep large data in a file and its path in the state"
+                f"the state of {new.type_name} has {len(new.state)} bytes; Config.{option} is {limit}. Keep large data "
+                "in a file and its path in the state"
             )
             raise StateTooLarge(msg)

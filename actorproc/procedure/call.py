@@ -33,7 +33,6 @@ __all__ = [
     "Call",
     "PickledCall",
     "call_chunk",
-    "call_with_parts",
     "pickled_call",
     "pickled_initializer",
     "unpickled_error",
@@ -182,12 +181,6 @@ def _private_globals(part: Any) -> dict[str, Any] | None:
 def call_chunk(function: Callable[..., Any], chunk: Iterable[tuple[Any, ...]]) -> list[Any]:
     """The results of several calls, made in one go (``map`` with a chunksize)."""
     return [function(*args) for args in chunk]
-
-
-def call_with_parts(function: Callable[[], Any], parts: object) -> Any:
-    """Call it. `parts` is what the function is made of where that does not show: what they need is pickled as well."""
-    del parts
-    return function()
 
 
 # ---------------------------------------------------------------- to bytes, in the caller's thread

@@ -59,7 +59,7 @@ from actorproc.procedure.names import module_name
 from actorproc.procedure.refusals import why_not_kept
 from actorproc.procedure.secret import Secret, SecretField, mentions_secret
 
-__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "is_plain", "permit_size"]
+__all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "is_plain", "permit_calls", "permit_size"]
 
 MAX_STATE = 16 * 1024 * 1024
 """Longest encoded value, in bytes, unless a manager of this process allows more (`permit_size`)."""
@@ -76,6 +76,8 @@ class _Longest:
     """How long a value may be in this process."""
 
     bytes = MAX_STATE
+    call = MAX_STATE
+    """Of an executor's call: its arguments, or its result."""
 
 
 def permit_size(size: int) -> None:
@@ -86,10 +88,16 @@ def permit_size(size: int) -> None:
     _Longest.bytes = max(_Longest.bytes, size)
 
 
-def check_size(size: int, what: str) -> None:
-    """Raise `StateTooLarge` when ``what`` has more bytes than a value may have."""
-    if size > _Longest.bytes:
-        msg = f"{what} takes {size} bytes; the limit is {_Longest.bytes}"
+def permit_calls(size: int) -> None:
+    """Let arguments and results of an executor's calls have so many bytes in this process, as `permit_size`."""
+    _Longest.call = max(_Longest.call, size)
+
+
+def check_size(size: int, what: str, *, of_call: bool = False) -> None:
+    """Raise `StateTooLarge` when ``what`` has more bytes than a value may have, or one of an executor's call."""
+    limit, option = (_Longest.call, "max_call") if of_call else (_Longest.bytes, "max_state")
+    if size > limit:
+        msg = f"{what} takes {size} bytes; the limit is {limit}, which Config({option}=…) of the manager raises"
         raise StateTooLarge(msg)
 
 
@@ -119,6 +127,8 @@ class DataCodec:
             unresolved: gives the type hints that do not resolve, as pairs of place and text; asked for a message.
         """
         self.owner = owner
+        self.of_calls = False
+        """Its values are results of an executor's calls, which have a limit of their own."""
         self.classes = tuple(classes)
         self._unresolved = unresolved
         adapters: list[type[ValueAdapter]] = [cls for cls in self.classes if issubclass(cls, ValueAdapter)]
@@ -153,7 +163,7 @@ class DataCodec:
             # An int beyond 64 bits, or text with lone surrogates: both need an extension.
             encoded = encode(self._packed(value, where))
         if len(encoded) > MAX_STATE:
-            check_size(len(encoded), where or self.owner or "the value")
+            check_size(len(encoded), where or self.owner or "the value", of_call=self.of_calls)
         return encoded
 
     def decode(self, data: bytes | memoryview) -> Any:

@@ -67,7 +67,7 @@ def signed_state(
         msg = f"{type_name if field is None else f'{type_name}.{field}'} cannot be pickled: {in_words(error)}"
         raise StateNotEncodable(msg) from error
     size = sum(map(len, parts))
-    check_size(size, type_name)
+    check_size(size, type_name, of_call=bool(tail))
     purpose = _state_of(type_name, procedure)
     if size < LARGE:
         return _encode(_sign(parts, purpose, key) + b"".join(parts))

@@ -87,6 +87,7 @@ class TypeRuntime:
 
     def _read_class(self, cls: type[Procedure]) -> None:
         self._format = format_of(cls)
+        self.codec.of_calls = bool(cls._engine_tail)
         self._state_codec = self.meta.codec
         # Decided once: no step looks for options and hooks, which fields and steps may hide.
         self._dumps_fields = not overrides(cls, Procedure, "dump") and self._state_codec == "data"

@@ -97,6 +97,8 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     """Folder of the control groups that limit the number of processes; "": there is none."""
     max_state: int = 0
     """Bytes that a state, an output or another value may have if they are more than by default."""
+    max_call: int = 0
+    """Bytes that arguments or a result of an executor's call may have if they are more than by default."""
 
 
 class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):

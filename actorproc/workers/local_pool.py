@@ -54,6 +54,7 @@ class LocalPool:
         environment: bytes | None = None,
         max_frame: int = DEFAULT_MAX_FRAME,
         max_state: int = 0,
+        max_call: int = 0,
         warm_limit: int = 1024,
         log_level: int = logging.INFO,
         sys_path: Sequence[str] | None = None,
@@ -72,6 +73,7 @@ class LocalPool:
         self._environment = environment
         self._max_frame = max_frame
         self._max_state = max_state
+        self._max_call = max_call
         self._warm_limit = warm_limit
         self._log_level = log_level
         self._sys_path = None if sys_path is None else tuple(sys_path)
@@ -107,6 +109,7 @@ class LocalPool:
                 *self._recycling,
                 process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
                 max_state=self._max_state,
+                max_call=self._max_call,
             )
             recipe = Recipe(
                 executable=self._executable,

@@ -174,12 +174,12 @@ def test_what_cannot_be_unpickled_breaks_its_own_call_only(open_executor):
 
 def test_a_call_that_is_too_large_to_store_fails_alone(tmp_path):
     with (
-        ProcedureManager(tmp_path / "state", workers=1, config=Config(max_state=100_000)) as manager,
+        ProcedureManager(tmp_path / "state", workers=1, config=Config(max_call=100_000)) as manager,
         ProcedureExecutor(manager) as executor,
     ):
         small, large = executor.submit(len, b"x"), executor.submit(len, b"x" * 200_000)
 
-        with pytest.raises(UsageError, match="max_state"):
+        with pytest.raises(UsageError, match="max_call"):
             large.durable(30)
         assert isinstance(large.exception(30), UsageError)
         assert small.result(30) == 1
@@ -415,7 +415,7 @@ def test_shutdown_in_a_callback_does_not_wait_for_that_callback(open_executor, u
 
 
 def test_a_callback_of_a_refused_call_may_cancel_the_others(tmp_path, monkeypatch, until):
-    with ProcedureManager(tmp_path / "state", workers=1, config=Config(max_state=100_000)) as manager:
+    with ProcedureManager(tmp_path / "state", workers=1, config=Config(max_call=100_000)) as manager:
         executor = ProcedureExecutor(manager)
         queue, may_send = executor._queue, threading.Event()
         send = queue._send

@@ -146,3 +146,60 @@ def test_a_running_manager_can_be_registered_under_any_name(open_executor):
     finally:
         del joblib.parallel.BACKENDS["mine"]
         mine.shutdown()
+
+
+def seen_threads(_=None):
+    return {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def blas_threads(array):
+    import threadpoolctl
+
+    array @ array
+    return {found["num_threads"] for found in threadpoolctl.threadpool_info() if found["user_api"] == "blas"}
+
+
+@pytest.mark.parametrize("asked", [None, 3, 1])
+def test_numeric_libraries_get_the_threads_that_joblib_says(executor, monkeypatch, asked):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    options = {} if asked is None else {"inner_max_num_threads": asked}
+    with joblib.parallel_config(backend="actorproc", n_jobs=2, **options):
+        found = joblib.Parallel()(joblib.delayed(seen_threads)() for _ in range(4))
+
+    expected = str(asked or max(1, joblib.cpu_count() // 2))
+    assert {each for seen in found for each in seen.values()} == {expected}
+    assert set(executor.submit(seen_threads).result(30).values()) == {None}, "other calls see what the program has"
+
+
+def test_a_variable_of_the_program_holds_for_its_workers(executor, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with joblib.parallel_config(backend="actorproc", n_jobs=2):
+        (seen,) = joblib.Parallel()([joblib.delayed(seen_threads)()])
+
+    assert seen["OMP_NUM_THREADS"] == "5"
+
+
+def test_libraries_that_a_worker_has_loaded_already_are_limited_too(open_executor):
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("threadpoolctl")
+    executor = open_executor(max_workers=1)
+    register_joblib_backend(executor)
+    array = numpy.ones((64, 64))
+    executor.submit(blas_threads, array).result(60)
+    try:
+        for asked in (2, 1):
+            with joblib.parallel_config(backend="actorproc", n_jobs=2, inner_max_num_threads=asked):
+                found = joblib.Parallel()(joblib.delayed(blas_threads)(array) for _ in range(2))
+            assert found == [{asked}] * 2
+    finally:
+        joblib.parallel.BACKENDS.pop("actorproc", None)
+
+
+def test_arrays_longer_than_a_state_may_be_are_arguments_and_results(executor):
+    numpy = pytest.importorskip("numpy")
+    array = numpy.arange(3_000_000, dtype=float)
+    with joblib.parallel_config(backend="actorproc", n_jobs=2):
+        (back,) = joblib.Parallel()([joblib.delayed(numpy.multiply)(array, 2)])
+
+    assert (back == array * 2).all()

@@ -277,7 +277,7 @@ def test_s15_the_memory_of_a_host_stays_flat_while_it_is_abused():
 
 @pytest.mark.processes
 def test_s15_an_answer_beyond_the_longest_frame_costs_its_procedure_only(tmp_path):
-    config = Config(spares=0, max_frame=1 << 20, max_state=1 << 19)
+    config = Config(spares=0, max_frame=1 << 20, max_state=1 << 19, max_call=1 << 19)
     with actorproc.ProcedureManager(tmp_path / "store", workers=1, config=config) as manager:
         pid = manager.workers()[0].pid
         with pytest.raises(ProcedureFailed, match="bytes"):

@@ -18,7 +18,7 @@ import traceback
 from queue import SimpleQueue
 from typing import NoReturn
 
-from actorproc.procedure.codec import permit_size
+from actorproc.procedure.codec import permit_calls, permit_size
 from actorproc.procedure.context import StopStep
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.importing import imports_only, mark_multiprocessing
@@ -169,6 +169,7 @@ class _Worker:
         assert isinstance(prepare, Prepare), prepare
         self._warm_limit = prepare.warm_limit
         permit_size(prepare.max_state)
+        permit_calls(prepare.max_call)
         channel.limiter.ceiling.room = prepare.process_room
         self._desk.log_level = prepare.log_level
         logs.install(channel, prepare.log_level, self._desk.current_here)
