@@ -212,7 +212,7 @@ class Bench:
     def _finish(self, manager: InlineManager, handle: ProcedureHandle, store: CrashingStore | None) -> bool:
         """Wait for the end; whether the host outlived it. Raises `TimeoutError`."""
         deadline = time.monotonic() + self._timeout
-        while not handle.wait(_LOOK):
+        while not handle.wait(_LOOK, wait_parked=True):
             if store is not None and store.dead.is_set():
                 return False
             if time.monotonic() > deadline:
