@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from actorproc.model.states import Phase, ProcedureState
     from actorproc.procedure.adapters import ValueAdapter
     from actorproc.procedure.context import ChildOutcome, Context
+    from actorproc.procedure.evolution import migrates, value
     from actorproc.procedure.function import procedure
     from actorproc.procedure.machine import StateMachineProcedure
     from actorproc.procedure.policies import Limits, RetryPolicy
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from actorproc.procedure.saga import Saga, step
     from actorproc.procedure.secret import Secret
     from actorproc.procedure.status import Status
+    from actorproc.procedure.stored import decode_value
     from actorproc.reader import StoreReader
     from actorproc.step_log import StepInfo
     from actorproc.watch import Watch
@@ -209,8 +211,11 @@ __all__ = [
     "WorkerEvent",
     "WorkerInfo",
     "as_completed",
+    "decode_value",
+    "migrates",
     "procedure",
     "step",
+    "value",
 ]
 
 _LAZY = {
@@ -257,8 +262,11 @@ _LAZY = {
     "WorkerEvent": "actorproc.changes",
     "WorkerInfo": "actorproc.workers.base",
     "as_completed": "actorproc.handle",
+    "decode_value": "actorproc.procedure.stored",
+    "migrates": "actorproc.procedure.evolution",
     "procedure": "actorproc.procedure.function",
     "step": "actorproc.procedure.saga",
+    "value": "actorproc.procedure.evolution",
 }
 
 

@@ -118,8 +118,8 @@ def _register(book: Book, event: TypeRegistered) -> None:
         verbs.need_not_ask(book, event.meta.type_name)
     for name in book.parked.pop(event.meta.type_name, ()):
         record = book.procs.get(name)
-        if record is None:
-            continue
+        if record is None or (record.parked is None and record.type_name != event.meta.type_name):
+            continue  # it has ended, or goes on already since its own type was registered
         if record.parked is not None:
             record.parked = None
             book.touch(record)

@@ -145,12 +145,14 @@ def _has_locks(book: Book, record: ProcedureRecord) -> bool:
     return locking.ask(book, record)
 
 
-def park(book: Book, record: ProcedureRecord) -> None:
-    """Set a procedure aside until its type is registered."""
+def park(book: Book, record: ProcedureRecord, needs: str = "") -> None:
+    """Set a procedure aside until its type is registered, or the other one that it ``needs``."""
     parked = book.parked.setdefault(record.type_name, {})
     if record.id not in parked:  # else a signal found it where it was
         parked[record.id] = None
         book.parkings += 1
+    if needs and needs != record.type_name:
+        book.parked.setdefault(needs, {})[record.id] = None
 
 
 def _is_held_back(book: Book, record: ProcedureRecord, parent: str) -> bool:

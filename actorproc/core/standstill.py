@@ -33,12 +33,11 @@ class Parked(NamedTuple):
 
 def parked_residents(book: Book) -> Iterator[Parked]:
     """Procedures in memory that are parked."""
-    for names in book.parked.values():
-        for name in names:
-            record = book.procs.get(name)
-            found = _parked(record, book.types) if record is not None else None
-            if found is not None:
-                yield found
+    for name in {name: None for names in book.parked.values() for name in names}:  # some stand under two types
+        record = book.procs.get(name)
+        found = _parked(record, book.types) if record is not None else None
+        if found is not None:
+            yield found
 
 
 def obstacle_of(book: Book, procedure: str) -> Parked | None:

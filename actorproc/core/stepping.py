@@ -82,7 +82,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if kind is not Refused and kind is not Answered:
         record.epoch = book.epoch
     if kind is Refused:
-        on_refused(book, record, outcome.reason)  # type: ignore[union-attr]
+        on_refused(book, record, outcome)  # type: ignore[arg-type]
     elif token.mode is _ROLLBACK:
         undoing.after_rollback(book, record, item, outcome)
     elif token.mode is _ASK_ABORT:

@@ -17,6 +17,7 @@ from actorproc.errors import NotAllowed, UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, Reply
 from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared, Signalled
 from actorproc.model.ids import Mode
+from actorproc.model.outcomes import Refused
 from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeletePoison, PutEvent, PutNote
@@ -130,13 +131,13 @@ def need_not_ask(book: Book, type_name: str) -> None:
             begin_abort(book, record)
 
 
-def on_refused(book: Book, record: ProcedureRecord, reason: str) -> None:
+def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
     """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
     if record.state in TERMINAL and not record.undoing:
         return  # while it was to be asked about its abort
-    record.parked = reason
+    record.parked = outcome.reason
     book.touch(record)
-    park(book, record)
+    park(book, record, outcome.needs)
     book.parkings += 1  # also where another one of the same id was parked before
     if record.forced and may_abort(book, record):  # its answer came before the kill did
         fail(book, record, aborted_error(record))

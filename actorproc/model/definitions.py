@@ -27,6 +27,8 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     """Keys of the signed pickle codec, the newest first, for the classes that opted in; never stored, never logged."""
     path: tuple[bytes, ...] = ()
     """Where the program that sent it finds its modules, for what a worker that started earlier does not find."""
+    migrations: bytes | None = None
+    """Migrations of value classes that stand in other modules than these (cloudpickle, pairs of class and function)."""
 
 
 class OutcomeRow(msgspec.Struct, frozen=True, array_like=True):

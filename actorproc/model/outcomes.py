@@ -114,9 +114,11 @@ class Poisoned(_Base, frozen=True, array_like=True, kw_only=True, tag="poi", gc=
 
 
 class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref", gc=False):
-    """The class could not be loaded or refused the state: park the procedure."""
+    """The class could not be had, or refused the state, or its step met a value it cannot read: park the procedure."""
 
     reason: str
+    needs: str = ""
+    """Another type whose registration may mend it, such as that of a child with an unreadable output."""
 
 
 class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=False):

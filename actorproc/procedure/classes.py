@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from actorproc.errors import UsageError
 from actorproc.model.exact import exact_text
 from actorproc.model.policies import TypeMeta
+from actorproc.procedure.evolution import check_alias
 from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.members import OptionsOf, is_class_variable, member, overrides, own_annotations
@@ -109,6 +112,21 @@ def _wrong_attribute(said: OptionsOf) -> str | None:
         return f"has work_class = {said.work_class!r}; it must be a name of 1 to 255 characters"
     if not isinstance(said.uses, tuple) or not all(isinstance(used, type | ProcedureFunction) for used in said.uses):
         return "has a uses that is no tuple of classes and procedure functions"
+    return _wrong_aliases(said.aliases)
+
+
+def _wrong_aliases(aliases: Any) -> str | None:
+    if not isinstance(aliases, Mapping):
+        return f"has aliases = {aliases!r:.60}; it must be a mapping of earlier names to classes or members of enums"
+    for name, now in aliases.items():
+        try:
+            check_alias(name)
+        except TypeError as error:
+            return f"has a wrong alias: {error}"
+        if not isinstance(now, Enum) and (
+            not isinstance(now, type) or (declared_fields(now) is None and not issubclass(now, Enum))
+        ):
+            return f"has an alias of {now!r:.60}; it must be a class with declared fields, an enum, or a member of one"
     return None
 
 

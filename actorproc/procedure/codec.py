@@ -11,10 +11,9 @@ names begin with ``_`` (those of a pydantic model are kept: they are part of wha
 
 from __future__ import annotations
 
-import functools
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
-from enum import Enum, Flag
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -23,53 +22,33 @@ from actorproc.errors import StateNotEncodable, StateTooLarge, UsageError, Value
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.adapters import ValueAdapter
-from actorproc.procedure.failures import in_words
-from actorproc.procedure.fields import build, declared_fields, defaults_of
+from actorproc.procedure.evolution import Reading, aliases_of, migration_of, version_of
+from actorproc.procedure.fields import MissingField, build, complete, declared_fields
 from actorproc.procedure.hints import secret_fields
 from actorproc.procedure.kinds import (
     ADAPTED,
-    COUNTER,
     DEFAULTDICT,
-    DEQUE,
-    DICT,
     ENUM,
     FACTORIES,
-    FROZENSET,
     MODEL,
     OBJECT,
-    ORDERED,
-    PACK,
     PICKLED,
-    SCALARS,
-    SECRET,
-    SECRET_FIELD,
-    SET,
-    TUPLE,
     UNPACK,
     CannotKeep,
-    Ext,
     encode,
-    is_text,
     pairs_of,
-    scalar,
 )
-from actorproc.procedure.library_kinds import pack_of_library
-from actorproc.procedure.models import MODEL_PARTS, build_model, is_model
-from actorproc.procedure.names import module_name
+from actorproc.procedure.models import is_model
+from actorproc.procedure.packing import MAX_DEPTH, Packing, adapter_name, class_key, contents_of, is_plain
 from actorproc.procedure.refusals import why_not_kept
-from actorproc.procedure.secret import Secret, SecretField, mentions_secret
+from actorproc.procedure.secret import mentions_secret
 
 __all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "is_plain", "permit_calls", "permit_size"]
 
 MAX_STATE = 16 * 1024 * 1024
 """Longest encoded value, in bytes, unless a manager of this process allows more (`permit_size`)."""
-MAX_DEPTH = 100
-"""Deepest nesting of containers."""
-
 # Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
-# What an object may be beside its fields; an enum, which may be some of these too, is written by its name.
-_CONTENTS = (dict, list, set, frozenset, deque, str, bytes, bytearray, int, float, complex, tuple)
 
 
 class _Longest:
@@ -101,15 +80,6 @@ def check_size(size: int, what: str, *, of_call: bool = False) -> None:
         raise StateTooLarge(msg)
 
 
-def _class_key(cls: type) -> str:
-    """The stored name of a class, which is the same when its module is run with ``python -m``."""
-    return f"{module_name(cls)}:{cls.__qualname__}"
-
-
-def _adapter_name(adapter: type[ValueAdapter]) -> str:
-    return adapter.name or _class_key(adapter.kinds()[0])
-
-
 class DataCodec:
     """Encodes and decodes the values of one procedure class (``owner`` is its name, for messages)."""
 
@@ -118,6 +88,7 @@ class DataCodec:
         owner: str = "",
         classes: Iterable[type] = (),
         unresolved: Callable[[], Iterable[tuple[str, str]]] = tuple,
+        aliases: Mapping[str, Any] | None = None,
     ) -> None:
         """Make the tables of these classes and adapters.
 
@@ -125,6 +96,7 @@ class DataCodec:
             owner: name of the procedure class, for messages.
             classes: enums, classes with declared fields, and adapters.
             unresolved: gives the type hints that do not resolve, as pairs of place and text; asked for a message.
+            aliases: classes and members of enums by the stored names they had before.
         """
         self.owner = owner
         self.of_calls = False
@@ -136,24 +108,28 @@ class DataCodec:
             if not adapter.kinds():
                 msg = f"{adapter.__qualname__} has no kind: name the class whose values it keeps"
                 raise UsageError(msg)
-        self._adapters = {kind: adapter for adapter in reversed(adapters) for kind in adapter.kinds()}
-        self._adapters_by_name = {_adapter_name(adapter): adapter for adapter in reversed(adapters)}
+        self.adapters = {kind: adapter for adapter in reversed(adapters) for kind in adapter.kinds()}
+        self._adapters_by_name = {adapter_name(adapter): adapter for adapter in reversed(adapters)}
         plain = [cls for cls in self.classes if not issubclass(cls, ValueAdapter)]
         self._by_key: dict[str, type] = {}
         self._ambiguous: set[str] = set()
         for cls in plain:
-            if self._by_key.setdefault(_class_key(cls), cls) is not cls:
-                self._ambiguous.add(_class_key(cls))
+            if self._by_key.setdefault(class_key(cls), cls) is not cls:
+                self._ambiguous.add(class_key(cls))
         for cls in _OF_THE_ENGINE:
-            self._by_key[_class_key(cls)] = cls
+            self._by_key[class_key(cls)] = cls
         # Found out once: when a class comes to a worker by value a second time, its module is told anew.
-        self._keys = {cls: _class_key(cls) for cls in (*_OF_THE_ENGINE, *plain)}
+        self._keys = {cls: class_key(cls) for cls in (*_OF_THE_ENGINE, *plain)}
         self._known = frozenset((*_OF_THE_ENGINE, *plain))
         self._models = frozenset(cls for cls in plain if is_model(cls))
         self._fields = {cls: declared_fields(cls) or () for cls in self._known}
-        self._contents = {cls: held for cls in self._known if (held := _contents_of(cls)) is not None}
+        self._contents = {cls: held for cls in self._known if (held := contents_of(cls)) is not None}
         self._secrets = {cls: secret_fields(cls) for cls in self._known if mentions_secret(cls)}
-        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._unpack)
+        self.versions = {cls: version for cls in plain if (version := version_of(cls)) != 1}
+        """Of the classes that declare another one than 1."""
+        self._members: dict[str, Enum] = {}
+        self._rename({name: cls for cls in plain for name in aliases_of(cls)} | dict(aliases or {}))
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self.unpack)
 
     def encode(self, value: object, where: str = "") -> bytes:
         """The bytes of ``value``. Raises `StateNotEncodable` naming the place, or `StateTooLarge`."""
@@ -170,16 +146,25 @@ class DataCodec:
         """The value of these bytes. Raises `ValueNotDecodable`."""
         try:
             return self._decoder.decode(data)
-        except ValueNotDecodable:
+        except MemoryError:
             raise
-        except Exception as error:
-            # Constructors of user classes and of the standard library may refuse in any way they like.
-            msg = f"the stored data cannot be decoded: {in_words(error)}"
-            raise ValueNotDecodable(msg) from error
+        except Exception:  # noqa: BLE001 - constructors of user classes refuse in any way they like; so once more
+            found, failures = self.decode_plain(data)
+        if failures:
+            raise ValueNotDecodable(failures[0])
+        return found
+
+    def decode_plain(self, data: bytes | memoryview) -> tuple[Any, list[str]]:
+        """The value of these bytes, what today's classes cannot make in plain form; and why it is.
+
+        Raises `ValueNotDecodable` for damaged bytes.
+        """
+        reading = Reading(self)
+        return reading.decode(data), reading.failures
 
     # ------------------------------------------------------------ packing
     def _packed(self, value: object, where: str) -> Any:
-        packing = _Packing(self)
+        packing = Packing(self)
         try:
             return packing.pack(value, MAX_DEPTH)
         except CannotKeep as error:
@@ -197,48 +182,65 @@ class DataCodec:
         return key
 
     # ------------------------------------------------------------ unpacking
-    def _unpack(self, code: int, payload: memoryview) -> Any:
+    def unpack(self, code: int, payload: memoryview) -> Any:
+        """The value of an extension. Raises what makes it impossible."""
         unpack = UNPACK.get(code)
         if unpack is not None:
             return unpack(payload, self._decoder.decode)
-        if code == ENUM:
-            key, by_name, stored = self._decoder.decode(payload)
-            cls = self._class(key)
-            return cls[stored] if by_name else cls(stored)
-        if code == OBJECT:
-            key, values = self._decoder.decode(payload)
-            cls = self._class(key)
-            unknown = [name for name in values if name not in self._fields[cls]]
-            if unknown:
-                msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
-                raise ValueNotDecodable(msg)
-            if len(values) < len(self._fields[cls]):
-                values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
-            return build(cls, values)
-        if code == MODEL:
-            return self._model(*self._decoder.decode(payload))
+        if code in {OBJECT, ENUM, MODEL, ADAPTED}:
+            return self.make(code, self._decoder.decode(payload))
         if code == DEFAULTDICT:
             factory, flat = self._decoder.decode(payload)
-            return defaultdict(self._factory(factory), pairs_of(flat))
-        if code == ADAPTED:
-            return self._adapted(*self._decoder.decode(payload))
+            return defaultdict(self.factory(factory), pairs_of(flat))
         if code == PICKLED:
             msg = "it is pickled, by a class with codec = 'pickle' that is not registered here"
             raise ValueNotDecodable(msg)
         msg = f"unknown extension code {code}; the data was written by a newer version or by something else"
         raise ValueNotDecodable(msg)
 
-    def _model(self, key: str, values: dict[str, Any], extra: Any, fields_set: list[str], private: Any) -> Any:
-        cls = self._class(key)
-        unknown = [name for name in values if name not in self._fields[cls]]
-        if unknown:
-            msg = f"the stored {key!r} has a field {unknown[0]!r} that the class does not have"
-            raise ValueNotDecodable(msg)
-        if len(values) < len(self._fields[cls]):
-            values = {name: make() for name, make in defaults_of(cls).items() if name not in values} | values
-        return build_model(cls, values, (extra, set(fields_set), private))
+    def make(self, code: int, parts: list[Any]) -> Any:
+        """An object, a member of an enum or an adapter's value of its stored parts. Raises what makes it impossible."""
+        if code == OBJECT:
+            key, values, *version = parts
+            return self.complete(self._class(key, version), values)
+        if code == ENUM:
+            key, by_name, stored, *version = parts
+            if by_name and (member := self._members.get(f"{key}.{stored}")) is not None:
+                return member
+            enum = self._class(key, version)
+            if by_name and stored not in enum.__members__:
+                msg = f"the stored {key!r} has the member {stored!r}, which the class does not have; {_advice(enum)}"
+                raise ValueNotDecodable(msg)
+            return enum[stored] if by_name else enum(stored)
+        if code == MODEL:
+            key, values, extra, fields_set, private, *version = parts
+            return self.complete(self._class(key, version), values, (extra, set(fields_set), private))
+        return self._adapted(*parts)
 
-    def _factory(self, stored: Any) -> Any:
+    def complete(self, cls: Any, values: Mapping[str, Any], parts: Any = None) -> Any:
+        """An object of a class of the table with these fields, and the defaults of others. Raises `ValueNotDecodable`.
+
+        `parts` are those of a pydantic model beside its fields.
+        """
+        names = self._fields[cls]
+        for name in values:
+            if name not in names:
+                msg = (
+                    f"the stored {self._keys[cls]!r} has a field {name!r} that the class does not have; {_advice(cls)}"
+                )
+                raise ValueNotDecodable(msg)
+        if len(values) == len(names):
+            return build(cls, values, parts)
+        try:
+            return complete(cls, values, parts)
+        except MissingField as error:
+            msg = (
+                f"the stored {self._keys[cls]!r} has no field {error.name!r}, which the class needs; "
+                f"give it a default, or {_advice(cls)}"
+            )
+            raise ValueNotDecodable(msg) from None
+
+    def factory(self, stored: Any) -> Any:
         """The factory of a stored `defaultdict`: a name of `FACTORIES`, or the key of a class in a list."""
         if isinstance(stored, list):
             return self._class(stored[0])
@@ -258,226 +260,37 @@ class DataCodec:
             raise ValueNotDecodable(msg)
         return value
 
-    def _class(self, key: str) -> Any:
+    def class_of(self, key: str) -> Any:
+        """The class of a stored name, or of one that it had before; None: it is not in the table."""
+        return self._by_key.get(key)
+
+    def _class(self, key: str, version: list[int] = []) -> Any:  # noqa: B006 - it is only read
         found = self._by_key.get(key)
         if found is None:
-            owner = self.owner or "nobody"
-            msg = f"the stored data names the class {key!r}, which the type hints of {owner} do not reach"
+            owner = self.owner or "this reader"
+            msg = (
+                f"the stored data names the class {key!r}, which the type hints of {owner} do not reach; name it in "
+                f"`uses`, or where it has another name now write aliases = {{{key!r}: …}}"
+            )
             raise ValueNotDecodable(msg)
+        if version or self.versions:
+            stored, now = version[0] if version else 1, self.versions.get(found, 1)
+            if stored != now:
+                msg = f"the stored {key!r} has version {stored}, the class has version {now}; {_advice(found)}"
+                raise ValueNotDecodable(msg)
         return found
 
-
-class _Packing:
-    """One walk over one value. Holds the containers it is inside of, to find cycles."""
-
-    def __init__(self, codec: DataCodec) -> None:
-        self._codec = codec
-        self._inside: set[int] = set()
-
-    def pack(self, value: Any, room: int) -> Any:
-        """A tree that msgspec writes as it is."""
-        kind = type(value)
-        if kind in SCALARS:
-            return scalar(value)
-        simple = PACK.get(kind)
-        if simple is not None:
-            return simple(value)
-        return self._container(kind, value, room)
-
-    def _other(self, kind: type, value: Any, room: int) -> Any:
-        """A value that is no container: of the table, of an adapter, or of a library."""
-        codec = self._codec
-        adapter = codec._adapters.get(kind)
-        if adapter is not None:
-            packed = self.pack(adapter.dump(value), room)
-            return Ext(ADAPTED, encode([_adapter_name(adapter), adapter.version, packed]))
-        if isinstance(value, Enum):
-            return self._enum(kind, value, room)
-        if kind in codec._models:
-            return self._model(kind, value, room)
-        if kind not in codec._known and (packed := pack_of_library(value)) is not None:
-            return packed
-        return self._object(kind, value, room)
-
-    def _container(self, kind: type, value: Any, room: int) -> Any:
-        if room <= 0:
-            raise CannotKeep(f"the value is nested more than {MAX_DEPTH} levels deep")
-        if id(value) in self._inside:
-            raise CannotKeep("the value contains itself")
-        self._inside.add(id(value))
-        try:
-            pack = _CONTAINERS.get(kind)
-            if pack is not None:
-                return pack(self, value, room - 1)
-            return self._other(kind, value, room - 1)
-        finally:
-            self._inside.discard(id(value))
-
-    def items(self, values: Iterable[Any], room: int) -> list[Any]:
-        """The packed elements, in order."""
-        packed = []
-        for index, item in enumerate(values):
-            try:
-                packed.append(self.pack(item, room))
-            except CannotKeep as error:
-                error.path.append(f"[{index}]")
-                raise
-        return packed
-
-    def sorted_items(self, values: Iterable[Any], room: int) -> list[Any]:
-        """The packed elements of a set, in the order of their bytes."""
-        return sorted(self.items(values, room), key=encode)
-
-    def mapping(self, value: dict[Any, Any], room: int) -> Any:
-        """A map when all keys are text, else an extension holding keys and values in turn."""
-        if all(type(key) is str for key in value) and all(is_text(key) for key in value):
-            return dict(zip(value, self.values(value, room), strict=True))
-        return Ext(DICT, encode(self.pairs(value, room)))
-
-    def pairs(self, value: dict[Any, Any], room: int) -> list[Any]:
-        """Keys and values in turn, in insertion order."""
-        flat: list[Any] = []
-        for key, item in zip(self.items(value, room), self.values(value, room), strict=True):
-            flat += (key, item)
-        return flat
-
-    def values(self, value: dict[Any, Any], room: int) -> list[Any]:
-        """The packed values; a failure names the key."""
-        packed = []
-        for key, item in value.items():
-            try:
-                packed.append(self.pack(item, room))
-            except CannotKeep as error:
-                error.path.append(f"[{key!r:.40}]")
-                raise
-        return packed
-
-    def envelope(self, code: int, value: Any, room: int) -> Any:
-        """A secret; what is wrong with it is said without saying where in it."""
-        try:
-            return Ext(code, encode(self.pack(value, room)))
-        except CannotKeep as error:
-            error.path.clear()
-            raise
-
-    def _enum(self, kind: type, value: Any, room: int) -> Any:
-        key = self._codec.key_of(kind)
-        # A combination of flags has no member of its own; its value says it all.
-        by_name = not isinstance(value, Flag)
-        stored = value.name if by_name else self.pack(value.value, room)
-        return Ext(ENUM, encode([key, by_name, stored]))
-
-    def factory_of(self, value: defaultdict[Any, Any]) -> Any:
-        """The factory of a `defaultdict` as it is stored; functions are refused, for they are no data."""
-        factory = value.default_factory
-        if factory is None:
-            return None
-        if isinstance(factory, type):
-            if FACTORIES.get(factory.__name__) is factory:
-                return factory.__name__
-            return [self._codec.key_of(factory)]
-        raise CannotKeep(
-            f"the default_factory {factory!r:.60} of a defaultdict is a function, which is not kept; use a class such "
-            "as list or int as the factory, or convert it with dict(…)"
-        )
-
-    def _model(self, kind: type, value: Any, room: int) -> Any:
-        key, values = self._codec.key_of(kind), self._field_values(kind, value, room)
-        extra, fields_set, private = (getattr(value, name, None) for name in MODEL_PARTS)
-        more = [None if part is None else self._part(part, room) for part in (extra, private)]
-        return Ext(MODEL, encode([key, values, more[0], sorted(fields_set or ()), more[1]]))
-
-    def _part(self, part: dict[str, Any], room: int) -> dict[str, Any]:
-        """Extra fields, or private attributes, of a model."""
-        packed = {}
-        for name, value in part.items():
-            try:
-                packed[name] = self.pack(value, room)
-            except CannotKeep as error:
-                error.path.append(f".{name}")
-                raise
-        return packed
-
-    def _object(self, kind: type, value: Any, room: int) -> Any:
-        key = self._codec.key_of(kind)
-        return Ext(OBJECT, encode([key, self._field_values(kind, value, room)]))
-
-    def _field_values(self, kind: type, value: Any, room: int) -> dict[str, Any]:
-        self._refuse_what_is_no_field(kind, value)
-        values: dict[str, Any] = {}
-        secrets = self._codec._secrets.get(kind, ())
-        for name in self._codec._fields[kind]:
-            try:
-                part = getattr(value, name)
-                values[name] = self.pack(SecretField(part) if name in secrets else part, room)
-            except AttributeError:
-                # A field without a value stays without one.
-                continue
-            except CannotKeep as error:
-                error.path.append(f".{name}")
-                raise
-        return values
-
-    def _refuse_what_is_no_field(self, kind: type, value: Any) -> None:
-        """Raise `CannotKeep` for what an object holds that would be lost."""
-        held = self._codec._contents.get(kind)
-        if held is not None:
-            raise CannotKeep(
-                f"a {kind.__qualname__} is a {held.__name__} with fields, and what it holds as a {held.__name__} would "
-                "be lost; make that a field, or convert the value in dump() and load()"
-            )
-        names = self._codec._fields[kind]
-        if not kind.__dictoffset__ or len(value.__dict__) <= len(names):
-            return
-        for name in value.__dict__:
-            if name in names or name[:1] == "_" or isinstance(getattr(kind, name, None), functools.cached_property):
-                continue
-            error = CannotKeep(
-                f"it is no declared field of {kind.__qualname__}, so it would be lost; declare it, or begin its name "
-                "with '_' if it need not be kept"
-            )
-            error.path.append(f".{name}")
-            raise error
+    def _rename(self, aliases: Mapping[str, Any]) -> None:
+        """Take in names that classes and members had before; one that a class has today stays that class's."""
+        for name, now in aliases.items():
+            if isinstance(now, Enum):
+                self._members[name] = now
+            elif now in self._known:
+                self._by_key.setdefault(name, now)
 
 
-def _contents_of(cls: type) -> type | None:
-    """What an object of this class, which is no enum, holds beside its fields."""
-    if issubclass(cls, Enum) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
-        return None
-    return next((held for held in _CONTENTS if issubclass(cls, held)), None)
-
-
-def is_plain(value: Any, room: int) -> bool:
-    """Only None, bool, int, float, str, bytes, lists and dicts with text keys: msgspec gives it back as it was."""
-    kind = type(value)
-    if kind in SCALARS:
-        return True
-    if kind is dict:
-        for key, item in value.items():
-            if type(key) is not str or (type(item) not in SCALARS and not (room > 0 and is_plain(item, room - 1))):
-                return False
-        return room > 0
-    if kind is list:
-        for item in value:
-            if type(item) not in SCALARS and not (room > 0 and is_plain(item, room - 1)):
-                return False
-        return room > 0
-    return False
-
-
-_CONTAINERS: dict[type, Callable[[_Packing, Any, int], Any]] = {
-    list: _Packing.items,
-    dict: _Packing.mapping,
-    tuple: lambda walk, value, room: Ext(TUPLE, encode(walk.items(value, room))),
-    set: lambda walk, value, room: Ext(SET, encode(walk.sorted_items(value, room))),
-    frozenset: lambda walk, value, room: Ext(FROZENSET, encode(walk.sorted_items(value, room))),
-    deque: lambda walk, value, room: Ext(DEQUE, encode([value.maxlen, walk.items(value, room)])),
-    Counter: lambda walk, value, room: Ext(COUNTER, encode(walk.pairs(value, room))),
-    defaultdict: lambda walk, value, room: Ext(DEFAULTDICT, encode([walk.factory_of(value), walk.pairs(value, room)])),
-    OrderedDict: lambda walk, value, room: Ext(ORDERED, encode(walk.pairs(value, room))),
-    Secret: lambda walk, value, room: walk.envelope(SECRET, value.reveal(), room),
-    SecretField: lambda walk, value, room: walk.envelope(SECRET_FIELD, value.value, room),
-}
+def _advice(cls: Any) -> str:
+    return f"write a migration, @migrates({cls.__name__})" if migration_of(cls) is None else "its migration must do it"
 
 
 PLAIN = DataCodec()

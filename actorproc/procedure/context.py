@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from actorproc.errors import RemoteError, UnknownProcedure
+from actorproc.errors import RemoteError, UnknownProcedure, ValueNotDecodable
 from actorproc.model.definitions import OutcomeRow
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id
@@ -20,7 +20,7 @@ from actorproc.procedure.failures import encodable
 from actorproc.procedure.kinds import is_text
 from actorproc.procedure.values import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 
-__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "plain_parts"]
+__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue", "plain_parts"]
 
 _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
@@ -41,6 +41,13 @@ _SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "tim
 
 class StopStep(BaseException):
     """Thrown into user code by a worker that was told to stop; the one exception that ends no step of itself."""
+
+
+class UnreadableValue(BaseException):
+    """Thrown into a step that asks for a stored value which today's classes cannot read: its attempt is given up.
+
+    No `Exception`, so that a step does not take a deploy for a failure of what it asked for, and acts on that.
+    """
 
 
 class StepChannel(Protocol):
@@ -159,6 +166,8 @@ class Context(msgspec.Struct, eq=False):
     _turns: dict[str, threading.RLock] | None = None
     _before: bytes | memoryview | None = None
     """The state that the step began with, where the step before was suspended."""
+    _unreadable: tuple[str, str] | None = None
+    """Why the attempt is given up, and the type whose class may mend that ("": only this one's)."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -212,13 +221,13 @@ class Context(msgspec.Struct, eq=False):
 
     def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
         if key in notes:
-            return self._codec.decode(notes[key], NOTE + self.id)  # the step may have changed what it was given
+            return self._note(key, notes[key])  # the step may have changed what it was given
         name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"
         if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
             stored = self._channel.request("recall", name, b"", self._begun + self.step)
             if stored is not None:
                 notes[key] = stored
-                return self._codec.decode(stored, NOTE + self.id)
+                return self._note(key, stored)
         value = make()
         encoded = self._codec.encode(value, f"remember({key!r})", NOTE + self.id)
         self._channel.request("remember", name, encoded, self._begun + self.step)
@@ -268,7 +277,21 @@ class Context(msgspec.Struct, eq=False):
         if not output:
             return None
         found = None if self._outputs is None else self._outputs(row.type_name)
-        return (found or self._codec).decode(output, OUTPUT + row.id)
+        what = f"the output of {row.id} ({row.type_name})"
+        return self._read(found or self._codec, output, OUTPUT, row.id, what, row.type_name)
+
+    def _note(self, key: str, stored: bytes) -> Any:
+        return self._read(self._codec, stored, NOTE, self.id, f"what remember({key!r}) kept")
+
+    def _read(self, codec: ValueCodec, data: bytes, kind: str, id: str, what: str, type_name: str = "") -> Any:  # noqa: A002
+        """A stored value. What cannot be read gives the attempt up: the procedure is parked with the reason."""
+        try:
+            return codec.decode(data, kind + id)
+        except ValueNotDecodable as error:
+            reason = f"{what} cannot be read: {error}"
+            if self._unreadable is None:
+                self._unreadable = reason, type_name
+            raise UnreadableValue(reason) from error
 
 
 def _fraction(progress: Any) -> float:

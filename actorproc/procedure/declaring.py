@@ -33,6 +33,7 @@ class ClassOptions(TypedDict, total=False):
     undo_children: bool
     lock_scope: LockScope
     uses: tuple[Any, ...]
+    aliases: Mapping[str, Any]
     work_class: str
     keep_steps: int | None
     codec: Literal["data", "pickle"]

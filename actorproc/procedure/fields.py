@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from actorproc.procedure.kinds import UNSET
 from actorproc.procedure.models import build_model, is_model, model_defaults, model_fields
 
-__all__ = ["build", "declared_fields", "defaults_of", "required_fields"]
+__all__ = ["MissingField", "build", "complete", "declared_fields", "defaults_of"]
 
 
 def declared_fields(cls: type) -> tuple[str, ...] | None:
@@ -50,32 +51,65 @@ def defaults_of(cls: type) -> dict[str, Callable[[], Any]]:
     return {} if attributes is None else _attrs_defaults(attributes)
 
 
-def required_fields(cls: type) -> tuple[str, ...]:
-    """Names of the fields that an object always has: all but those that its `__init__` does not set."""
-    later: set[str] = set()
-    if dataclasses.is_dataclass(cls):
-        later = {field.name for field in dataclasses.fields(cls) if not field.init}
-    else:
-        later = {attribute.name for attribute in getattr(cls, "__attrs_attrs__", ()) if not attribute.init}
-    return tuple(name for name in declared_fields(cls) or () if name not in later)
+class MissingField(Exception):
+    """A field has no value, and its class no default for it; ``name`` names it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
-def build(cls: Any, values: Mapping[str, Any]) -> Any:
+def complete(cls: Any, values: Mapping[str, Any], parts: Any = None) -> Any:
+    """An instance with these fields, and the defaults of the others. Raises `MissingField`.
+
+    A field that was stored as having no value is not missing. `parts` are as for `build`.
+    """
+    defaults, late = defaults_of(cls), late_defaults_of(cls)
+    whole, later = dict(values), []
+    for name in declared_fields(cls) or ():
+        if name in whole:
+            continue
+        if name in defaults:
+            whole[name] = defaults[name]()
+        elif name in late:
+            later.append(name)
+        else:
+            raise MissingField(name)
+    made = build(cls, whole, parts)
+    for name in later:
+        object.__setattr__(made, name, late[name](made))
+    return made
+
+
+def build(cls: Any, values: Mapping[str, Any], parts: Any = None) -> Any:
     """An instance with these fields, made without calling `__init__`; frozen and slotted classes too.
 
     Nor is the `__new__` of a named tuple called, unless a field is missing, which may have a default. A Struct has no
-    `__init__`, and cannot be made empty: its `__post_init__` runs, as when msgspec decodes one.
+    `__init__`, and cannot be made empty: its `__post_init__` runs, as when msgspec decodes one. `parts` are those of a
+    pydantic model beside its fields; None: as its constructor leaves them.
     """
     if issubclass(cls, tuple) and values.keys() == set(cls._fields):
         return tuple.__new__(cls, [values[name] for name in cls._fields])
     if issubclass(cls, tuple | msgspec.Struct):
-        return cls(**values)
-    if is_model(cls):
-        return build_model(cls, values)
+        return cls(**{name: value for name, value in values.items() if value is not UNSET})
+    if parts is not None or is_model(cls):
+        return build_model(cls, {name: value for name, value in values.items() if value is not UNSET}, parts)
     made = cls.__new__(cls)
     for name, value in values.items():
-        object.__setattr__(made, name, value)
+        if value is not UNSET:
+            object.__setattr__(made, name, value)
     return made
+
+
+def late_defaults_of(cls: type) -> dict[str, Callable[[Any], Any]]:
+    """Makers of default values that are handed the object, with its other fields."""
+    if is_model(cls):
+        return model_defaults(cls, late=True)
+    return {
+        attribute.name: attribute.default.factory
+        for attribute in getattr(cls, "__attrs_attrs__", ())
+        if getattr(attribute.default, "takes_self", False)
+    }
 
 
 def _dataclass_defaults(cls: Any) -> dict[str, Callable[[], Any]]:

@@ -44,6 +44,7 @@ __all__ = [
     "SET",
     "TUPLE",
     "UNPACK",
+    "UNSET",
     "URL",
     "WITHHELD",
     "CannotKeep",
@@ -108,13 +109,29 @@ _PATHS: dict[str, type[PurePath]] = {
     LIBRARY_SECRET,
     URL,
     PICKLED,
-) = range(1, 36)
+    _UNSET,
+) = range(1, 37)
 
 NESTED = frozenset(
     {TUPLE, SET, FROZENSET, DICT, ENUM, OBJECT, DEQUE, ORDERED, COUNTER, DEFAULTDICT, RANGE, MODEL, ADAPTED}
 )
 """Extensions whose payload is msgpack with values in it, which may be extensions again."""
 SECRETS = frozenset({SECRET, SECRET_FIELD, LIBRARY_SECRET})
+
+
+class Unset:
+    """In the place of the value of a declared field that has none; `UNSET` is the only one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __reduce__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset()
 
 
 class CannotKeep(Exception):
@@ -231,6 +248,7 @@ PACK: dict[type, Callable[[Any], Any]] = {
     Fraction: _pack_fraction,
     range: lambda value: Ext(RANGE, encode([_integer(value.start), _integer(value.stop), _integer(value.step)])),
     ZoneInfo: _pack_zone,
+    Unset: lambda _: Ext(_UNSET, b""),
     timezone: _pack_zone,
     **dict.fromkeys(_PATHS.values(), _pack_path),
 }
@@ -285,4 +303,5 @@ UNPACK: dict[int, Callable[[memoryview, Callable[[memoryview], Any]], Any]] = {
     SECRET: lambda payload, decode: Secret(decode(payload)),
     SECRET_FIELD: lambda payload, decode: decode(payload),
     WITHHELD: _unpack_withheld,
+    _UNSET: lambda _payload, _decode: UNSET,
 }

@@ -85,6 +85,9 @@ class Procedure:
         uses: ClassVar[tuple[Any, ...]] = ()
         """Classes and `procedure` functions registered with this one: its children's, and
         those its values are made of beyond the type hints."""
+        aliases: ClassVar[Mapping[str, Any]] = {}
+        """Earlier names of classes and members of enums that its stored values are made of, as
+        ``{"old.module:Line": Line, "shop:Color.RED": Color.CRIMSON}``."""
         codec: ClassVar[str] = "data"
         """ "pickle" is opt-in: signed, and checked before anything is decoded."""
 

@@ -23,9 +23,11 @@ from msgspec.structs import replace
 from actorproc.errors import StateNotEncodable, UnknownType, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.procedure.by_value import dumped, of_main_in, unimportable_by_value
+from actorproc.procedure.evolution import migrates, migration_of
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.importable import found_at, is_importable, is_on_path
 from actorproc.procedure.kinds import SCALARS
+from actorproc.procedure.members import option
 from actorproc.procedure.names import is_top_of_main, module_name, module_path
 from actorproc.procedure.origins import loads
 from actorproc.procedure.procedure import Procedure
@@ -45,6 +47,10 @@ def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definiti
         signing_key=runtime.signing_key,
         path=tuple(map(os.fsencode, module_path())),
     )
+    migrations = _migrations_elsewhere(runtime)
+    if migrations:
+        modules = {migration.__module__ for _, migration in migrations}
+        definition = replace(definition, migrations=_pickled(migrations, modules, runtime.type_name))
     if runtime.meta.codec == "pickle":
         runtime.shipped = frozenset()
     if is_importable(subject):
@@ -80,7 +86,17 @@ def resolve(definition: Definition) -> TypeRuntime:
     return runtime
 
 
+def _migrations_elsewhere(runtime: TypeRuntime) -> tuple[tuple[type, Any], ...]:
+    """Migrations that a worker does not have by importing the class they are for."""
+    found = ((cls, migration_of(cls)) for cls in runtime.codec.classes if is_importable(cls))
+    return tuple((cls, migration) for cls, migration in found if migration and migration.__module__ != cls.__module__)
+
+
 def _found(definition: Definition) -> Any:
+    if definition.migrations is not None:
+        for cls, migration in loads(definition.migrations):
+            if migration_of(cls) is not migration:
+                migrates(cls)(migration)
     if definition.pickled is not None:
         return _unpickled(definition.pickled)
     assert definition.module is not None, definition.meta.type_name
@@ -152,7 +168,7 @@ def _with_all_of_main(
 
     Pickled states name what they are made of, and a worker has a script's classes only when they came along.
     """
-    used = [each for each in subject.uses if isinstance(each, type) and not issubclass(each, Procedure)]
+    used = [each for each in option(subject, "uses") if isinstance(each, type) and not issubclass(each, Procedure)]
     members = list(dict.fromkeys((*classes, *used)))
     try:
         with unimportable_by_value(modules):

@@ -13,8 +13,10 @@ from typing import Any
 
 from actorproc.errors import ActorprocError, StateNotEncodable
 from actorproc.procedure.codec import DataCodec
-from actorproc.procedure.fields import build, declared_fields, defaults_of, required_fields
+from actorproc.procedure.fields import MissingField, build, complete, declared_fields
 from actorproc.procedure.hints import reachable_classes, unresolved_hints
+from actorproc.procedure.kinds import UNSET
+from actorproc.procedure.members import option
 from actorproc.procedure.secret import SecretField
 
 __all__ = ["StateFormat", "StateRefused", "format_of"]
@@ -34,18 +36,18 @@ class StateFormat:
     def __init__(self, cls: Any) -> None:
         self.cls = cls
         self.names = declared_fields(cls)
-        self._defaults = defaults_of(cls)
-        self._required = required_fields(cls)
         self.secrets = cls._engine_secret_names()
         """Fields that are marked as secret."""
         self._slots = _plain_slots(cls) if self.names is None else ()
         self._reads_dict = cls.__dictoffset__ != 0
         self._reserved = cls._engine_reserved - cls._engine_taken
+        aliases: Mapping[str, Any] = option(cls, "aliases")
+        renamed = (now if isinstance(now, type) else type(now) for now in aliases.values())
         classes = reachable_classes(
-            cls, cls._engine_hinted_functions(), (*cls._engine_value_classes(), *cls._engine_shipped_classes)
+            cls, cls._engine_hinted_functions(), (*cls._engine_value_classes(), *cls._engine_shipped_classes, *renamed)
         )
         subjects = (cls, *classes, *cls._engine_hinted_functions())
-        self.codec = DataCodec(cls.__qualname__, classes, lambda: unresolved_hints(subjects))
+        self.codec = DataCodec(cls.__qualname__, classes, lambda: unresolved_hints(subjects), aliases)
 
     def dump_fields(self, procedure: Any) -> bytes:
         """The fields as a msgpack map. Raises `StateNotEncodable` naming class and field."""
@@ -70,12 +72,13 @@ class StateFormat:
         if unknown:
             msg = f"the state has a field {unknown[0]!r} that {self.cls.__qualname__} does not declare; write migrate()"
             raise StateRefused(msg)
-        missing = {name: make() for name, make in self._defaults.items() if name not in values}
-        for name in self._required:
-            if name not in values and name not in missing:
-                msg = f"the state has no field {name!r}, which {self.cls.__qualname__} needs; write migrate()"
-                raise StateRefused(msg)
-        return build(self.cls, {**values, **missing})
+        if len(values) == len(self.names):
+            return build(self.cls, values)
+        try:
+            return complete(self.cls, values)
+        except MissingField as error:
+            msg = f"the state has no field {error.name!r}, which {self.cls.__qualname__} needs; write migrate()"
+            raise StateRefused(msg) from None
 
     def values(self, procedure: Any) -> dict[str, Any]:
         """The fields by name. Raises `StateNotEncodable` for an attribute that would be lost."""
@@ -100,7 +103,7 @@ class StateFormat:
         try:
             values = {name: attributes[name] for name in names}
         except KeyError:
-            values = {name: getattr(procedure, name) for name in names if hasattr(procedure, name)}
+            values = {name: getattr(procedure, name, UNSET) for name in names}
         self._refuse_undeclared(attributes, names)
         return values
 

@@ -31,8 +31,10 @@ from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.digest import digest_of
 from actorproc.procedure.dropped import dropped_work
+from actorproc.procedure.evolution import left_in_plain_form
 from actorproc.procedure.failures import OF_USERS, error_info, in_words
 from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
+from actorproc.procedure.kinds import UNSET
 from actorproc.procedure.members import called, class_hook, hook, option, overrides
 from actorproc.procedure.originals import dump_exception, exceptions_among, load_exception
 from actorproc.procedure.procedure import Procedure, refuse_unrun
@@ -219,12 +221,20 @@ class TypeRuntime:
     def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
         """Run one step; the outcome holds the state after it. The second item: classes of the children it made.
 
-        Never raises what user code raises, `SystemExit` included; only `StopStep` passes.
+        Never raises what user code raises, `SystemExit` included; only `StopStep` passes. An attempt that asked for a
+        stored value which cannot be read is given up, whatever the step made of that.
         """
+        ended = self._ran(live, ctx, mode, unit, event)
+        if ctx._unreadable is None:
+            return ended
+        reason, type_name = ctx._unreadable
+        return Refused(reason=reason, needs=type_name), ()
+
+    def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
         own = self if type(live) is self.procedure_class else self._of(live)
         try:
             if event is not None:
-                ctx.event = own.values.decode(event, PAYLOAD + ctx.id)
+                ctx.event = ctx._read(own.values, event, PAYLOAD, ctx.id, "the payload of the event")
             if mode is _EXECUTE:
                 execute = own._execute
                 status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)
@@ -433,8 +443,20 @@ class TypeRuntime:
             return self.loader(data)
         assert self.procedure_class is not None, self.type_name
         if version != self._version:
-            data = self._migrate(self.codec.decode(data) if is_fields else data, version)
+            data = self._migrated(data, version, is_fields=is_fields)
         return self._load_state(data)
+
+    def _migrated(self, data: Any, version: int, *, is_fields: bool) -> Any:
+        """What `migrate` makes of an older state; values inside that no class can make come to it in plain form."""
+        if is_fields:
+            data, _ = self.codec.decode_plain(data)
+        if isinstance(data, dict):
+            data = {name: value for name, value in data.items() if value is not UNSET}
+        data = self._migrate(data, version)
+        if (left := left_in_plain_form(data)) is not None:
+            msg = f"migrate() left a value of {left.class_name!r} in plain form, which no class of today can make"
+            raise StateRefused(msg)
+        return data
 
     def _checked(self, loaded: Any) -> Procedure:
         if isinstance(loaded, Procedure):

@@ -41,6 +41,7 @@ EXPECTED = [
     "ROLLEDBACK invite-1 send_card (RuntimeError: the post has it)",
     "('42', 'a connection of this worker', 1)",
     "Good morning, A. Lovelace",
+    "[Line(sku='pen', quantity=1)]",
     "12 after 3 generations",
     "Connect(host='db', password=**********)",
     "********** session-17",

@@ -15,7 +15,7 @@ import actorproc.errors
 
 AUTHORING = {
     "ChildOutcome", "Context", "Limits", "LockKey", "Procedure", "RetryPolicy", "Saga", "Secret", "StateMachineProcedure",
-    "Status", "ValueAdapter", "procedure", "step",
+    "Status", "ValueAdapter", "decode_value", "migrates", "procedure", "step", "value",
 }  # fmt: skip
 ENGINE = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",

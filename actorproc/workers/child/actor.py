@@ -129,7 +129,7 @@ class ProcedureActor(DispatchedActor):
             and _now() - began < _CHAIN_SECONDS
         ):
             outcome, classes = self._run_once(run, runtime, token.step + steps, 0, None)
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, Failed | Refused):
                 return outcome, classes
             steps += 1
         if steps > 1:
