@@ -120,7 +120,7 @@ class _History:
         if line.epoch < seen.epoch:
             self.say(7, f"{_shown(line)} runs after epoch {seen.epoch}")
         seen.epoch = max(seen.epoch, line.epoch)
-        if line.root in self.resolved:
+        if line.root in self.resolved and not self._is_undone_behind(line):
             self.say(7, f"{_shown(line)} runs although {line.root} is {self.resolved[line.root]}")
         self._check_alone(seen, line)
         if seen.first < 0:
@@ -131,6 +131,12 @@ class _History:
             first, _ = seen.undos.get(line.unit, (self.place, -1))
             seen.undos[line.unit] = (first, -1)
         seen.open = line
+
+    def _is_undone_behind(self, line: JournalLine) -> bool:
+        """Whether it is a child that a parent which ended well did not wait for: it ends later, and not well."""
+        head = self.dump.heads.get(line.procedure)
+        is_member = line.procedure != line.root and self.resolved[line.root] == ProcedureState.SUCCESS
+        return is_member and head is not None and head.state is not ProcedureState.SUCCESS
 
     def _check_alone(self, seen: _Line, line: JournalLine) -> None:
         if seen.open is None:

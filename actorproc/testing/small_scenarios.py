@@ -189,6 +189,29 @@ def _forced_abort() -> Scenario:
     return make_small(msgspec.structs.replace(program, allows_abort=False), actions=make_calls("force A"))
 
 
+def _cancelled_while_it_runs(**limits: float) -> Program:
+    """A parent whose child never ends by itself."""
+    endless = make_program("Endless", Operation("go", "u0", hangs=1000), Operation("done"), locks=_A, **limits)
+    parent = (Operation("spawn", "u0", children=(endless,)), Operation("done"))
+    return make_program("Parent", *parent)
+
+
+def _forced_abort_of_a_tree() -> Scenario:
+    return make_small(_cancelled_while_it_runs(), actions=make_calls("force A"))
+
+
+def _abort_of_a_tree_with_little_patience() -> Scenario:
+    return make_small(_cancelled_while_it_runs(abort_grace=1.0), actions=make_calls("abort A"))
+
+
+def _race_with_an_endless_loser() -> Scenario:
+    quick = make_program("Quick", Operation("go", "u0"), Operation("done"))
+    slow = (Operation("go", "u0", hangs=1000), Operation("done"))
+    loser = make_program("Loser", *slow, locks=(LockKey.write("a/b"),), abort_grace=1.0)
+    race = (Operation("spawn", "u0", children=(quick, loser), wait="any"), Operation("done"))
+    return make_small(make_program("Race", *race, locks=_A))
+
+
 _A = (LockKey.write("a"),)
 _LAST = Operation("done")
 
@@ -214,6 +237,9 @@ SMALL_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "deadlock of two trees": _deadlock_of_two_trees,
     "signals to an id and to a name": _signals_to_an_id_and_to_a_name,
     "forced abort": _forced_abort,
+    "forced abort of a tree": _forced_abort_of_a_tree,
+    "abort of a tree with little patience": _abort_of_a_tree_with_little_patience,
+    "race with an endless loser": _race_with_an_endless_loser,
     **OPERATOR_SCENARIOS,
 }
 """Scenarios by name; each call makes a new one."""

@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from actorproc.core import children, crashes, ending, failing, locking, queueing, restoring, straight_end
+from actorproc.core import (
+    cancelling,
+    children,
+    crashes,
+    ending,
+    failing,
+    locking,
+    queueing,
+    restoring,
+    straight_end,
+    verbs,
+)
 from actorproc.core.book import Book
 from actorproc.core.concurrency import Slots, _Key
 from actorproc.core.deciding import HANDLERS
@@ -253,7 +264,30 @@ def _a_child_that_ended_while_its_parent_ran_is_not_seen(patch: pytest.MonkeyPat
     patch.setattr(children, "join_group", join_group)
 
 
+def _running_steps_are_not_told(patch: pytest.MonkeyPatch) -> None:
+    for module in (failing, verbs):
+        patch.setattr(module, "cancel_step", lambda *_: None)
+
+
+def _a_kill_for_an_abort_is_charged(patch: pytest.MonkeyPatch) -> None:
+    honest = crashes.end_forced
+
+    def end_forced(book, record, item):
+        record.crashes += 1
+        book.touch(record)
+        honest(book, record, item)
+
+    patch.setattr(crashes, "end_forced", end_forced)
+
+
+def _force_kills_undos(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cancelling, "_may_stop", lambda *_: True)
+
+
 BUGS: dict[str, Plant] = {
+    "running steps are not told of their undo": _running_steps_are_not_told,
+    "a kill for an abort is charged": _a_kill_for_an_abort_is_charged,
+    "force kills undos": _force_kills_undos,
     "a lock grant is not stored": _without(PutLock),
     "a lock release is not stored": _without(DeleteLock),
     "undo units are not stored": _without(PutUndo),

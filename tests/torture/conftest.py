@@ -67,3 +67,15 @@ def refusing() -> Plan:
     roots = tuple(Root(f"root-{number}", work, ("SUCCESS",), insists=False) for number in range(6))
     faults = tuple(Fault(FaultKind.EIO_LOST, nth=nth) for nth in (1, 2, 3))
     return Plan(seed=8, roots=roots, lives=(Life("stopped", 1.0, faults), Life("quiet", 0.0)))
+
+
+@pytest.fixture(scope="session")
+def cancelled() -> Plan:
+    """Two races with losers that listen and that are deaf, and no fault that would excuse an engine."""
+    quick = {"type": "errand", "keys": [], "orders": [{"do": "work", "seconds": 0.3}]}
+    listening = {"type": "errand", "keys": [], "orders": [{"do": "listen"}, {"do": "work"}]}
+    deaf = {"type": "brief", "keys": [], "orders": [{"do": "deaf"}, {"do": "work"}]}
+    fan = {"do": "fan", "named": True, "wait": "any", "children": [quick, listening, deaf]}
+    race = {"type": "errand", "keys": [], "orders": [fan, {"do": "work"}]}
+    roots = tuple(Root(f"root-{number}", race, ("SUCCESS",), exact=False) for number in range(2))
+    return Plan(seed=11, roots=roots, lives=(Life("quiet", 0.0),), workers=6)

@@ -15,6 +15,7 @@ from actorproc.model.states import ProcedureState
 from actorproc.testing.invariants import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture import oracle
+from actorproc.testing.torture.cancelling import CancelJudge
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Plan, Root, Spec
 
@@ -181,3 +182,42 @@ def test_no_rule_of_the_judge_stays_silent() -> None:
         for number, words in places
         if not any(number == other and words.fullmatch(text) for other, text in texts)
     ] == []
+
+
+# ---------------------------------------------------------------- cancelled steps
+def _cancelled(*events: tuple[float, str, dict[str, object]]) -> list[Violation]:
+    """What is said of lines of one procedure at these seconds."""
+    found: list[Violation] = []
+    judge_ = CancelJudge(lambda number, text: found.append(Violation(number, text)))
+    for at, kind, fields in events:
+        said = {"procedure": "c", "root": "r", **fields}
+        judge_.read(JournalLine(kind=kind, at=int(at * 1e9), pid=5, **said))  # type: ignore[arg-type]
+    return found
+
+
+_ROLLING = {"mode": "RUNNABLE", "text": "rolling"}
+_SOON = [(0.0, "listening", {}), (0.1, "durable", _ROLLING), (0.2, "heard", {})]
+_LATE = [*_SOON[:2], (1.5, "heard", {})]
+_DEAF = [(0.0, "tick", {}), (0.1, "durable", _ROLLING), (1.0, "tick", {})]
+
+
+@pytest.mark.parametrize(
+    ("events", "numbers"),
+    [
+        (_SOON, []),
+        (_LATE, [22]),
+        ([*_SOON[:2], (1.5, "exit", {})], [22]),
+        ([*_SOON[:2], (0.3, "killing", {}), (9.0, "exit", {})], []),
+        ([*_SOON[:2], (0.3, "loaded", {}), (9.0, "exit", {})], []),
+        ([*_SOON[:2], (0.3, "lag", {"text": "0.9"}), (1.5, "heard", {})], []),
+        ([*_SOON[:2], (0.3, "fault", {"mode": "disk full for a while"}), (1.5, "heard", {})], []),
+        ([(0.0, "lag", {"text": "9.0"}), *_LATE], [22]),
+        (_DEAF, []),
+        ([*_DEAF, (1.6, "tick", {})], [22]),
+        ([(0.0, "tick", {}), (9.0, "tick", {})], []),
+        ([(0.0, "tick", {}), (0.1, "forced", {"procedure": "r"}), (1.1, "tick", {}), (1.4, "tick", {})], [22]),
+        ([(0.0, "tick", {}), (0.1, "forced", {"procedure": "other"}), (3.0, "tick", {})], []),
+    ],
+)
+def test_who_is_told_or_killed_too_late_is_found(events, numbers) -> None:
+    assert [violation.number for violation in _cancelled(*events)] == numbers

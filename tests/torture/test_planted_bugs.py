@@ -32,6 +32,8 @@ EXPECTED = {
     "a worker that comes while the disk is full is heard of before the death": {15},
     "a worker goes on with the memory of a failed attempt": {9, 14},
     "workers outlive their host": {18, 15},
+    "running steps are not told of their undo": {22},
+    "steps that outstay their abort_grace are not killed": {22},
 }
 """The promises one of which must be seen broken: what it is first depends on whom the faults meet."""
 
@@ -39,6 +41,8 @@ EXPECTED = {
 PLANS = {
     "a refused submit is done all the same": "refusing",
     "a worker that comes while the disk is full is heard of before the death": "troubled",
+    "running steps are not told of their undo": "cancelled",
+    "steps that outstay their abort_grace are not killed": "cancelled",
 }
 """Fixtures of those that the short episode does not provoke."""
 

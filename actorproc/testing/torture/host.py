@@ -44,6 +44,8 @@ __all__ = ["Notary", "main", "settings"]
 
 _INTO_THE_STOP = 0.01
 """Seconds from the beginning of an orderly stop to the kill that interrupts it."""
+_LOOK = 0.05
+"""Seconds between two looks at the clock."""
 _PAUSE = 0.02
 """Seconds before a refused request is made again."""
 
@@ -90,7 +92,7 @@ class _Caller:
                 return
             errands = [(after, "signal", event) for event, after in root.signals]
             if root.abort_after is not None:
-                errands.append((root.abort_after, "abort", root.id))
+                errands.append((root.abort_after, "force" if root.force else "abort", root.id))
             for after, what, name in sorted(errands):
                 self._wait(after)
                 if f"{what} {name}" not in known:
@@ -131,8 +133,8 @@ class _Caller:
             try:
                 if what == "signal":
                     self.manager.signal(name, dedup=name)
-                else:
-                    self.manager.abort(name)
+                elif self.manager.abort(name, force=what == "force") and what == "force":
+                    self.journal.note("forced", procedure=name)
             except UnknownProcedure:
                 return
             except (StorageUnavailable, OutcomeUnknown):
@@ -173,6 +175,7 @@ def main(folder: Path, number: int) -> int:
     roots = _roots(plan, folder, manager)
     manager.start()
     gauge.set(Mark.STAGE, Stage.RUNNING)
+    threading.Thread(target=_watch_for_lag, args=(journal,), daemon=True).start()
     clock.up()
     _live(
         manager, journal, clock, plan, life, roots, is_stopping=life.ends == "stopped" or executioner.is_due("stopping")
@@ -189,6 +192,17 @@ def _end_with_the_tormentor() -> None:
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _watch_for_lag(journal: EpisodeJournal) -> None:
+    """Write down when this process got no processor in time: others could not have acted either."""
+    before = time.monotonic()
+    while True:
+        time.sleep(_LOOK)
+        now = time.monotonic()
+        if now - before > 2 * _LOOK:
+            journal.note("lag", text=f"{now - before - _LOOK:.3f}")
+        before = now
 
 
 def _live(

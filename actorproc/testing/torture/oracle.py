@@ -8,7 +8,8 @@ before the attempt it was handed out in is durable · 6 none begins when its res
 it gave before · 11 nothing is left in the world of what was rolled back · 12 a parent goes on when its children's ends
 are durable · 13 a tree that succeeded has the members its orders say · 14 each end is one that the orders allow, with
 the output they say, told only when it is durable · 15 everything ends when the faults stop · 16 a recovery that is
-repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there.
+repeated leads to the same · 18 no process outlives its host · 20 what was refused is not there ·
+22 a running step is told within a second that its undo is decided, or killed within its grace and a second.
 
 Seen elsewhere, or not from outside: 0, 17 (`14` for neighbours of a procedure that kills workers), 19 and 21.
 """
@@ -23,6 +24,7 @@ from actorproc.model.states import TERMINAL
 from actorproc.testing.invariants import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.real_histories import check_journal
+from actorproc.testing.torture.cancelling import CancelJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
 
 __all__ = ["judge"]
@@ -42,6 +44,9 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
     for line in lines:
         history.read(line)
     found += history.found
+    cancelling = CancelJudge(lambda number, text: found.append(Violation(number, text)))
+    for line in lines:
+        cancelling.read(line)
     found += _judge_submits(lines, dump)
     for root in plan.roots:
         found += _judge_root(root, lines, dump, world)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.testing.torture.ballast import draw_ballast
+from actorproc.testing.torture.cancelling import draw_cancelled
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, FaultKind
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
@@ -35,6 +36,8 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds after the host is up."""
     deadline: float | None = None
     abort_after: float | None = None
+    force: bool = False
+    """The abort is one by force."""
     signals: tuple[tuple[str, float], ...] = ()
     """Events to send, and when."""
     insists: bool = True
@@ -83,6 +86,8 @@ def draw_plan(seed: int, *, module: str = "", plant: str = "", patience: float =
     roots = () if module else tuple(_root(chance, number, is_small=is_crowd) for number in range(many))
     # Drawn apart, so that all else in a plan is what its seed gave before there was ballast.
     roots = _with_ballast(Random(f"ballast of {seed}"), roots)
+    if not module:
+        roots += _cancelled(Random(f"cancelled trees of {seed}"))
     lives = [_life(chance, first=number == 0) for number in range(chance.randint(2, 4))]
     # Drawn apart, so that all else in a plan is what its seed gave before there were such storms.
     lives = _with_storm(Random(f"restart storm of {seed}"), lives)
@@ -113,6 +118,18 @@ def _with_ballast(chance: Random, roots: tuple[Root, ...]) -> tuple[Root, ...]:
         else root
         for root, size in zip(roots, sizes, strict=True)
     )
+
+
+def _cancelled(chance: Random) -> tuple[Root, ...]:
+    """Trees that are cancelled while their steps run; also drawn apart."""
+    roots = []
+    for number in range(chance.choice((0, 1, 1, 2))):
+        id = f"cut-{number}"  # noqa: A001 - the name in the vocabulary
+        spec, abort_after, force = draw_cancelled(chance, id)
+        ends = ("SUCCESS",) if abort_after is None else ("SUCCESS", "ROLLEDBACK")
+        after = round(chance.uniform(0.0, 0.3), 3)
+        roots.append(Root(id, spec, ends, after, abort_after=abort_after, force=force, exact=False))
+    return tuple(roots)
 
 
 def _clocks(lives: list[Life]) -> list[float]:

@@ -218,7 +218,21 @@ def _workers_outlive_their_host() -> None:
             fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
+def _running_steps_are_not_told() -> None:
+    from actorproc.actors.dispatch import Dispatcher
+
+    Dispatcher._ask_abort = lambda *_: None  # type: ignore[method-assign]
+
+
+def _outstaying_steps_are_not_killed() -> None:
+    from actorproc.core import verbs
+
+    vars(verbs)["kill_outstaying"] = lambda *_: None
+
+
 PLANTS: dict[str, Plant] = {
+    "running steps are not told of their undo": Plant(in_host=_running_steps_are_not_told),
+    "steps that outstay their abort_grace are not killed": Plant(in_host=_outstaying_steps_are_not_killed),
     "submits are acknowledged before the commit": Plant(in_host=_leaves_early("Reply")),
     "steps are handed out before the commit": Plant(in_host=_leaves_early("RunStep")),
     "some commits are never written": Plant(in_host=_commits_are_dropped),

@@ -1,8 +1,8 @@
 """What is tortured: procedures that do as their orders say. Loaded by workers, so nothing here loads the store.
 
-An order is plain data: ``do`` is work, sleep, wait, fan, grab, flaky, fail, hang, crash or note, and ``die`` names the
-points at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and its undo
-removes it: at the end the files of what succeeded are there, and none of what was rolled back.
+An order is plain data: ``do`` is work, sleep, wait, fan, grab, flaky, fail, hang, crash, listen, deaf or note; ``die``
+names the points at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and
+its undo removes it: at the end the files of what succeeded are there, and none of what was rolled back.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from actorproc.procedure.saga import Saga, step
 from actorproc.procedure.status import Status
 from actorproc.testing.journal import Referee
 from actorproc.testing.torture.ballast import ballast_of, check_ballast
+from actorproc.testing.torture.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.faults import FaultKind, Phase
 from actorproc.testing.torture.plants import PLANTS, VARIABLE
 from actorproc.testing.torture.record import EpisodeJournal
@@ -199,6 +200,12 @@ class _Ordered:
         scene.leave(at)
         if order.get("seconds"):
             time.sleep(order["seconds"])
+        if (waits := WAITS.get(order["do"])) is not None:
+            waits(scene.journal, ctx)
+        return self._answer(scene, at, last=last)
+
+    def _answer(self, scene: _Scene, at: int, *, last: bool) -> Status | None:
+        order, ctx = scene.order, scene.ctx
         match order["do"]:
             case "fail":
                 raise RuntimeError("as ordered")
@@ -220,7 +227,8 @@ class _Ordered:
             case "fan" if not last:
                 made = [made_of(spec, self.folder) for spec in order["children"]]
                 named = [(f"{ctx.id}-{at}-{number}", child) for number, child in enumerate(made)]
-                return Status.suspended(named if order["named"] else made, max_parallel=order.get("parallel"))
+                parallel, wait = order.get("parallel"), order.get("wait", "all")
+                return Status.suspended(named if order["named"] else made, wait=wait, max_parallel=parallel)
         return None
 
     def _take_back(self, scene: _Scene, at: int) -> None:
@@ -279,6 +287,12 @@ class Hasty(Errand):
 
     limits: ClassVar[Limits] = Limits(crashes=100_000, wall_time=1.0, grace=0.05)
     retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=2, base=0.005, retry_on=(RetryLater, StepTimeout))
+
+
+class Brief(Errand):
+    """Is given little time once its undo is decided."""
+
+    limits: ClassVar[Limits] = Limits(crashes=100_000, grace=GRACE, abort_grace=ABORT_GRACE)
 
 
 class Deadly(Errand):
@@ -397,6 +411,7 @@ CLASSES: dict[str, Callable[[str, list[Order], list[list[str]]], Procedure]] = {
     "errand": Errand,
     "lenient": Lenient,
     "hasty": Hasty,
+    "brief": Brief,
     "deadly": Deadly,
     "journey": Journey,
     "circuit": Circuit,
