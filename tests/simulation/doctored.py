@@ -344,7 +344,89 @@ def _too_much_is_trimmed(left: Left) -> Left | None:
     return None if write is None else _rewritten(left, place, at, replace(write, last=write.last + 100))
 
 
+# ------------------------------------------------------------ running steps whose undo is decided
+_FORCE = "aborted by force"
+
+
+def _sent(left: Left, *modes: Mode, is_beyond: bool = False) -> Iterator[tuple[int, Any, ProcedureRecord]]:
+    """Steps that were sent, each with the head that was durable then; those past the point of no return, or not."""
+    heads: dict[str, ProcedureRecord] = {}
+    for place, line in enumerate(left.journal):
+        if line[0] == "commit":
+            heads.update((write.record.id, write.record) for write in line[2] if type(write) is PutProcedure)
+        elif line[0] == "sent" and line[1].mode in modes and line[1].procedure in heads:
+            head = heads[line[1].procedure]
+            if is_beyond == (head.unit_no_return and head.step == line[1].step):
+                yield place, line[1], head
+
+
+def _is_told(*modes: Mode, is_beyond: bool = False) -> Change:
+    def change(left: Left) -> Left | None:
+        found = _sent(left, *modes, is_beyond=is_beyond)
+        return next((_with(left, place + 1, ("ask-abort", token)) for place, token, _ in found), None)
+
+    return change
+
+
+def _is_killed(*modes: Mode, is_beyond: bool = False) -> Change:
+    def change(left: Left) -> Left | None:
+        found = _sent(left, *modes, is_beyond=is_beyond)
+        return next((_with(left, place + 1, ("kill", token, _FORCE)) for place, token, _ in found), None)
+
+    return change
+
+
+def _a_kill_is_charged(left: Left) -> Left | None:
+    for place, token, head in _sent(left, Mode.EXECUTE):
+        charged = _stored(replace(head, crashes=head.crashes + 1))
+        return _with(left, place + 1, ("ask-abort", token), ("kill", token, _FORCE), charged)
+    return None
+
+
+def _a_running_step_is_not_told(left: Left) -> Left | None:
+    decided = {
+        (place, head.id)
+        for place, before, head in _heads(left)
+        if head.rolling and not head.bypassing and before is not None and not before.rolling
+    }
+    commit = -1
+    running: set[Any] = set()
+    at_commit: set[Any] = set()
+    for place, line in enumerate(left.journal):
+        if line[0] == "commit":
+            commit, at_commit = place, set(running)
+        elif line[0] == "sent":
+            running.add(line[1])
+        elif line[0] in {"exit", "cut", "returned"}:
+            running.discard(line[1])
+        elif line[0] == "worker-died":
+            running = {token for token in running if token.worker != line[1]}
+        elif line[0] == "host-died":
+            running.clear()
+        elif line[0] == "ask-abort":
+            if (commit, line[1].procedure) not in decided or line[1] not in at_commit:
+                running.discard(line[1])  # told before, for an abort that was asked for
+                continue
+            return _with(_without(left, place), place, _stored())
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
+    "an undo is told of an abort": (22, "undoes, and was told", _is_told(Mode.ROLLBACK)),
+    "an undo is killed for an abort": (22, "undoes, and was killed", _is_killed(Mode.ROLLBACK)),
+    "a step past the point of no return is told": (
+        22,
+        "is past the point of no return, and was told",
+        _is_told(Mode.EXECUTE, is_beyond=True),
+    ),
+    "a step past the point of no return is killed": (
+        22,
+        "is past the point of no return, and was killed",
+        _is_killed(Mode.EXECUTE, is_beyond=True),
+    ),
+    "a step is killed that was not told": (22, "and had not been told", _is_killed(Mode.EXECUTE)),
+    "a kill for an abort is charged": (22, "and charged with it", _a_kill_is_charged),
+    "a running step is not told": (22, "and it was not told", _a_running_step_is_not_told),
     "two run at once": (8, "still runs", _two_run_at_once),
     "an older epoch comes after a newer one": (7, "runs after epoch", _an_older_epoch_comes_after_a_newer_one),
     "a step runs after the end": (7, "runs although", _a_step_runs_once_more_after_all),
