@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         ProcedureInfo,
         ProcedureTree,
         RetentionHealth,
+        SignalInfo,
         SlotHealth,
     )
     from actorproc.manager import ProcedureManager
@@ -185,6 +186,7 @@ __all__ = [
     "RetryPolicy",
     "Saga",
     "Secret",
+    "SignalInfo",
     "SlotHealth",
     "StateMachineProcedure",
     "StateNotEncodable",
@@ -251,6 +253,7 @@ _LAZY = {
     "RetryPolicy": "actorproc.procedure.policies",
     "Saga": "actorproc.procedure.saga",
     "Secret": "actorproc.procedure.secret",
+    "SignalInfo": "actorproc.info",
     "SlotHealth": "actorproc.info",
     "StateMachineProcedure": "actorproc.procedure.machine",
     "Status": "actorproc.procedure.status",

@@ -11,7 +11,9 @@ from typing import Any
 from actorproc.actors.clock import Clock
 from actorproc.config import Config
 from actorproc.durations import LATEST, in_seconds, moment
+from actorproc.errors import InvalidId, UsageError
 from actorproc.model.exact import exact_text
+from actorproc.model.ids import check_id, event_target
 from actorproc.procedure.policies import Limits
 
 __all__ = [
@@ -22,14 +24,17 @@ __all__ = [
     "check_workers",
     "checked_classes",
     "checked_directory",
+    "checked_event",
     "checked_limits",
     "checked_max_workers",
     "checked_modules",
     "checked_priority",
+    "checked_receiver",
     "checked_tags",
     "checked_text",
     "due_time",
     "epoch_seconds",
+    "kept_target",
     "pair",
 ]
 
@@ -85,6 +90,28 @@ def checked_text(text: Any, what: str, limit: int = 256) -> str:
         msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
         raise ValueError(msg)
     return exact_text(text)
+
+
+def checked_event(name: Any) -> str:
+    """The name of an event, as `Status.wait` takes it: text of 1 to 255 bytes."""
+    return checked_text(name, "the name of an event", 255)
+
+
+def checked_receiver(id: Any) -> str:  # noqa: A002 - the public name of the argument
+    """The id of the procedure that a signal is for."""
+    try:
+        return check_id(id)
+    except InvalidId as error:
+        raise InvalidId(f"{error}; publish() sends an event by name") from None
+
+
+def kept_target(id: str | None, event: str | None) -> str | None:  # noqa: A002
+    """The target of kept signals that are given by an id or by the name of an event; None for neither."""
+    if id is not None and event is not None:
+        raise UsageError("give the id of a procedure or the name of an event, not both")
+    if event is not None:
+        return event_target(checked_event(event))
+    return None if id is None else checked_receiver(id)
 
 
 def checked_priority(priority: Any) -> int:

@@ -105,9 +105,12 @@ class Config:
     """How long those are kept that own poisoned keys or could not be undone; None: until somebody deals with them."""
     retain_acknowledged: Seconds = Seconds(60.0, least="zero")
     """How long a procedure is kept after `ProcedureManager.acknowledge`."""
+    retain_signals: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
+    """How long an event that was published and that no procedure took is kept; None: for ever. A signal to a procedure
+    is kept as long as the procedure may take it."""
     sweep_interval: Seconds = Seconds(30.0, endless=False)
-    """How often finished procedures to be removed are looked for; oftener, down to once a second, when a fifth of
-    `retain_for` is less."""
+    """How often finished procedures and events to be removed are looked for; oftener, down to once a second, when a
+    fifth of `retain_for` is less."""
     priority_ageing: Seconds = Seconds(60.0)
     """Waiting for a worker that outweighs one level of priority; `math.inf`: no waiting does."""
     max_running: int | None = None
@@ -234,8 +237,10 @@ class Config:
 
     @property
     def retention(self) -> Retention:
-        """How long finished trees are kept, as the core is told."""
-        return Retention(self.retain_for, self.retain_count, self.retain_failed_for, self.retain_acknowledged)
+        """How long finished trees and events are kept, as the core is told."""
+        return Retention(
+            self.retain_for, self.retain_count, self.retain_failed_for, self.retain_acknowledged, self.retain_signals
+        )
 
 
 def _is_count(value: Any, least: int) -> bool:

@@ -104,9 +104,13 @@ class EngineActor(pykka.ThreadingActor):
         """Ask a procedure to abort and roll back."""
         return self.manager.abort(id, force)
 
-    def signal(self, target: str, payload: Any = None, dedup: str | None = None) -> bool:
-        """Send an event to a procedure or to whoever waits for it."""
-        return self.manager.signal(target, payload, dedup)
+    def signal(self, id: str, payload: Any = None, dedup: str | None = None) -> bool:  # noqa: A002
+        """Send a signal to a procedure."""
+        return self.manager.signal(id, payload, dedup)
+
+    def publish(self, name: str, payload: Any = None, dedup: str | None = None) -> None:
+        """Send an event to the procedure that has waited for it longest, or to the next one that does."""
+        self.manager.publish(name, payload, dedup)
 
     def health(self) -> Health:
         """How the engine does."""

@@ -6,9 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from actorproc.model.ids import name_of_event
 from actorproc.model.plain import plain_dict
 from actorproc.model.policies import LockKey, LockMode
 from actorproc.model.records import ErrorInfo, Leftover, LockRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.reports import KeptSignal
 from actorproc.model.states import Phase, ProcedureState
 
 __all__ = [
@@ -20,12 +22,14 @@ __all__ = [
     "ProcedureInfo",
     "ProcedureTree",
     "RetentionHealth",
+    "SignalInfo",
     "SlotHealth",
     "as_text",
     "info_of",
     "lock_info_of",
     "mode_name",
     "poison_info_of",
+    "signal_info_of",
 ]
 
 ModeName = Literal["read", "write"]
@@ -155,7 +159,8 @@ class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Epoch seconds (UTC)."""
     verb: str
-    """abort, retry, bypass, rollback, pause, resume, signal, acknowledge, clear-poison, delete."""
+    """abort, retry, bypass, rollback, pause, resume, signal, publish, withdraw, acknowledge, clear-poison,
+    delete."""
     reason: str | None
     detail: str
     """With what: by force, which key, which procedure was deleted, from where a retry went on."""
@@ -177,6 +182,27 @@ class PoisonInfo(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     others: tuple[str, ...] = ()
     """Ids of those who poisoned it besides; it is free when all of them took it back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal, or an event, that no procedure has taken yet."""
+
+    id: str | None
+    """The procedure that it was sent to; None: it is an event."""
+    event: str | None
+    """The name under which it was published; None: it is for one procedure."""
+    number: int
+    """Place among those of the same receiver, or name; the lowest is taken first."""
+    at: float
+    """When it came, in epoch seconds (UTC)."""
+    size: int
+    """Bytes of its payload, as stored."""
+    dedup: str | None
+    """The text by which another one is known to be the same."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -313,6 +339,19 @@ def poison_info_of(poison: PoisonRecord) -> PoisonInfo:
         at=poison.at,
         reason=poison.reason,
         others=tuple(name for name, _ in poison.others),
+    )
+
+
+def signal_info_of(kept: KeptSignal) -> SignalInfo:
+    """The public view of a signal that waits to be taken."""
+    event = name_of_event(kept.target)
+    return SignalInfo(
+        id=kept.target if event is None else None,
+        event=event,
+        number=kept.number,
+        at=kept.at,
+        size=kept.size,
+        dedup=kept.dedup,
     )
 
 

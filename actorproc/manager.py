@@ -28,6 +28,7 @@ from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
 from actorproc.facade.repairing import Repairing
 from actorproc.facade.scaling import Scaling
+from actorproc.facade.signalling import Signalling
 from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
@@ -58,7 +59,7 @@ _List = list
 """`ProcedureManager.list` hides the builtin inside the class."""
 
 
-class ProcedureManager(Submitting, Repairing, Verbs, Keeping, Scaling):
+class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are

@@ -21,11 +21,13 @@ from actorproc.info import (
     ProcedureInfo,
     ProcedureTree,
     RetentionHealth,
+    SignalInfo,
     SlotHealth,
     info_of,
     lock_info_of,
     mode_name,
     poison_info_of,
+    signal_info_of,
 )
 from actorproc.listing import ListFilter, children_by_state
 from actorproc.metrics import Metrics
@@ -234,6 +236,11 @@ class StoredQueries:
     def poisons(self) -> list[PoisonInfo]:
         """The poisoned keys."""
         return [poison_info_of(poison) for poison in self._store.poisons()]
+
+    def signals(self, target: str | None) -> list[SignalInfo]:
+        """Signals and events that no procedure has taken, of one target or of all, the oldest first."""
+        kept = sorted(self._store.kept_signals(target), key=lambda row: (row.at, row.target, row.number))
+        return [signal_info_of(row) for row in kept]
 
 
 class Queries(StoredQueries):

@@ -14,21 +14,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 
-from actorproc.actors.messages import Described
-from actorproc.core.lock_nodes import needs_of
-from actorproc.core.lock_waiters import LockWaiter
-from actorproc.core.phases import is_waiting_for_locks, seen_in_store
 from actorproc.durations import moment
 from actorproc.facade.reading import Reading
 from actorproc.info import ProcedureInfo
 from actorproc.listing import ListFilter
 from actorproc.model.plain import plain_dict
-from actorproc.model.records import ProcedureRecord
 from actorproc.model.reports import BackupReport
 from actorproc.model.states import ProcedureState
 from actorproc.queries import StoredQueries
-from actorproc.store.base import RecordStore
 from actorproc.store.lmdb import LmdbReader
+from actorproc.stored_source import StoredSource
 from actorproc.workers.log_entry import LogEntry
 
 if TYPE_CHECKING:
@@ -67,6 +62,8 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """Records in all step logs."""
     locks: int
     poisons: int
+    signals: int
+    """Signals and events that no procedure has taken."""
     file_bytes: int
     used_bytes: int
     """What rows take of the file; the rest is used again before it grows."""
@@ -159,6 +156,7 @@ class StoreReader(Reading):
                 steps=size.steps,
                 locks=len(store.locks()),
                 poisons=len(store.poisons()),
+                signals=len(store.kept_signals()),
                 file_bytes=size.file,
                 used_bytes=size.used,
             )
@@ -185,7 +183,7 @@ class StoreReader(Reading):
     def _asking(self) -> Iterator[StoredQueries]:
         # One call at a time: the store is opened again when its owner compacts it.
         with self._lock:
-            yield StoredQueries(_StoredSource(self._store, is_owned=self._store.owner() is not None))
+            yield StoredQueries(StoredSource(self._store, is_owned=self._store.owner() is not None))
 
     def _now(self) -> float:
         return time.time()
@@ -197,39 +195,3 @@ class StoreReader(Reading):
         with self._lock:
             paused = self._store.paused
         return EngineFacts(running=owner is not None, pid=owner.pid if owner is not None else None, paused=paused)
-
-
-class _StoredSource:
-    """A store whose procedures are described by what it says of them."""
-
-    def __init__(self, store: RecordStore, *, is_owned: bool) -> None:
-        self.store = store
-        self._is_owned = is_owned
-
-    def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
-        return tuple(self._described(record) for record in records)
-
-    def _described(self, record: ProcedureRecord) -> Described:
-        phase, reason = seen_in_store(record, is_owned=self._is_owned)
-        return Described(record, phase, reason, None)
-
-    def lock_waiters(self) -> list[LockWaiter]:
-        waiting = [
-            head
-            for head in self.store.scan(state=ProcedureState.RUNNABLE, skip_damaged=True)
-            if is_waiting_for_locks(head)
-        ]
-        return [
-            LockWaiter(head.id, head.locks, needs_of(head.locks), self._lineage(head), head.ticket, ahead=False)
-            for head in sorted(waiting, key=lambda head: head.ticket)
-        ]
-
-    def _lineage(self, head: ProcedureRecord) -> frozenset[str]:
-        names = [head.id]
-        while head.parent is not None:
-            names.append(head.parent)
-            parent = self.store.procedure(head.parent)
-            if parent is None:
-                break
-            head = parent
-        return frozenset(names)

@@ -76,6 +76,10 @@ class Registration:
         self._announce(runtime)
         return runtime
 
+    def runtime_named(self, type_name: str) -> TypeRuntime | None:
+        """The runtime registered under this name; None when none is."""
+        return self._registry.get(type_name)
+
     def decode_output(self, type_name: str, output: bytes, id: str) -> Any:  # noqa: A002 - a procedure id
         """An output as the value it was; `id` is the procedure's.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from actorproc.actors.clock import SystemClock
 from actorproc.arguments import checked_directory
@@ -14,23 +17,32 @@ from actorproc.errors import EngineError
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
 from actorproc.facade.repairing import Repairing
+from actorproc.facade.signalling import Signalling
 from actorproc.facade.submitting import Submitting
 from actorproc.facade.verbs import Verbs
 from actorproc.model.states import TERMINAL
+from actorproc.queries import StoredQueries
 from actorproc.registration import Registration
 from actorproc.store.lmdb import LmdbReader
+from actorproc.stored_source import StoredSource
+from actorproc.workers.log_entry import LogEntry
+
+if TYPE_CHECKING:
+    from actorproc.why import EngineFacts
 
 __all__ = ["StoppedStore"]
 
 
-class StoppedStore(Submitting, Repairing, Verbs, Keeping):
-    """The verbs of a `ProcedureManager` for a store that no manager runs on. A context manager.
+class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
+    """The verbs and looks of a `ProcedureManager` for a store that no manager runs on. A context manager.
 
     Inside the ``with`` it is the store's owner, so be quick: a manager that starts meanwhile waits for some seconds.
     Each verb is decided as a manager would, durable when it returns, and recorded with its reason. No procedure runs:
     what has to run (an undo, a step that is retried, a class that must be asked whether it may be aborted) runs when
     the next manager starts. The user's code is not needed, save for `submit`, whose class must also be known to the
-    next manager. What only a running manager can do raises `ManagerStopped`.
+    next manager. Looking (`info`, `list`, `steps`, `tree`, `locks`, `poisons`, `signals`, `audit`, `why`, `logs`) shows
+    what is stored, as a `StoreReader` does, each verb that has returned included. What only a running manager can do
+    (`workers`, `stack`, `watch`, `metrics`, waiting for an end) raises `ManagerStopped`.
 
     Raises `StoreInUse` when a manager runs, and `EngineError` when there is no store.
     """
@@ -48,6 +60,24 @@ class StoppedStore(Submitting, Repairing, Verbs, Keeping):
         """A procedure is in its final state, or is not kept any more."""
         head = self._engine.head(id)
         return head is None or head.state in TERMINAL
+
+    def logs(self, id: str) -> list[LogEntry]:  # noqa: A002 - public contract
+        """What a procedure printed and logged, oldest first, as far as the files beside the store keep it.
+
+        Raises `UnknownProcedure`.
+        """
+        with self._asking() as queries:
+            return queries.spooled_logs(id, Path(self._path))
+
+    @contextmanager
+    def _asking(self) -> Iterator[StoredQueries]:
+        yield StoredQueries(StoredSource(self._running().store, is_owned=False))
+
+    def _engine_facts(self) -> EngineFacts:
+        from actorproc.why import EngineFacts  # noqa: PLC0415 - a verb need not wait for it
+
+        self._running()
+        return EngineFacts(running=False, pid=None, paused=self._engine.store.paused)
 
     def open(self) -> None:
         """Become the owner; without effect when it is. See the class for what is raised."""

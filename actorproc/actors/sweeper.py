@@ -1,4 +1,4 @@
-"""Retention's hands: finds the trees that may go, oldest first, and brings them to the core, which judges them.
+"""Retention's hands: finds the trees and events that may go, and brings them to the core, which judges them.
 
 A pass goes through the store's index of finish times in slices of a few milliseconds. Between two slices the
 manager does everything else that waits, and a slice begins only when the one before it is on disk, so a removal of
@@ -26,7 +26,7 @@ from actorproc.core.retention import CHUNK
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.info import RetentionHealth
-from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, TreesExpired
+from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, SignalsExpired, TreesExpired
 from actorproc.model.policies import Retention
 from actorproc.model.snapshot import FinishedTree
 from actorproc.store.base import ProcedureStore
@@ -173,8 +173,24 @@ class Sweeper:
         yield from self._bring(deque(map(_Due, taken)), at)
         cut = yield from self._find_cut()
         yield from self._bring_old(at, cut)
+        yield from self._expire_events(at)
         for root in self._ring.core.removals:
             yield from self._finish(root)
+
+    def _expire_events(self, at: float) -> Iterator[bool]:
+        """Remove published events that no procedure took in time."""
+        if self._retention.signals_seconds is None:
+            return
+        targets = deque(self._ring.core.published())
+        while targets:
+            page = [targets.popleft() for _ in range(min(_PAGE, len(targets)))]
+            rows = deque(self._ring.core.too_old(page, at))
+            while rows:
+                chosen = tuple(rows.popleft() for _ in range(min(_PAGE, len(rows))))
+                self._ring.handle(SignalsExpired(chosen, at))
+                logger.info("%d published events were removed: no procedure took them in time", len(chosen))
+                yield False
+            yield False
 
     def _now(self) -> float:
         """The time by which ages are counted: a wall clock set forward by mistake must not remove anything."""

@@ -247,6 +247,9 @@ def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterat
         age = ago(oldest["created_at"], now)
         yield f"oldest    {plain_line(oldest['id'])}, {oldest['phase']}, {age} old" + then("why", oldest["id"])
     yield f"locks     {status['locks']} held, {status['lock_waiting']} waiting for one"
+    if status["signals"]:
+        age = ago(status["oldest_signal_at"], now)
+        yield f"signals   {status['signals']} that no procedure has taken, the oldest {age} old" + then("signals")
     for path in status["poisons"]:
         yield f"poisoned  {plain_line(path)}" + then("poisons")
     for name in status["stuck"]:

@@ -41,6 +41,7 @@ def status_of(options: argparse.Namespace) -> dict[str, Any]:
                         "phase": str(phase),
                         "created_at": head.created_at,
                     }
+        kept = store.kept_signals()
         found = {
             "path": str(store.path),
             "store_id": store.store_id,
@@ -55,6 +56,8 @@ def status_of(options: argparse.Namespace) -> dict[str, Any]:
             "locks": len(store.locks()),
             "lock_waiting": phases.get(str(Phase.LOCKED_OUT), 0),
             "poisons": [poison.path for poison in store.poisons()],
+            "signals": len(kept),
+            "oldest_signal_at": min((signal.at for signal in kept), default=None),
             "procedures": size.procedures,
             "steps": size.steps,
             "file_bytes": size.file,

@@ -13,7 +13,14 @@ from typing import Any
 
 import msgspec
 
-from actorproc.arguments import check_workers, checked_max_workers, checked_priority, checked_tags, checked_text
+from actorproc.arguments import (
+    check_workers,
+    checked_event,
+    checked_max_workers,
+    checked_priority,
+    checked_tags,
+    checked_text,
+)
 from actorproc.errors import StateTooLarge, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.model.events import (
@@ -22,9 +29,11 @@ from actorproc.model.events import (
     Event,
     PauseRequested,
     PoisonCleared,
+    Published,
     Resized,
     ResumeRequested,
     Signalled,
+    SignalsWithdrawn,
     Submitted,
 )
 from actorproc.model.ids import check_id
@@ -48,11 +57,10 @@ def checked_request(event: Event, max_state: int) -> Event:
         case Submitted():
             for new in event.procedures:
                 _check_new(new, max_state)
-        case Signalled():
-            checked_text(event.target, "the target of a signal")
-            if event.dedup is not None:
-                checked_text(event.dedup, "dedup")
-            _check_value(event.payload, max_state)
+        case Signalled() | Published():
+            _check_sent(event, max_state)
+        case SignalsWithdrawn():
+            _check_withdrawn(event)
         case PoisonCleared():
             LockKey.write(event.path)
         case Resized():
@@ -80,6 +88,27 @@ def checked_definition(definition: Definition) -> Definition:
         msg = f"the definition of {definition.meta.type_name} has a version, crashes or threads below 1"
         raise UsageError(msg)
     return definition
+
+
+def _check_sent(event: Signalled | Published, max_state: int) -> None:
+    if isinstance(event, Signalled):
+        check_id(event.id)
+    else:
+        checked_event(event.name)
+    if event.dedup is not None:
+        checked_text(event.dedup, "dedup")
+    _check_value(event.payload, max_state)
+
+
+def _check_withdrawn(event: SignalsWithdrawn) -> None:
+    if (event.id is None) == (event.name is None):
+        raise UsageError("signals to an id are withdrawn, or events called by a name, not both")
+    if event.id is not None:
+        check_id(event.id)
+    else:
+        checked_event(event.name)
+    if event.number is not None:
+        _check_number(event.number, "a signal")
 
 
 def _check_new(new: NewProcedure, max_state: int) -> None:

@@ -39,7 +39,7 @@ from actorproc.core.phases import seen_in_store
 from actorproc.engine_log import engine_logger
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
 from actorproc.model.definitions import Definition
-from actorproc.model.events import Event, Signalled, Submitted
+from actorproc.model.events import Event, Published, Signalled, Submitted
 from actorproc.model.ids import StepToken, WorkerId, new_id
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.reports import BackupReport, CompactionReport
@@ -199,7 +199,7 @@ class RemoteEngine:
     def ask(self, make: Callable[[int], Event]) -> Future[Any]:
         """Send an event that names a reply; the future of the reply."""
         event = make(0)
-        if isinstance(event, Signalled) and event.dedup is None:
+        if isinstance(event, Signalled | Published) and event.dedup is None:
             event = msgspec.structs.replace(event, dedup=f"client {new_id()}")  # so it may be sent again
         elif isinstance(event, Submitted):
             # An id of ours may be known when the submit is repeated: then it is the same submit.

@@ -57,6 +57,6 @@ REQUESTS: dict[str, type[events.Event]] = {
 """The events that callers may send: those that are answered."""
 
 REPEATABLE = frozenset(
-    {"Submitted", "AbortRequested", "Signalled", "PauseRequested", "ResumeRequested", "Acknowledged"}
+    {"Submitted", "AbortRequested", "Signalled", "Published", "PauseRequested", "ResumeRequested", "Acknowledged"}
 )
 """Requests that may be sent again when nobody knows whether the first was heard: twice is as good as once."""

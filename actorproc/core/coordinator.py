@@ -15,7 +15,7 @@ from typing import Any
 from actorproc.core import (
     bypassing,
     restoring,
-    verbs,
+    signalling,
     workforce,
 )
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
@@ -36,6 +36,7 @@ from actorproc.model.events import (
     BypassRequested,
     Event,
     PauseRequested,
+    Published,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
@@ -124,12 +125,12 @@ class Coordinator:
                 names = (new.id for new in event.procedures if not new.fresh)
             case StepEnded(outcome=Suspended(children=children)):
                 names = (new.id for new in children if not new.fresh)
-            case AbortRequested() | RetryRequested() | BypassRequested() | RollbackRequested():
+            case AbortRequested() | RetryRequested() | BypassRequested() | RollbackRequested() | Signalled():
                 names = (event.id,)
             case PauseRequested() | ResumeRequested():
                 names = () if event.id is None else (event.id,)
-            case Signalled():
-                names = (event.target, *verbs.first_listener(book, event.target))
+            case Published():
+                names = signalling.first_listener(book, event.name)
             case Tick():
                 names = book.timers.due(now)
             case _:
@@ -365,6 +366,14 @@ class Coordinator:
     def acknowledged(self, until: float) -> Iterator[str]:
         """Finished roots whose results were taken at that time or before, the first first; read it at once."""
         return (root for root, at in self._book.acknowledged.items() if at <= until)
+
+    def published(self) -> list[str]:
+        """Targets of the events by name that are kept, for `too_old`; a copy that stays as it is."""
+        return signalling.published(self._book)
+
+    def too_old(self, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
+        """Target and number of events under these targets that have been kept long enough at the time `at`."""
+        return signalling.too_old(self._book, targets, at)
 
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
         """Why a procedure is not handed out: it or an ancestor is paused, or its retried tree waits for its locks."""

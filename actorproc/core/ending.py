@@ -245,7 +245,7 @@ def close_tree(book: Book, tree: Tree) -> None:
         book.touch(root)
     if root.state is _FAILED:
         return
-    if book.taken:
+    if book.taken or book.buffered:
         for name in tree.members:
             signals.forget(book, name)
     if tree.is_bare:

@@ -24,6 +24,9 @@ class Obstacles:
         self.poisons: dict[str, PoisonRecord] = {}
         self.listeners = Listeners()
         self.buffered: dict[str, list[EventRecord]] = {}
+        """Signals and events that none has taken, by target, in the order in which they came."""
+        self.published = 0
+        """Events by name among them."""
         self.taken: dict[str, dict[str, int]] = {}
         """Target of signals to the ids of those that were taken, oldest first, with the numbers of their rows."""
         self.taken_order: dict[tuple[str, str], None] = {}

@@ -22,7 +22,7 @@ from actorproc.model.cold import COLD_STATES, is_alone
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken
 from actorproc.model.policies import LockMode, Scheduling, TypeMeta
-from actorproc.model.records import WITH_RUNNING, EventRecord, LockRecord, ProcedureRecord, UndoRecord
+from actorproc.model.records import WITH_RUNNING, LockRecord, ProcedureRecord, UndoRecord
 from actorproc.model.snapshot import Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -60,7 +60,7 @@ def rebuild(
     for removal in snapshot.removals:
         book.removals[removal.root] = removal
     if snapshot.events:
-        _take_signals(book, snapshot.events)
+        recall(book, snapshot.events)
     others = _admit_all(book, snapshot, set() if workers else _ordinary_types(book, snapshot))
     busy = dict.fromkeys(record.root for record in others)
     for unit in snapshot.units:
@@ -124,14 +124,6 @@ def _ordinary_types(book: Book, snapshot: Snapshot) -> set[str]:
 def _needs_only_a_worker(record: ProcedureRecord) -> bool:
     """Of a plain one: it asks for no lock and no slot, so nobody has to know of it before its turn."""
     return record.locked and not (record.locks or record.limit_keys)
-
-
-def _take_signals(book: Book, events: Sequence[EventRecord]) -> None:
-    """Signals that nobody has taken yet, and the ids of those that were taken."""
-    for event in events:
-        if not event.taken:
-            book.buffered.setdefault(event.target, []).append(event)
-    recall(book, [event for event in events if event.taken])
 
 
 def _take_lock(book: Book, lock: LockRecord) -> None:

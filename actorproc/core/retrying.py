@@ -20,9 +20,9 @@ from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import declare
 from actorproc.core.queueing import go_on
 from actorproc.core.restoring import hold_back
+from actorproc.core.signalling import take_buffered
 from actorproc.core.spared import is_left_alone
 from actorproc.core.tree import Tree
-from actorproc.core.verbs import take_buffered
 from actorproc.errors import ActorprocError, KeyPoisoned, NotAllowed, UnknownProcedure
 from actorproc.model.commands import Reply
 from actorproc.model.events import RetryRequested, RollbackRequested

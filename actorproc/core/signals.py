@@ -1,4 +1,4 @@
-"""Ids of signals that were taken, so that sending one again is no second signal, however late it comes.
+"""Signals that are kept, and the ids of those that were taken: sending one again is no second one, however late.
 
 A signal with an id leaves its row in the events table when it is taken, marked and without its payload. The memory
 is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets
@@ -8,18 +8,22 @@ operator may have it tried again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 
 from actorproc.core.book import Book
+from actorproc.model.ids import name_of_event
 from actorproc.model.records import EventRecord
 from actorproc.model.writes import DeleteEvent, PutEvent
 
 __all__ = [
     "MAX_REMEMBERED",
     "MAX_REMEMBERED_IN_ALL",
+    "discard",
     "drop",
     "forget",
     "is_repeated",
+    "keep",
     "next_number",
     "recall",
     "remember",
@@ -47,6 +51,29 @@ def next_number(book: Book, target: str) -> int:
     return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
 
 
+def keep(book: Book, row: EventRecord) -> None:
+    """A signal waits from now on for a procedure to take it."""
+    book.buffered.setdefault(row.target, []).append(row)
+    book.write(PutEvent(row))
+    _count(book, row.target, 1)
+
+
+def discard(book: Book, row: EventRecord, *, is_stored: bool = False) -> None:
+    """A kept signal waits no more; `is_stored`: its row is for the caller to remove, or to change."""
+    kept = book.buffered[row.target]
+    kept.remove(row)
+    if not kept:
+        del book.buffered[row.target]
+    _count(book, row.target, -1)
+    if not is_stored:
+        book.write(DeleteEvent(row.target, row.seq))
+
+
+def _count(book: Book, target: str, change: int) -> None:
+    if name_of_event(target) is not None:
+        book.published += change
+
+
 def remember(book: Book, row: EventRecord) -> None:
     """A signal was taken: its row goes, or stays as a note of its id."""
     if row.dedup is None:
@@ -61,10 +88,12 @@ def remember(book: Book, row: EventRecord) -> None:
         _drop(book, *next(iter(book.taken_order)))
 
 
-def forget(book: Book, target: str) -> None:
-    """Nobody asks for the ids of the signals to this procedure any more. Idempotent."""
-    for dedup in list(book.taken.get(target, ())):
-        _drop(book, target, dedup)
+def forget(book: Book, procedure: str) -> None:
+    """A procedure takes no signal any more: those kept for it go, and the ids of those it took. Idempotent."""
+    for row in book.buffered.pop(procedure, ()):
+        book.write(DeleteEvent(procedure, row.seq))
+    for dedup in list(book.taken.get(procedure, ())):
+        _drop(book, procedure, dedup)
 
 
 def drop(book: Book, target: str) -> None:
@@ -73,8 +102,15 @@ def drop(book: Book, target: str) -> None:
         book.taken_order.pop((target, dedup), None)
 
 
-def recall(book: Book, rows: list[EventRecord]) -> None:
-    """Notes read back from the store."""
+def recall(book: Book, events: Iterable[EventRecord]) -> None:
+    """Signals that no procedure has taken yet, and the ids of those that were taken, read back from the store."""
+    rows = []
+    for row in events:
+        if row.taken:
+            rows.append(row)
+        else:
+            book.buffered.setdefault(row.target, []).append(row)
+            _count(book, row.target, 1)
     for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
         if row.dedup is not None:
             _note(book, row.target, row.dedup, row.seq)

@@ -13,6 +13,7 @@ from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
 from actorproc.core.recording import close_step, commit_step
+from actorproc.core.signalling import take_buffered
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.turns import on_suspended
@@ -23,7 +24,6 @@ from actorproc.core.verbs import (
     end_forced,
     may_abort,
     on_refused,
-    take_buffered,
 )
 from actorproc.model.commands import SendAgain
 from actorproc.model.events import StepDelayed, StepEnded, StepReturned

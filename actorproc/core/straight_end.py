@@ -50,7 +50,7 @@ def end_straight(book: Book, event: StepEnded, outcome: Finished) -> bool:
     record.state = _SUCCESS
     record.finished_at = book.now
     record.payload = None
-    if book.taken:
+    if book.taken or book.buffered:
         signals.forget(book, procedure)
     book.touch(record)
     tree.open -= 1

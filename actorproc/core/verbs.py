@@ -1,45 +1,34 @@
-"""What people and running steps ask for: abort, signals, write-ahead notes, and what time brings."""
+"""What people and running steps ask for: abort, write-ahead notes, and what time brings."""
 
 from __future__ import annotations
-
-from itertools import islice
 
 from actorproc.core.book import Book
 from actorproc.core.cancelling import cancel_step, kill_cancelled, kill_outstaying, stop_forced
 from actorproc.core.damage import error_of
-from actorproc.core.ending import forget_listening
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import park, wake
-from actorproc.core.signals import is_repeated, next_number, remember
 from actorproc.core.staff import InHand
-from actorproc.errors import NotAllowed, UnknownProcedure
+from actorproc.errors import UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, Reply
-from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared, Signalled
+from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Refused
-from actorproc.model.records import ErrorInfo, EventRecord, NoteRecord, ProcedureRecord
+from actorproc.model.records import ErrorInfo, NoteRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeletePoison, PutEvent, PutNote
+from actorproc.model.writes import DeletePoison, PutNote
 
 __all__ = [
-    "MAX_BUFFERED",
     "ask_again",
     "begin_abort",
     "clear_poison",
-    "first_listener",
     "may_abort",
     "note",
     "on_due",
     "on_refused",
     "press_abort",
     "request_abort",
-    "signal",
-    "take_buffered",
 ]
-
-MAX_BUFFERED = 1000
-"""Signals kept for one target that nobody waits for yet."""
 
 
 # ---------------------------------------------------------------------- abort
@@ -151,79 +140,6 @@ def ask_again(book: Book, record: ProcedureRecord) -> None:
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None
-
-
-# ---------------------------------------------------------------------- signals
-def signal(book: Book, event: Signalled) -> None:
-    """Deliver a signal to a procedure or an event name; it is kept when nobody waits yet. An id wins over a name."""
-    if event.target in book.damaged:
-        book.command(Reply(event.reply, error=error_of(book, event.target)))
-        return
-    record = book.procs.get(event.target)
-    if record is not None and record.state in TERMINAL:
-        book.command(Reply(event.reply, value=False))
-        return
-    if is_repeated(book, event.target, event.dedup):
-        book.command(Reply(event.reply, value=True))
-        return
-    if record is None:
-        record = next((book.procs[name] for name in first_listener(book, event.target)), None)
-    is_taken = record is not None and record.event is not None and record.state is not ProcedureState.RUNNABLE
-    if record is not None and is_taken:
-        _deliver(book, record, event.payload)
-        if event.dedup is not None:
-            remember(book, _row_of(book, event))
-    else:
-        error = _keep(book, event)
-        if error is not None:
-            book.command(Reply(event.reply, error=error))
-            return
-    if event.reason is not None:
-        name = None if record is None else record.id
-        book.audit(record, "signal", event.reason, "" if name == event.target else event.target)
-    book.command(Reply(event.reply, value=True))
-
-
-def first_listener(book: Book, event: str) -> tuple[str, ...]:
-    """Who has waited longest for an event name, if anybody; procedures that cannot be trusted wait no more."""
-    return tuple(islice((name for name in book.listeners.of(event) if name not in book.damaged), 1))
-
-
-def _deliver(book: Book, record: ProcedureRecord, payload: bytes) -> None:
-    forget_listening(book, record)
-    record.payload = payload
-    record.due_at = None
-    move(record, Trigger.SIGNALLED)
-    book.touch(record)
-    wake(book, record)
-
-
-def _keep(book: Book, event: Signalled) -> NotAllowed | None:
-    kept = book.buffered.setdefault(event.target, [])
-    if len(kept) >= MAX_BUFFERED:
-        waiting = f"{MAX_BUFFERED} signals for {event.target!r} are waiting already and nobody has taken one"
-        return NotAllowed(f"{waiting}; send it again when some were taken")
-    row = _row_of(book, event)
-    kept.append(row)
-    book.write(PutEvent(row))
-    return None
-
-
-def _row_of(book: Book, event: Signalled) -> EventRecord:
-    return EventRecord(event.target, next_number(book, event.target), event.payload, event.dedup, book.now)
-
-
-def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | None:
-    """The oldest signal kept for a procedure or for the event it begins to wait for."""
-    for target in (record.id, event):
-        kept = book.buffered.get(target)
-        if kept:
-            row = kept.pop(0)
-            if not kept:
-                del book.buffered[target]
-            remember(book, row)
-            return row.payload
-    return None
 
 
 # ---------------------------------------------------------------------- poison keys

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from actorproc.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree
+from actorproc.arguments import kept_target
+from actorproc.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.listing import ListFilter
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.queries import StoredQueries
@@ -119,6 +120,25 @@ class Reading(ABC):
         """The poisoned keys: who poisoned them, when and why. A manager's `clear_poison` gives one back."""
         with self._asking() as queries:
             return queries.poisons()
+
+    def signals(self, id: str | None = None, *, event: str | None = None) -> _List[SignalInfo]:  # noqa: A002
+        """Signals and events that no procedure has taken yet, the oldest first, without their payloads.
+
+        A manager's `withdraw` removes them; events go by themselves after `Config.retain_signals`.
+
+        Args:
+            id: Only signals to this procedure.
+            event: Only events of this name.
+
+        Returns:
+            One `SignalInfo` for each.
+
+        Raises:
+            UsageError: Both are given.
+        """
+        target = kept_target(id, event)
+        with self._asking() as queries:
+            return queries.signals(target)
 
     def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
         """What operators asked for, in order: of a procedure, or without an id of the manager itself.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from actorproc.arguments import check_flag, checked_text
-from actorproc.errors import StateTooLarge
+from actorproc.arguments import check_flag
 from actorproc.facade.base import Facade
 from actorproc.facade.repairing import checked_reason
-from actorproc.model.events import AbortRequested, PoisonCleared, Signalled
+from actorproc.model.events import AbortRequested, PoisonCleared
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey
-from actorproc.procedure.runtime import encode_value
 from actorproc.queries import Queries
 
 __all__ = ["Verbs"]
@@ -21,7 +18,7 @@ logger = logging.getLogger("actorproc")
 
 
 class Verbs(Facade):
-    """`abort`, `signal`, `clear_poison`."""
+    """`abort`, `clear_poison`."""
 
     def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:  # noqa: A002 - public contract
         """Ask a procedure to abort and roll back; False when it has ended already. Durable when it returns.
@@ -34,28 +31,6 @@ class Verbs(Facade):
         name, why = check_id(id), checked_reason(reason)
         check_flag(force, "force")
         accepted: bool = self._running().request(lambda reply: AbortRequested(name, reply, force=force, reason=why))
-        return accepted
-
-    def signal(self, target: str, payload: Any = None, dedup: str | None = None, *, reason: str | None = None) -> bool:
-        """Send an event to a procedure (by id), or to the one that has waited longest for this event name.
-
-        Durable when it returns; it is kept for the next one that waits when nobody does. False when the procedure has
-        ended. Signals to one target with the same ``dedup`` count once, also across restarts and after the first was
-        taken: the last 1000 such ids of a target are remembered (100,000 in all).
-        ``reason`` is an operator's: with it the signal is recorded (`audit`). Raises `StateNotEncodable` and
-        `StateTooLarge` for a payload that cannot be kept, or takes more bytes than `Config.max_state`.
-        """
-        name = checked_text(target, "the target of a signal")
-        once = None if dedup is None else checked_text(dedup, "dedup")
-        data = encode_value(payload)
-        if len(data) > self._config.max_state:
-            msg = (
-                f"the payload has {len(data)} bytes; Config.max_state is {self._config.max_state}. Keep large data in "
-                "a file and send its path"
-            )
-            raise StateTooLarge(msg)
-        why = checked_reason(reason)
-        accepted: bool = self._running().request(lambda reply: Signalled(name, data, reply, once, why))
         return accepted
 
     def clear_poison(self, path: str, reason: str | None = None) -> bool:

@@ -112,10 +112,10 @@ class KillWorker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """Resolve a waiting caller: with ids, a bool, or an error."""
+    """Resolve a waiting caller: with ids, a bool, a number, or an error."""
 
     reply: int
-    value: tuple[str, ...] | bool | None = None
+    value: tuple[str, ...] | bool | int | None = None
     error: ActorprocError | None = None
 
 

@@ -21,12 +21,15 @@ __all__ = [
     "NoteMade",
     "PauseRequested",
     "PoisonCleared",
+    "Published",
     "RemovalContinued",
     "Resized",
     "ResumeRequested",
     "RetryRequested",
     "RollbackRequested",
     "Signalled",
+    "SignalsExpired",
+    "SignalsWithdrawn",
     "StepEnded",
     "StepReturned",
     "Submitted",
@@ -156,14 +159,43 @@ class ResumeRequested(msgspec.Struct, frozen=True, gc=False):
 
 
 class Signalled(msgspec.Struct, frozen=True, gc=False):
-    """A signal for a procedure id or an event name."""
+    """A signal to a procedure, which must exist."""
 
-    target: str
+    id: str
     payload: bytes
     reply: int
     dedup: str | None = None
     reason: str | None = None
     """Why an operator sent it; kept with what operators asked for. Programs give none, and leave no such row."""
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """An event by name, for the procedure that has waited for it longest, or the first that will."""
+
+    name: str
+    payload: bytes
+    reply: int
+    dedup: str | None = None
+    reason: str | None = None
+    """As in `Signalled`."""
+
+
+class SignalsWithdrawn(msgspec.Struct, frozen=True, gc=False):
+    """An operator takes back what no procedure has taken: signals to `id`, or events called `name`; one of the two."""
+
+    id: str | None
+    name: str | None
+    reply: int
+    number: int | None = None
+    """Only the one with this number; None: all of them."""
+    reason: str | None = None
+
+
+class SignalsExpired(msgspec.Struct, frozen=True, gc=False):
+    """Published events by (target, number) that may have been kept too long at the time `at`: the core judges."""
+
+    rows: tuple[tuple[str, int], ...]
+    at: float
 
 
 class StepDelayed(msgspec.Struct, frozen=True, gc=False):
@@ -253,6 +285,9 @@ Event = (
     | PauseRequested
     | ResumeRequested
     | Signalled
+    | Published
+    | SignalsWithdrawn
+    | SignalsExpired
     | StepDelayed
     | NoteMade
     | PoisonCleared

@@ -13,8 +13,10 @@ import msgspec
 from actorproc.errors import InvalidId
 from actorproc.model.exact import exact_text
 
-__all__ = ["Mode", "StepToken", "WorkerId", "check_id", "child_id", "new_id"]
+__all__ = ["Mode", "StepToken", "WorkerId", "check_id", "child_id", "event_target", "name_of_event", "new_id"]
 
+_EVENT = "event "
+"""First characters of the target of a published event; no id has a space."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
@@ -57,6 +59,16 @@ def check_id(id: object) -> str:  # noqa: A002 - the public name of the argument
         "digits or any of . _ : @ -, starting with a letter or digit"
     )
     raise InvalidId(msg)
+
+
+def event_target(name: str) -> str:
+    """The target under which events of this name are kept; signals to a procedure are kept under its id."""
+    return _EVENT + name
+
+
+def name_of_event(target: str) -> str | None:
+    """The name of the event that is kept under this target; None when the target is the id of a procedure."""
+    return target[len(_EVENT) :] if target.startswith(_EVENT) else None
 
 
 def new_id() -> str:

@@ -171,6 +171,8 @@ class Retention(msgspec.Struct, frozen=True):
     """For trees that own poisoned keys or that were not wholly undone."""
     acknowledged_seconds: float = 60.0
     """After somebody has acknowledged the result."""
+    signals_seconds: float | None = None
+    """For published events that no procedure has taken."""
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):

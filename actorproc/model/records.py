@@ -375,9 +375,10 @@ class AuditRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class EventRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A buffered signal for a procedure id or an event name, or a note that one with an id was taken."""
+    """A signal or an event that waits to be taken, or a note that one with an id was taken."""
 
     target: str
+    """Id of the procedure it is for; or `event_target` of the event's name."""
     seq: int
     payload: bytes
     dedup: str | None

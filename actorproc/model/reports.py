@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["BackupReport", "CompactionReport", "StoreSize"]
+__all__ = ["BackupReport", "CompactionReport", "KeptSignal", "StoreSize"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,18 @@ class CompactionReport:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
         return asdict(self) | {"freed": self.freed}
+
+
+class KeptSignal(NamedTuple):
+    """A signal that no procedure has taken, as the store has it."""
+
+    target: str
+    """Id of the procedure it is for, or `event_target` of an event's name."""
+    number: int
+    at: float
+    size: int
+    """Bytes of its payload."""
+    dedup: str | None
 
 
 @dataclass(frozen=True, slots=True)

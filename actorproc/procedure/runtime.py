@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from actorproc.procedure.codec import PLAIN
+from actorproc.procedure.payload import encode_payload, plain_payload
 from actorproc.procedure.registry import TypeRegistry
 from actorproc.procedure.state import StateRefused
 from actorproc.procedure.type_runtime import TypeRuntime
 
-__all__ = ["StateRefused", "TypeRegistry", "TypeRuntime", "decode_value", "encode_value"]
-
-
-def encode_value(value: object) -> bytes:
-    """A payload as bytes, without classes of a user. Raises `StateNotEncodable` or `StateTooLarge`."""
-    return PLAIN.encode(value, "payload")
+__all__ = ["StateRefused", "TypeRegistry", "TypeRuntime", "decode_value", "encode_payload", "plain_payload"]
 
 
 def decode_value(data: bytes) -> Any:
-    """The value of `encode_value`; None for no bytes. Raises `ValueNotDecodable`."""
+    """The value of bytes without classes of a user; None for no bytes. Raises `ValueNotDecodable`."""
     return PLAIN.decode(data) if data else None

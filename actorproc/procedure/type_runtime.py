@@ -207,7 +207,7 @@ class TypeRuntime:
 
     def encode_value(self, value: object, id: str = "") -> bytes:  # noqa: A002 - as above
         """The payload of a signal to the procedure of this id. Raises `StateNotEncodable` or `StateTooLarge`."""
-        return self.values.encode(value, "payload", PAYLOAD + id)
+        return self.values.encode(value, f"payload to {id} ({self.type_name})" if id else "payload", PAYLOAD + id)
 
     def decode_output(self, data: bytes, id: str = "") -> Any:  # noqa: A002 - as above
         """The output of the procedure of this id. Raises `ValueNotDecodable`."""
@@ -234,7 +234,7 @@ class TypeRuntime:
         own = self if type(live) is self.procedure_class else self._of(live)
         try:
             if event is not None:
-                ctx.event = ctx._read(own.values, event, PAYLOAD, ctx.id, "the payload of the event")
+                ctx.event = ctx._read(own.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
             if mode is _EXECUTE:
                 execute = own._execute
                 status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.changes import Change
-from actorproc.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree
+from actorproc.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.metrics import Metrics
 from actorproc.schema.shape import TIMES, VERSION
 from actorproc.step_log import StepInfo
@@ -33,6 +33,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "step": StepInfo,
     "lock": LockInfo,
     "poison": PoisonInfo,
+    "signal": SignalInfo,
     "audit": AuditInfo,
     "worker": WorkerInfo,
     "health": Health,
@@ -54,6 +55,8 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "locks": int,
         "lock_waiting": int,
         "poisons": list[str],
+        "signals": int,
+        "oldest_signal_at": float | None,
         "procedures": int,
         "steps": int,
         "file_bytes": int,

@@ -23,6 +23,7 @@ TIMES = frozenset(
         "finished_at",
         "started_at",
         "due_at",
+        "oldest_signal_at",
         "deadline",
         "since",
         "exported_at",

@@ -17,7 +17,7 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.reports import BackupReport, CompactionReport, StoreSize
+from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
 from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import Write
@@ -81,7 +81,11 @@ class RecordStore(Protocol):
         ...
 
     def events(self, target: str) -> list[EventRecord]:
-        """Buffered signals of a target, oldest first."""
+        """Signals of a target, oldest first, with notes of those that were taken."""
+        ...
+
+    def kept_signals(self, target: str | None = None) -> list[KeptSignal]:
+        """Signals and events that no procedure has taken, of one target when given; without their payloads."""
         ...
 
     def finished(

@@ -96,8 +96,9 @@ __all__ = [
     "rows_of",
 ]
 
-FORMAT = 2
-"""Version of this layout. A store with another one is refused. 2: the keys of the step log begin with the number."""
+FORMAT = 3
+"""Version of this layout. A store with another one is refused. 2: the keys of the step log begin with the number.
+3: what is published under a name has a target that is no id."""
 
 FORMAT_KEY = b"format"
 STORE_ID = b"store_id"

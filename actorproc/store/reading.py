@@ -8,7 +8,7 @@ pages, nor the map from growing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
@@ -26,7 +26,7 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.reports import StoreSize
+from actorproc.model.reports import KeptSignal, StoreSize
 from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
@@ -148,9 +148,20 @@ class RecordReader(ABC):
             return _all(rows, Table.POISON, b"")
 
     def events(self, target: str) -> list[EventRecord]:
-        """Buffered signals of a target, oldest first."""
+        """Signals of a target, oldest first, with notes of those that were taken."""
         with self._view() as rows:
             return _all(rows, Table.EVENTS, text_key(target) + b"\0")
+
+    def kept_signals(self, target: str | None = None) -> list[KeptSignal]:
+        """Signals and events that no procedure has taken, of one target when given; without their payloads."""
+        start = b"" if target is None else text_key(target) + b"\0"
+        with self._view() as rows:
+            found: Iterable[EventRecord] = (
+                codec.decode(Table.EVENTS, key, value) for key, value in rows.scan(Table.EVENTS, start)
+            )
+            return [
+                KeptSignal(row.target, row.seq, row.at, len(row.payload), row.dedup) for row in found if not row.taken
+            ]
 
     def finished(
         self,

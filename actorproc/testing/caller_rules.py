@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from actorproc.errors import UnknownProcedure
+from actorproc.model.ids import event_target, name_of_event
 from actorproc.model.records import EventRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.evidence import Facts, Judge, StoreDump, Violation
@@ -17,8 +19,12 @@ Ending = tuple[ProcedureState, bytes]
 class CallerRules(Judge):
     """Judges every answer against what is durable when it is given, and the store against all answers."""
 
-    def __init__(self, facts: Facts, found: list[Violation], bystander: str | None) -> None:
+    def __init__(
+        self, facts: Facts, found: list[Violation], bystander: str | None, *, is_forgetful: bool = False
+    ) -> None:
         super().__init__(facts, found)
+        self.is_forgetful = is_forgetful
+        """Events that no procedure takes are removed in the end."""
         self.bystander = bystander
         self.submits: dict[int, tuple[str, ...]] = {}
         self.calls: dict[int, tuple[str, str, bytes]] = {}
@@ -37,14 +43,18 @@ class CallerRules(Judge):
         self.sent: list[tuple[str, bytes]] = []
         """Signals that were acknowledged."""
         self.delivered: set[bytes] = set()
-        self.kept: dict[tuple[str, int], bytes] = {}
+        self.kept: dict[tuple[str, int], EventRecord] = {}
         self.cleared: dict[str, int] = {}
         """How often each poison key was removed."""
         self.cleared_before: dict[int, int] = {}
         self.fell: set[str] = set()
         """Ids and event names of those who failed while they waited for a signal."""
-        self.taken_now: list[bytes] = []
-        """Signals taken in this commit."""
+        self.gone_now: list[EventRecord] = []
+        """Kept signals whose rows went in this commit, taken or not."""
+        self.withdrawn: set[str] = set()
+        """Targets of which an operator wanted all signals withdrawn."""
+        self.let_go: set[bytes] = set()
+        """Signals that none took, and that went for a good reason."""
         self.has_failed_now = False
         self.ever: dict[str, set[ProcedureState]] = {}
         """States in which a procedure had ended, in whatever run."""
@@ -60,13 +70,15 @@ class CallerRules(Judge):
 
     def on_call(self, reply: int, kind: str, target: str, payload: bytes) -> None:
         self.calls[reply] = (kind, target, payload)
+        if kind == "withdraw":
+            self.withdrawn.add(target)
         if target in self.facts.heads:
             self.about_known.add(reply)
         self.cleared_before[reply] = self.cleared.get(target, 0)
 
     def on_reply(self, reply: int, value: object, error: object) -> None:
         if reply in self.calls:
-            if self.calls[reply][0] in {"abort", "clear", "signal"}:
+            if self.calls[reply][0] in {"abort", "clear", "signal", "publish"}:
                 self._answer_call(reply, value, error)
             return
         ids = self.submits.get(reply, ())
@@ -86,17 +98,22 @@ class CallerRules(Judge):
         has_ended = target in self.ever or (head is not None and head.bypassing)
         if error is not None:
             # What was submitted after it was asked may be durable before the answer is told.
-            if kind == "abort" and reply in self.about_known and head is not None and target not in self.removed:
-                self.say(20, f"abort of {target} was answered with {error!r}, yet it is stored")
+            is_denied = kind == "abort" or (kind == "signal" and isinstance(error, UnknownProcedure))
+            if is_denied and reply in self.about_known and head is not None and target not in self.removed:
+                self.say(20, f"{kind} of {target} was answered with {error!r}, yet it is stored")
         elif kind == "clear":
             if value and self.cleared.get(target, 0) == self.cleared_before[reply]:
                 self.say(20, f"clearing {target} was acknowledged, yet it is still poisoned")
+        elif kind == "publish":
+            self.sent.append((target, payload))
         elif not value:
             if not has_ended:
                 self.say(20, f"{kind} of {target} was answered False, yet it has not ended")
         elif kind == "abort":
             if target not in self.aborted:
                 self.say(20, f"abort of {target} was acknowledged and is not durable")
+        elif head is None and target not in self.removed:
+            self.say(20, f"a signal to {target} was acknowledged, and there is no such procedure")
         else:
             self.sent.append((target, payload))
 
@@ -136,23 +153,30 @@ class CallerRules(Judge):
         is_over = record.rolling or record.bypassing or record.state in TERMINAL
         if before is not None and before.event is not None and is_over:
             # It may have been woken, and have failed over its locks, in one decision.
-            self.fell.update((record.id, before.event))
+            self.fell.update((record.id, event_target(before.event)))
         if record.id == self.bystander and record.errors:
             self.say(17, f"the bystander was charged with an error: {record.error}")
 
     def on_signal_kept(self, event: EventRecord) -> None:
-        self.kept[event.target, event.seq] = event.payload
+        self.kept[event.target, event.seq] = event
 
     def on_signal_taken(self, target: str, seq: int) -> None:
         if (target, seq) in self.kept:
-            self.taken_now.append(self.kept.pop((target, seq)))
+            self.gone_now.append(self.kept.pop((target, seq)))
 
     def on_committed(self) -> None:
         if self.has_failed_now:
             # Who took it was stopped in the same decision, before the step that would have seen it.
-            self.delivered.update(self.taken_now)
-        self.taken_now.clear()
+            self.delivered.update(row.payload for row in self.gone_now)
+        self.let_go.update(row.payload for row in self.gone_now if self._may_go(row.target))
+        self.gone_now.clear()
         self.has_failed_now = False
+
+    def _may_go(self, target: str) -> bool:
+        """Whether a kept signal may go untaken: it was withdrawn, its procedure has ended, or it was an event."""
+        if target in self.withdrawn or target in self.ever:
+            return True
+        return self.is_forgetful and name_of_event(target) is not None
 
     def on_removed(self, id: str) -> None:  # noqa: A002
         """A finished procedure, or a whole tree, is not there any more; its buffered signals went with it."""
@@ -175,7 +199,7 @@ class CallerRules(Judge):
                 self.say(2, f"{id} is stored and was never submitted")
             if head.state not in TERMINAL:
                 self.say(15, f"{id} never ended: {_shown(head)}")
-        waiting = set(self.kept.values())
+        waiting = {row.payload for row in self.kept.values()} | self.let_go
         for target, payload in self.sent:
             is_known = payload in self.delivered or payload in waiting or target in self.fell
             if not is_known and target not in self.removed:

@@ -173,7 +173,7 @@ def _actions(maker: _Maker, roots: dict[str, Program]) -> tuple[ClientAction, ..
     if maker.chance(0.15):
         actions.append(ClientAction("abort", ("B" if "B" in roots and maker.chance(0.5) else "A",)))
     for number in range(maker.below(3)):
-        actions.append(ClientAction("signal", (f"event{number}",)))
+        actions.append(ClientAction("publish", (f"event{number}",)))
     if maker.chance(0.1):
         actions.append(ClientAction("signal", ("A",)))
     return tuple(actions)

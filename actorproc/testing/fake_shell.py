@@ -35,6 +35,7 @@ from actorproc.model.events import (
     NoteMade,
     RemovalContinued,
     Resized,
+    SignalsExpired,
     StepDelayed,
     StepEnded,
     StepReturned,
@@ -203,6 +204,9 @@ class FakeShell:
         found = tuple(replace(tree, surplus=count is not None and place >= count) for place, tree in trees if tree)
         if found:
             self._handle(TreesExpired(found, self.world.now))
+        old = core.too_old(core.published(), self.world.now)
+        if old:
+            self._handle(SignalsExpired(old, self.world.now))
         return len(self.batch.writes) > writes
 
     def close(self) -> None:

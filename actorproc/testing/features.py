@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from actorproc.model.policies import Retention, Scheduling, TypeMeta
-from actorproc.testing.scripts import Operation, Program, Scenario
+from actorproc.testing.scripts import ClientAction, Operation, Program, Scenario
 
 __all__ = ["BATCH_CLASS", "LIMIT_KEYS", "add_features", "changed_meta"]
 
@@ -39,7 +39,9 @@ def add_features(scenario: Scenario, random: Random, cancelling: Random) -> Scen
         retention=maker.retention(),
         is_gated=maker.chance(0.15),
     )
-    return _with_generations(scenario) if maker.chance(0.25) else scenario
+    if maker.chance(0.25):
+        scenario = _with_generations(scenario)
+    return maker.forget_signals(scenario)
 
 
 def _with_generations(scenario: Scenario) -> Scenario:
@@ -133,6 +135,20 @@ class _Maker:
             extra_worker_idle=2.0,
             abort_grace=3.0 * self.cancelling() if self.cancelling() < 0.3 else None,
         )
+
+    def forget_signals(self, scenario: Scenario) -> Scenario:
+        """Signals that none takes: events have an age limit, some are withdrawn, and one has no receiver."""
+        actions = [*scenario.actions]
+        retention = scenario.retention
+        if self.chance(0.2):
+            retention = msgspec.structs.replace(retention, signals_seconds=5.0 * self.random())
+            actions += [ClientAction("nap", ()), ClientAction("sweep", ())]
+        if self.chance(0.1):
+            options = ("event0",) if self.chance(0.5) else ("A", "id")
+            actions += [ClientAction("nap", ()), ClientAction("withdraw", options)]
+        if self.chance(0.05):
+            actions.append(ClientAction("signal", ("nobody",)))
+        return msgspec.structs.replace(scenario, actions=tuple(actions), retention=retention)
 
     def retention(self) -> Retention:
         """How soon finished trees may go; mostly never."""

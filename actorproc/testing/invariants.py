@@ -72,10 +72,18 @@ _DISTURBANCES = frozenset({"host-died", "commit-failed", "worker-died", "worker-
 
 
 def check(
-    journal: Iterable[Entry], dump: StoreDump, *, bystander: str | None = None, scheduling: Scheduling = _NO_LIMITS
+    journal: Iterable[Entry],
+    dump: StoreDump,
+    *,
+    bystander: str | None = None,
+    scheduling: Scheduling = _NO_LIMITS,
+    is_forgetful: bool = False,
 ) -> list[Violation]:
-    """All violations of a finished history, in the order they were seen. Pure."""
-    pass_ = _Pass(bystander, scheduling)
+    """All violations of a finished history, in the order they were seen. Pure.
+
+    `is_forgetful`: events that no procedure takes are removed in the end.
+    """
+    pass_ = _Pass(bystander, scheduling, is_forgetful=is_forgetful)
     for kind, *fields in journal:
         pass_.read(kind, fields)
     for judge in pass_.judges:
@@ -86,7 +94,7 @@ def check(
 class _Pass:
     """One walk over a journal: keeps the facts and shows every entry, and every part of a commit, to the judges."""
 
-    def __init__(self, bystander: str | None, scheduling: Scheduling) -> None:
+    def __init__(self, bystander: str | None, scheduling: Scheduling, *, is_forgetful: bool) -> None:
         self.found: list[Violation] = []
         self.facts = facts = Facts()
         found = self.found
@@ -96,7 +104,7 @@ class _Pass:
             LogRules(facts, found),
             FamilyRules(facts, found),
             UndoRules(facts, found),
-            CallerRules(facts, found, bystander),
+            CallerRules(facts, found, bystander, is_forgetful=is_forgetful),
             OperatorRules(facts, found, scheduling),
             CancelRules(facts, found),
         ]

@@ -13,13 +13,13 @@ _Act = Callable[[str], object]
 
 
 class LooseEnds:
-    """Finds what is still paused, parked or waiting, and has it resumed, registered or signalled by name."""
+    """Finds what is still paused, parked or waiting, and has it resumed, registered or its event published."""
 
-    def __init__(self, world: World, *, resume: _Act, register: _Act, signal: _Act) -> None:
+    def __init__(self, world: World, *, resume: _Act, register: _Act, publish: _Act) -> None:
         self._world = world
         self._resume = resume
         self._register = register
-        self._signal = signal
+        self._publish = publish
         self._asked_again = False
         """Parked classes were registered once more, and nothing came of it yet."""
 
@@ -33,7 +33,7 @@ class LooseEnds:
         return bool(names)
 
     def end_open_waits(self) -> bool:
-        """Register the classes that somebody still needs, then send the signals. False when nobody needs any."""
+        """Register the classes that somebody still needs, then publish the events. False when nobody needs any."""
         unfinished = [head for head in self._world.store.scan() if head.state not in TERMINAL]
         parked = sorted({head.type_name for head in unfinished if head.parked is not None})
         if parked and not self._asked_again:
@@ -44,5 +44,5 @@ class LooseEnds:
         self._asked_again = False
         events = sorted({head.event for head in unfinished if head.event is not None})
         for event in events:
-            self._signal(event)
+            self._publish(event)
         return bool(events)

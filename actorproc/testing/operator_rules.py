@@ -132,6 +132,10 @@ class OperatorRules(Judge):
         self.done["delete", id] += 1
         self.free.pop(id, None)
 
+    def on_signal_taken(self, target: str, seq: int) -> None:
+        del seq
+        self.done["withdraw", target] += 1
+
     def on_acknowledged(self, root: str) -> None:
         self.done["acknowledge", root] += 1
 

@@ -49,7 +49,7 @@ def _pause_and_resume() -> Scenario:
     child = make_program("Child", Operation("wait", "u0", event="event0"), Operation("go", "u1"), _LAST)
     parent = make_program("Parent", Operation("spawn", "u0", children=(child,)), _LAST)
     other = make_saga("Other", "go", "done")
-    calls = make_calls("submit A", "pause A", "signal event0", "submit B", "nap", "resume A")
+    calls = make_calls("submit A", "pause A", "publish event0", "submit B", "nap", "resume A")
     return make_small(parent, other, actions=calls)
 
 

@@ -12,13 +12,16 @@ from actorproc.model.events import (
     DeleteRequested,
     PauseRequested,
     PoisonCleared,
+    Published,
     Resized,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
     Signalled,
+    SignalsWithdrawn,
     Submitted,
 )
+from actorproc.model.ids import event_target
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.scripts import ClientAction, Scenario
@@ -38,6 +41,8 @@ Call = (
     | RetryRequested
     | RollbackRequested
     | Signalled
+    | Published
+    | SignalsWithdrawn
 )
 """What a caller waits for an answer to."""
 
@@ -69,10 +74,14 @@ def call_of(action: ClientAction, reply: int) -> Call:
             return DeleteRequested(target, reply, force="force" in options)
         case "acknowledge":
             return Acknowledged(target, reply)
+        case "withdraw":
+            is_id = "id" in options
+            return SignalsWithdrawn(target if is_id else None, None if is_id else target, reply, reason=_WHY)
         case _:
             dedup = options[0] if options else None
             payload = b"signal %d" % reply if dedup is None else b"signal " + dedup.encode()
-            return Signalled(target, payload, reply, dedup)
+            make = Published if action.kind == "publish" else Signalled
+            return make(target, payload, reply, dedup)
 
 
 _KINDS: dict[type[Call], str] = {
@@ -96,7 +105,11 @@ def described(call: Call) -> tuple[str, str, bytes] | None:
         case Submitted() | Resized():
             return None
         case Signalled():
-            return "signal", call.target, call.payload
+            return "signal", call.id, call.payload
+        case Published():
+            return "publish", event_target(call.name), call.payload
+        case SignalsWithdrawn():
+            return "withdraw", call.id or event_target(call.name or ""), b""
         case PoisonCleared():
             return "clear", call.path, b""
         case _:
@@ -153,6 +166,6 @@ class Operator:
         if kind == "signal":
             if self.random() < 0.6:
                 self._last_dedup += 1
-            event = "event0" if self.random() < 0.5 else head.id
-            return ClientAction(kind, (event, f"id {event} {self._last_dedup}"))
+            kind, target = ("publish", "event0") if self.random() < 0.5 else (kind, head.id)
+            return ClientAction(kind, (target, f"id {target} {self._last_dedup}"))
         return ClientAction(kind, (head.id if kind not in {"rollback", "acknowledge"} else head.root,))

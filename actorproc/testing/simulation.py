@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from actorproc.model.events import Signalled, Submitted, Tick
+from actorproc.model.events import Published, Submitted, Tick
 from actorproc.testing.campaigns import campaign_command, run_histories
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.fake_workers import FakeWorker
@@ -53,7 +53,7 @@ class Simulation(Player):
         self.check_every = check_every
         self.actions = list(reversed(self.world.scenario.actions))
         self.last_reply = 0
-        self.loose_ends = LooseEnds(world, resume=self._resume, register=self._register, signal=self._signal)
+        self.loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
         self.recovered: set[bytes] = set()
         """What was left behind by hosts and has been recovered already, encoded, with the time."""
         self.shell = FakeShell(self.world, first=True, check_every=check_every)
@@ -136,9 +136,9 @@ class Simulation(Player):
     def _register(self, type_name: str) -> None:
         self.shell.register(type_name)
 
-    def _signal(self, event: str) -> None:
+    def _publish(self, event: str) -> None:
         reply = self._reply()
-        self.shell.tell(Signalled(event, b"at last %d" % reply, reply))
+        self.shell.tell(Published(event, b"at last %d" % reply, reply))
 
     def _disturb_time(self) -> None:
         world = self.world
@@ -252,7 +252,13 @@ class Simulation(Player):
         if shell.callers:
             world.violate(15, f"callers never answered: {sorted(shell.callers)}")
         dump, scenario = StoreDump.of(world.store), world.scenario
-        world.violations += check(world.journal, dump, bystander=scenario.bystander, scheduling=scenario.scheduling)
+        world.violations += check(
+            world.journal,
+            dump,
+            bystander=scenario.bystander,
+            scheduling=scenario.scheduling,
+            is_forgetful=scenario.retention.signals_seconds is not None,
+        )
 
 
 # ---------------------------------------------------------------- campaigns

@@ -65,7 +65,7 @@ def _sleep_and_signal() -> Scenario:
         Operation("wait", "u2", event="event1", seconds=600.0),
         Operation("done"),
     )
-    return make_small(make_program("Sleeper", *operations), actions=make_calls("signal event0", "signal event1"))
+    return make_small(make_program("Sleeper", *operations), actions=make_calls("publish event0", "publish event1"))
 
 
 def _retry_with_backoff() -> Scenario:
@@ -130,7 +130,7 @@ def _a_step_poisons_and_takes_back() -> Scenario:
         Operation("done"),
     )
     needing = make_saga("Needing", "go", "done", locks=(LockKey.write("f/1"),))
-    calls = make_calls("submit A", "submit B", "signal event0", "submit B")
+    calls = make_calls("submit A", "submit B", "publish event0", "submit B")
     return make_small(make_program("Risky", *operations), needing, actions=calls)
 
 
@@ -140,7 +140,7 @@ def _poisoned_until_an_operator_clears_it() -> Scenario:
     holding = make_program("Holding", *poisoning, locks=_A)
     waiting = make_saga("Waiting", "go", "done", locks=(LockKey.read("a"), LockKey.read("own/A")))
     later = make_saga("Later", "done", locks=(LockKey.write("own"),))
-    calls = make_calls("submit A", "submit B", "signal event0", "submit C", "clear own/A", "submit C")
+    calls = make_calls("submit A", "submit B", "publish event0", "submit C", "clear own/A", "submit C")
     return make_small(holding, waiting, later, actions=calls)
 
 
@@ -171,14 +171,14 @@ def _deadlock_of_two_trees() -> Scenario:
         return make_program(name, *operations, locks=(LockKey.write(first),))
 
     roots = (program("Older", "event0", "a", "e"), program("Younger", "event1", "e", "a"))
-    return make_small(*roots, actions=make_calls("signal event0", "signal event1"))
+    return make_small(*roots, actions=make_calls("publish event0", "publish event1"))
 
 
 # ---------------------------------------------------------------- calls
 def _signals_to_an_id_and_to_a_name() -> Scenario:
     waits = (Operation("wait", "u0", event="event0"), Operation("wait", "u1", event="event1"), Operation("done"))
     other = make_program("Other", Operation("wait", "u0", event="event2"), Operation("done"))
-    calls = make_calls("signal A", "signal event2", "signal A")
+    calls = make_calls("signal A", "publish event2", "signal A")
     return make_small(make_program("Named", *waits), other, actions=calls)
 
 

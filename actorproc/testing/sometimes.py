@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
-from actorproc.errors import KeyPoisoned, ManagerBusy, NotAllowed
-from actorproc.model.ids import Mode
+from actorproc.errors import KeyPoisoned, ManagerBusy, NotAllowed, UnknownProcedure
+from actorproc.model.ids import Mode, name_of_event
 from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import (
@@ -20,6 +20,7 @@ from actorproc.model.writes import (
     DeletePoison,
     DeleteProcedure,
     PutAcknowledgement,
+    PutEvent,
     PutNote,
     PutPoison,
     PutProcedure,
@@ -59,6 +60,9 @@ class Sight(StrEnum):
     DEADLOCK = "a cycle of lock waiting was broken"
     ACQUIRED = "a step got locks that the one before had asked for"
     LOCKED_TO_UNDO = "an undo asked for its step's locks anew"
+    WITHDRAWN = "a signal that none had taken was withdrawn"
+    EVENT_EXPIRED = "an event that none had taken was removed for its age"
+    UNKNOWN_RECEIVER = "a signal was refused, as its procedure was not there"
     SIGNALLED_BY_ID = "a signal to an id was delivered"
     SIGNAL_KEPT = "a signal was kept until somebody waited for it"
     TIMED_OUT = "a wait timed out and failed"
@@ -148,6 +152,8 @@ class _Watcher:
         self.heads: dict[str, ProcedureRecord] = {}
         self.clearing: dict[int, str] = {}
         self.signalling: dict[int, str] = {}
+        self.kept: dict[tuple[str, int], bytes] = {}
+        """Payloads of signals that none has taken, by target and number."""
         self.verbs: dict[int, tuple[str, str]] = {}
         """Other calls: what was asked for, and of whom."""
         self.removed: set[str] = set()
@@ -181,8 +187,9 @@ class _Watcher:
     def _call(self, reply: int, kind: str, target: str, payload: bytes) -> None:
         if kind == "clear":
             self.clearing[reply] = target
-        elif kind == "signal":
-            self.signalling[reply] = target
+        elif kind in {"signal", "publish"}:
+            if kind == "signal":
+                self.signalling[reply] = target
             if payload.startswith(b"signal id "):
                 self.sent_ids[reply] = payload
         else:
@@ -199,8 +206,10 @@ class _Watcher:
             self.seen[Sight.EXPIRED] -= target in self.removed
         elif value and verb == "rollback":
             self.seen[Sight.ROLLED_BACK] += 1
+        self.seen[Sight.WITHDRAWN] += verb == "withdraw" and bool(value)
+        self.seen[Sight.UNKNOWN_RECEIVER] += isinstance(error, UnknownProcedure) and reply in self.signalling
         payload = self.sent_ids.get(reply)
-        if value and payload is not None:
+        if error is None and value is not False and payload is not None:
             self.seen[Sight.REPEATED] += payload in self.granted
             self.granted.add(payload)
         if self.clearing.pop(reply, None) is not None and value:
@@ -226,6 +235,7 @@ class _Watcher:
     # ------------------------------------------------------------ commits
     def _commit(self, epoch: int, writes: list[Any]) -> None:
         del epoch
+        gone: list[tuple[str, bytes]] = []
         for write in writes:
             match write:
                 case PutProcedure(record=record):
@@ -239,10 +249,17 @@ class _Watcher:
                         self.seen[Sight.GAVE_UP if gave_up else Sight.POISONED_FOR_A_STEP] += 1
                 case DeletePoison() if write.path not in self.clearing.values():
                     self.seen[Sight.TOOK_POISON_BACK] += 1
+                case PutEvent(record=event) if not event.taken:
+                    self.kept[event.target, event.seq] = event.payload
                 case DeleteEvent():
-                    self.seen[Sight.SIGNAL_KEPT] += 1
+                    gone.append((write.target, self.kept.pop((write.target, write.seq), b"")))
                 case _:
                     self._read_other(write)
+        taken = {write.record.payload for write in writes if isinstance(write, PutProcedure)} if gone else set()
+        for target, payload in gone:
+            self.seen[Sight.SIGNAL_KEPT] += payload in taken
+            is_left = name_of_event(target) is not None and payload not in taken
+            self.seen[Sight.EVENT_EXPIRED] += is_left and ("withdraw", target) not in self.verbs.values()
         failing = Counter(head.root for head in self.heads.values() if head.failing)
         if any(count > 1 for count in failing.values()):
             self.seen[Sight.TWO_SCOPES] += 1

@@ -133,7 +133,7 @@ def test_greptime_80_after_its_time_nothing_at_all_is_left_of_a_tree() -> None:
     store = MemoryStore()
     with opened(store, KEPT) as manager:
         assert manager.submit(Parent(5), "tree").result(BOUND) == 5
-        assert manager.signal("somebody", "a signal that nobody takes")
+        manager.publish("somebody", "an event that none takes")
     before = rows(store)
     assert {"procedures", "steps", "children", "members", "notes", "order", "finished"} <= before.keys()
 

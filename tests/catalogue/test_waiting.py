@@ -199,7 +199,7 @@ def test_hbase_56_an_abort_is_refused_where_nothing_is_left_to_abort(open_manage
     forward = manager.submit(NoWayBack())
     until(lambda: forward.info().phase is Phase.WAITING)
     manager.abort(forward.id)
-    manager.signal("go")
+    manager.publish("go")
     assert forward.result(BOUND) == "finished"
 
 

@@ -88,13 +88,44 @@ def test_a_name_that_nearly_fits_is_answered_with_the_one_that_is_meant(lonely):
     assert "--type wants the whole name" in lonely("abort", "--type", "Waits", "--all-matching")[2]
 
 
-def test_a_signal_says_whether_it_went_to_a_procedure_or_to_an_event(lonely):
+def test_a_signal_is_for_a_procedure_that_is_there_and_an_event_for_whichever_waits(lonely):
     lonely("submit", "jobs:Waits", "event=never", "--id", "heard")
 
-    assert [row["result"] for row in lonely.rows("signal", "heard", "1")] == ["sent"]
-    assert [row["result"] for row in lonely.rows("signal", "herd", "1")] == [
-        "sent to whoever waits for an event of this name"
-    ]
+    assert [row["result"] for row in lonely.rows("signal", "hea", "1")] == ["sent"]
+    assert lonely("signal", "herd", "1")[0] == 3
+    assert [row["result"] for row in lonely.rows("publish", "herd", '{"a": 1}', "--dedup", "k")] == ["published"]
+    found = [(row["event"], row["id"], row["number"], row["dedup"]) for row in lonely.rows("signals")]
+    assert ("herd", None, 1, "k") in found
+    status = lonely.rows("status")[0]
+    assert status["signals"] == len(found)
+    assert "that no procedure has taken" in lonely("-o", "table", "status")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "left"),
+    [
+        (("--event", "a"), 0, ["b#1"]),
+        (("--older-than", "0s"), 2, ["a#1", "a#2", "b#1"]),
+        (("--event", "a", "--number", "2"), 0, ["a#1", "b#1"]),
+        (("--event", "a", "--dry-run"), 0, ["a#1", "a#2", "b#1"]),
+        (("--all", "--yes"), 0, []),
+        (("--older-than", "1h"), 3, ["a#1", "a#2", "b#1"]),
+        (("--to", "heard"), 3, ["a#1", "a#2", "b#1"]),
+        (("--event", "c"), 3, ["a#1", "a#2", "b#1"]),
+        ((), 2, ["a#1", "a#2", "b#1"]),
+        (("--all", "--event", "a"), 2, ["a#1", "a#2", "b#1"]),
+        (("--all", "--number", "1"), 2, ["a#1", "a#2", "b#1"]),
+        (("--to", "heard", "--event", "a"), 2, ["a#1", "a#2", "b#1"]),
+        (("--all",), 2, ["a#1", "a#2", "b#1"]),
+    ],
+)
+def test_events_are_withdrawn_by_name_number_and_age(lonely, arguments, code, left):
+    lonely("withdraw", "--all", "--yes")
+    for name in ("a", "a", "b"):
+        assert lonely("publish", name)[0] == 0
+
+    assert lonely("withdraw", *arguments)[0] == code
+    assert sorted(lonely("signals", "-o", "name")[1].split()) == left
 
 
 def test_a_dry_run_where_there_is_no_store_says_so(lonely):

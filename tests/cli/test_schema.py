@@ -109,7 +109,10 @@ def _several(kind):
         ("doctor",),
         ("abort", "holder", "--dry-run"),
         ("abort", "fails"),
-        ("signal", "nobody"),
+        ("signal", "talks", "--dry-run"),
+        ("publish", "news", "1"),
+        ("signals",),
+        ("withdraw", "--event", "news"),
         ("pause", "--manager", "--dry-run"),
         ("submit", "jobs:add", "a=1", "b=2"),
     ],
@@ -122,6 +125,7 @@ def test_what_is_printed_is_what_the_schema_says(place, arguments):
         place("submit", "jobs:Waits", "text=hello", "--id", "talks")
         place("submit", "jobs:Half", "mended=/nowhere", "--id", "half")
         place("submit", "jobs:Fails", "message=no", "--id", "fails")
+        place("publish", "early")
         for name in ("fails", "half"):
             place("watch", name, "--timeout", "50s")
         place.until(lambda: place.phase("talks") == "waiting" and place.phase("holder") == "running")

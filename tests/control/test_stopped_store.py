@@ -396,6 +396,32 @@ def test_what_is_removed_makes_room_where_the_file_cannot_grow(manager, stopped,
     assert data.stat().st_size <= size
 
 
+def test_what_is_stored_is_looked_at_inside_too_and_what_needs_a_manager_says_so(manager, stopped):
+    with manager() as first:
+        first.submit(Waits(), "one")
+        waiting(first, "one")
+        assert first.run(Add("a", "b"), "two") == "ab"
+
+    with stopped() as store:
+        assert store.info("one").phase == "waiting"
+        assert [info.id for info in store.list()] == ["one", "two"]
+        assert len(store.steps("two")) == 2
+        assert store.tree("one").info.id == "one"
+        assert store.locks() == store.poisons() == store.signals() == store.logs("one") == []
+        assert store.why("one").says
+        assert store.get("one").info().id == "one"
+        store.abort("one", reason="by hand")
+        assert [row.verb for row in store.audit("one")] == ["abort"]
+        assert store.info("one").aborting
+        for call in (store.workers, store.metrics, store.watch, lambda: store.get("one").result(1)):
+            with pytest.raises(ManagerStopped, match="start one"):
+                call()
+        with pytest.raises(UnknownProcedure):
+            store.info("never")
+    with pytest.raises(EngineError):
+        store.info("one")
+
+
 def test_a_commit_that_failed_and_is_on_disk_all_the_same_is_not_made_twice(manager, stopped, monkeypatch):
     with manager() as first:
         first.submit(Waits(), "one")
@@ -414,7 +440,7 @@ def test_a_commit_that_failed_and_is_on_disk_all_the_same_is_not_made_twice(mana
         patch.setattr("actorproc.store.lmdb.LmdbStore.commit", late)
         store.signal("one", 7)
         assert asked == [1]
-        store.signal("other", 8)
+        store.publish("other", 8)
         assert asked == [1, 2]
 
     with manager() as second:

@@ -17,6 +17,7 @@ from actorproc.model.events import (
     DeleteRequested,
     PauseRequested,
     PoisonCleared,
+    Published,
     ResumeRequested,
     RetryRequested,
     Signalled,
@@ -416,7 +417,7 @@ def test_an_on_timeout_that_ended_too_late_to_count_is_no_step_that_got_its_sign
     stage.answer("w", DONE)
     stage.handle(RetryRequested("r", 2))
     assert "w" not in stage.inbox
-    stage.handle(Signalled("go", b"now", 3))
+    stage.handle(Published("go", b"now", 3))
 
     assert (stage.inbox["w"].token.step, stage.inbox["w"].event) == (2, b"now")
     assert difference(stage) is None
@@ -447,7 +448,7 @@ def test_a_poisoned_step_sees_in_a_retry_what_it_saw() -> None:
     stage.answer("c", DONE)
     stage.answer("r", half_done)
     stage.answer("w", Waited(state=b"", event="go"))
-    stage.handle(Signalled("go", b"what it waited for", 2))
+    stage.handle(Published("go", b"what it waited for", 2))
     stage.answer("w", half_done)
 
     stage.handle(RetryRequested("r", 3))
@@ -668,7 +669,7 @@ def test_a_wait_past_the_point_of_no_return_hears_its_signal_also_when_on_timeou
     stage.answer("p", boom("not in time"))
     assert difference(stage) is None
 
-    stage.handle(Signalled("go", b"now", reply=1))
+    stage.handle(Published("go", b"now", reply=1))
 
     assert (stage.inbox["p"].token.mode, stage.inbox["p"].event) == (Mode.EXECUTE, b"now")
     assert difference(stage) is None

@@ -17,6 +17,7 @@ from actorproc.model.events import (
     CrashReport,
     DeleteRequested,
     PauseRequested,
+    Published,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
@@ -174,7 +175,7 @@ def test_a_retry_goes_on_with_the_signal_that_a_stopped_child_had_taken() -> Non
     stage.answer("p", Suspended(state=b"", children=(stage.new("c", "C"), stage.new("d"))))
     stage.answer("c", Waited(state=b"", event="e"))
     # Given: it is woken, and stopped before it ran; it had nothing to undo, its root cannot be undone.
-    stage.handle(Signalled("e", b"hello", 2))
+    stage.handle(Published("e", b"hello", 2))
     stage.answer("d", boom())
     assert stage.state("c") is ProcedureState.ROLLEDBACK
     assert stage.state("p") is ProcedureState.FAILED
@@ -695,13 +696,13 @@ def test_a_signal_takes_nobodys_number_when_the_clock_was_set_back_before_a_rest
     for number, at in enumerate((100.0, 50.0)):
         stage.now = at
         stage.answer("p", Waited(state=b"", event="go"))
-        stage.handle(Signalled("go", b"", 2, dedup=f"id-{number}"))
+        stage.handle(Published("go", b"", 2, dedup=f"id-{number}"))
 
     again = _restarted(stage)
-    again.handle(Signalled("go", b"", 3, dedup="id-2"))
+    again.handle(Published("go", b"", 3, dedup="id-2"))
 
     stage.writes += again.writes
-    assert image_of(stage).events.keys() == {("go", 1), ("go", 2), ("go", 3)}
+    assert image_of(stage).events.keys() == {("event go", 1), ("event go", 2), ("event go", 3)}
 
 
 def test_a_signal_that_was_taken_before_a_failure_counts_once_after_a_retry_too() -> None:

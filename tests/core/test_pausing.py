@@ -8,8 +8,8 @@ from actorproc.model.events import (
     AbortRequested,
     BypassRequested,
     PauseRequested,
+    Published,
     ResumeRequested,
-    Signalled,
     Tick,
     WorkerReady,
 )
@@ -131,7 +131,7 @@ def test_a_signal_is_taken_and_waits_with_it() -> None:
     stage.submit(stage.new("p"))
     stage.answer("p", Waited(state=b"", event="go"))
     _pause(stage)
-    stage.handle(Signalled("go", b"x", 9))
+    stage.handle(Published("go", b"x", 9))
 
     again = _restart(stage)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
-from actorproc.model.events import Signalled, Tick
+from actorproc.model.events import Published, Tick
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
@@ -82,7 +82,7 @@ def test_what_the_heads_say_is_what_the_engine_knows_all_along():
     then(None)
     stage.now = 6.0
     then(stage.handle(Tick()))
-    then(stage.handle(Signalled("word", b"", 2)))
+    then(stage.handle(Published("word", b"", 2)))
     then(stage.answer("a", Slept(state=b"3", seconds=3.0)))
     stage.now = 10.0
     then(stage.handle(Tick()))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core import verbs
+from actorproc.core import signalling
 from actorproc.core.coordinator import Coordinator
 from actorproc.core.retries import delay
 from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure
 from actorproc.model.commands import Decision, Reply
-from actorproc.model.events import AbortRequested, PoisonCleared, RollbackRequested, Signalled, TypeRegistered
+from actorproc.model.events import (
+    AbortRequested,
+    PoisonCleared,
+    Published,
+    RollbackRequested,
+    Signalled,
+    TypeRegistered,
+)
 from actorproc.model.outcomes import Advanced, Poisoned, Waited
 from actorproc.model.policies import Backoff, TypeMeta
 from actorproc.model.records import ErrorInfo
@@ -56,13 +63,13 @@ def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_name_keeps_as_many_signals_as_it_may_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "MAX_BUFFERED", 2)
+    monkeypatch.setattr(signalling, "MAX_BUFFERED", 2)
     stage = Stage()
-    kept = [_reply(stage.handle(Signalled("go", payload, 5))) for payload in (b"1", b"2", b"3")]
+    kept = [_reply(stage.handle(Published("go", payload, 5))) for payload in (b"1", b"2", b"3")]
 
-    assert [reply.value for reply in kept] == [True, True, None]
+    assert [reply.error for reply in kept[:2]] == [None, None]
     assert isinstance(kept[2].error, NotAllowed)
-    assert "2 signals for 'go' are waiting already" in str(kept[2].error)
+    assert "2 events called 'go' are kept already" in str(kept[2].error)
     stage.submit(stage.new("p"))
     stage.answer("p", Waited(state=b"", event="go"))
     assert stage.inbox["p"].event == b"1"

@@ -9,9 +9,9 @@ from actorproc.errors import KeyPoisoned, NotAllowed, UnknownProcedure
 from actorproc.model.commands import Decision, Reply
 from actorproc.model.events import (
     PoisonCleared,
+    Published,
     RetryRequested,
     RollbackRequested,
-    Signalled,
     Tick,
     WorkerReady,
 )
@@ -294,7 +294,7 @@ def test_a_tree_goes_on_with_what_each_member_was_about_to_do() -> None:
     assert stage.state("p") is ProcedureState.WAITING
     assert stage.state("waiting") is ProcedureState.WAITING
     stage.answer("bad", DONE)
-    stage.handle(Signalled("go", b"x", 9))
+    stage.handle(Published("go", b"x", 9))
     for _ in range(5):
         for name in list(stage.inbox):
             if name != "p":
@@ -373,13 +373,13 @@ def test_a_wait_that_timed_out_is_waited_again() -> None:
 
     assert stage.state("p") is ProcedureState.WAITING
     _agrees(stage)
-    stage.handle(Signalled("go", b"x", 9))
+    stage.handle(Published("go", b"x", 9))
     assert stage.inbox["p"].event == b"x"
 
 
 def test_a_signal_that_came_after_the_wait_had_timed_out_is_taken_by_the_retry() -> None:
     stage = _timed_out()
-    stage.handle(Signalled("go", b"late", 9))
+    stage.handle(Published("go", b"late", 9))
 
     _retry(stage)
 
@@ -391,7 +391,7 @@ def test_a_payload_is_there_again_when_the_step_it_was_for_is_retried() -> None:
     stage = Stage(1)
     stage.submit(stage.new("p"))
     stage.answer("p", Waited(state=b"", event="go"))
-    stage.handle(Signalled("go", b"x", 9))
+    stage.handle(Published("go", b"x", 9))
     stage.answer("p", boom())
 
     _retry(stage)
@@ -408,7 +408,7 @@ def test_a_deadline_that_has_passed_does_not_stop_a_retry() -> None:
     assert stage.state("p") is ProcedureState.FAILED
 
     _retry(stage)
-    stage.handle(Signalled("go", b"x", 9))
+    stage.handle(Published("go", b"x", 9))
     stage.answer("p", DONE)
 
     assert stage.state("p") is ProcedureState.SUCCESS

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import KeyPoisoned
-from actorproc.model.events import AbortRequested, Signalled, Submitted, Tick, TypeRegistered, WorkerReady
+from actorproc.model.events import AbortRequested, Published, Signalled, Submitted, Tick, TypeRegistered, WorkerReady
 from actorproc.model.ids import Mode, WorkerId
 from actorproc.model.outcomes import Advanced, Answered, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey, TypeMeta
@@ -341,7 +341,7 @@ def test_a_wait_past_the_point_of_no_return_goes_on_when_its_time_is_up() -> Non
     assert _heads(stage)["p"].error.kind == "wait-timeout"
     assert stage.core.phase(stage.core.view("p"))[0] is Phase.WAITING
 
-    stage.handle(Signalled("go", b"now", reply=1))
+    stage.handle(Published("go", b"now", reply=1))
 
     assert stage.inbox["p"].event == b"now"
 

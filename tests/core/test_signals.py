@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core import signals
+from actorproc.core import signalling, signals
 from actorproc.core.coordinator import Coordinator
+from actorproc.errors import NotAllowed, UnknownProcedure
 from actorproc.model.commands import Reply
-from actorproc.model.events import Signalled, WorkerReady
+from actorproc.model.events import (
+    Event,
+    Published,
+    Signalled,
+    SignalsExpired,
+    SignalsWithdrawn,
+    Submitted,
+    WorkerReady,
+)
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Finished, Waited
+from actorproc.model.outcomes import Failed, Finished, Waited
+from actorproc.model.policies import Retention
+from actorproc.model.records import ErrorInfo
 from actorproc.model.snapshot import Snapshot
 from actorproc.testing.image import Image
 from tests.core.stage import Stage
@@ -18,10 +29,18 @@ AGAIN = Waited(state=b"", event="go")
 
 
 def _signal(stage: Stage, target: str, payload: bytes, dedup: str | None = None) -> bool:
-    decision = stage.handle(Signalled(target, payload, 5, dedup))
-    reply = next(command for command in decision.commands if isinstance(command, Reply))
+    if target == "go":
+        reply = _reply(stage, Published(target, payload, 5, dedup))
+        assert reply.error is None
+        return True
+    reply = _reply(stage, Signalled(target, payload, 5, dedup))
     assert reply.error is None
     return bool(reply.value)
+
+
+def _reply(stage: Stage, event: Event) -> Reply:
+    decision = stage.handle(event)
+    return next(command for command in decision.commands if isinstance(command, Reply))
 
 
 def _restarted(stage: Stage) -> Stage:
@@ -130,5 +149,132 @@ def test_the_oldest_ids_of_a_target_and_of_all_are_forgotten_beyond_the_bound(mo
         stage.answer("p", AGAIN)
     later = _restarted(stage)
 
-    assert set(later.core.fingerprint()["taken"]["go"]) == {"go-2", "go-3"}
+    assert set(later.core.fingerprint()["taken"]["event go"]) == {"go-2", "go-3"}
     assert set(later.core.fingerprint()["taken"]["p"]) == {"p-0", "p-1"}
+
+
+# ---------------------------------------------------------------- receivers and names
+def test_a_signal_without_a_procedure_is_refused_and_leaves_nothing_behind() -> None:
+    stage = Stage()
+
+    reply = _reply(stage, Signalled("nobody", b"1", 5, "k"))
+
+    assert isinstance(reply.error, UnknownProcedure)
+    assert "publish()" in str(reply.error)
+    assert stage.core.fingerprint()["buffered"] == {}
+    assert stage.core.fingerprint()["taken"] == {}
+
+
+def test_a_signal_counts_for_a_procedure_that_was_submitted_in_the_same_batch() -> None:
+    stage = Stage()
+    stage.core.handle(Submitted((stage.new("p"),), 1), stage.now)
+
+    assert _reply(stage, Signalled("p", b"1", 5)).value is True
+
+
+def test_an_event_is_not_for_the_procedure_that_has_its_name_for_an_id() -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    assert _reply(stage, Published("p", b"1", 5)).error is None
+    stage.answer("p", AGAIN)
+
+    assert "p" not in stage.inbox
+    assert list(stage.core.fingerprint()["buffered"]) == ["event p"]
+
+
+def test_what_a_procedure_has_not_taken_goes_with_its_end_and_stays_for_a_retry() -> None:
+    stage = Stage()
+    for name in ("p", "q"):
+        stage.submit(stage.new(name))
+        assert _signal(stage, name, b"1", "k")
+    stage.answer("p", Finished(state=b""))
+    stage.answer("q", Failed(error=ErrorInfo("error", "ValueError", "no"), retryable=False))
+
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+
+    assert {target for target, _ in image.events} == {"q"}
+
+
+def test_events_in_all_have_a_bound_and_signals_do_not_count_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signalling, "MAX_PUBLISHED", 2)
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    assert _signal(stage, "p", b"1")
+    for name in ("a", "b"):
+        assert _reply(stage, Published(name, b"", 5)).error is None
+
+    assert isinstance(_reply(stage, Published("c", b"", 5)).error, NotAllowed)
+    assert _reply(stage, SignalsWithdrawn(None, "a", 5)).value == 1
+    assert _reply(stage, Published("c", b"", 5)).error is None
+
+    later = _restarted(stage)
+    assert isinstance(_reply(later, Published("d", b"", 5)).error, NotAllowed)
+
+
+@pytest.mark.parametrize(
+    ("event", "left"),
+    [
+        (SignalsWithdrawn(None, "go", 5), [("p", 1)]),
+        (SignalsWithdrawn(None, "go", 5, number=2), [("event go", 1), ("p", 1)]),
+        (SignalsWithdrawn("p", None, 5), [("event go", 1), ("event go", 2)]),
+        (SignalsWithdrawn("go", None, 5), [("event go", 1), ("event go", 2), ("p", 1)]),
+        (SignalsWithdrawn(None, "go", 5, number=9), [("event go", 1), ("event go", 2), ("p", 1)]),
+    ],
+)
+def test_an_operator_withdraws_what_none_has_taken_and_nothing_else(
+    event: SignalsWithdrawn, left: list[tuple[str, int]]
+) -> None:
+    stage = Stage()
+    stage.submit(stage.new("p"))
+    _signal(stage, "p", b"1", "k")
+    _signal(stage, "go", b"2", "k")
+    _signal(stage, "go", b"3")
+
+    assert _reply(stage, event).value == 3 - len(left)
+
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    assert sorted(image.events) == left
+    assert stage.core.fingerprint() == _restarted(stage).core.fingerprint() | {
+        name: stage.core.fingerprint()[name] for name in ("at work", "heads", "numbers")
+    }
+
+
+def test_an_event_is_removed_when_it_was_kept_too_long_and_a_signal_never() -> None:
+    stage = Stage()
+    stage.core._book.retention = Retention(signals_seconds=10.0)
+    stage.submit(stage.new("p"))
+    _signal(stage, "p", b"1")
+    _signal(stage, "go", b"2", "k")
+    stage.now += 5
+    _signal(stage, "go", b"3")
+    stage.now += 5
+
+    old = stage.core.too_old(["p", *stage.core.published()], stage.now)
+    stage.handle(SignalsExpired(old, stage.now))
+
+    image = Image(Snapshot(1, 1, 1, [], [], [], [], [], []))
+    image.apply(stage.writes)
+    assert sorted(image.events) == [("event go", 2), ("p", 1)]
+    assert stage.core.published() == ["event go"]
+    stage.answer("p", AGAIN)
+    assert stage.inbox["p"].event == b"1"
+    stage.answer("p", AGAIN)
+    assert stage.inbox["p"].event == b"3"
+
+
+def test_an_event_that_was_taken_before_its_removal_is_decided_is_left_alone() -> None:
+    stage = Stage()
+    stage.core._book.retention = Retention(signals_seconds=1.0)
+    _signal(stage, "go", b"1", "k")
+    stage.now += 5
+    old = stage.core.too_old(stage.core.published(), stage.now)
+    stage.submit(stage.new("p"))
+    stage.answer("p", AGAIN)
+
+    stage.handle(SignalsExpired(old, stage.now))
+
+    assert stage.inbox["p"].event == b"1"
+    assert _signal(stage, "go", b"2", "k")
+    assert stage.core.published() == []

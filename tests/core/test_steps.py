@@ -8,7 +8,7 @@ import pytest
 from actorproc.core.retries import delay, is_exhausted
 from actorproc.errors import DuplicateProcedure, UnknownProcedure, UnknownType
 from actorproc.model.commands import AnswerWorker, Reply
-from actorproc.model.events import AbortRequested, NoteMade, RetryRequested, Signalled, Tick, TypeRegistered
+from actorproc.model.events import AbortRequested, NoteMade, Published, RetryRequested, Signalled, Tick, TypeRegistered
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, TypeMeta
@@ -234,7 +234,7 @@ def test_a_signal_wakes_the_waiter_with_its_payload_and_an_early_one_is_kept() -
     stage.answer("p", Waited(state=b"", event="paid"))
     assert stage.state("p") is ProcedureState.WAITING
 
-    stage.handle(Signalled("paid", b"9", reply=2))
+    stage.handle(Published("paid", b"9", reply=2))
     assert stage.inbox["p"].event == b"9"
 
     stage.handle(Signalled("p", b"early", reply=3, dedup="k"))

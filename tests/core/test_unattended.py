@@ -10,8 +10,8 @@ from actorproc.model.events import (
     BypassRequested,
     Event,
     PauseRequested,
+    Published,
     RollbackRequested,
-    Signalled,
     WorkerReady,
 )
 from actorproc.model.ids import Mode, WorkerId
@@ -105,7 +105,7 @@ def test_by_force_nobody_is_asked_and_the_undo_waits_for_its_class(store: Store)
 
 
 def test_signals_and_rollbacks_go_on_in_the_next_life(store: Store) -> None:
-    _said(store, Signalled("go", b"x", 1), RollbackRequested("holder", 2))
+    _said(store, Published("go", b"x", 1), RollbackRequested("holder", 2))
 
     later = _next_life(store)
     ran = []

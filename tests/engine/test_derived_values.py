@@ -132,8 +132,8 @@ def test_verbs_take_texts_of_a_derived_class(open_manager):
 
     assert manager.pause(Markup("waiter"), Markup("a reason"))
     assert manager.resume(Markup("waiter"), reason=Topic.PAID)
-    assert manager.signal(Markup("event"), 5, Markup("once"))
-    assert manager.signal(Markup("event"), 6, "once")  # the same one once more
+    manager.publish(Markup("event"), 5, Markup("once"))
+    manager.publish(Markup("event"), 6, "once")  # the same one once more
     assert waiter.result(BOUND) == 5
     assert [row.reason for row in manager.audit(Markup("waiter"))] == ["a reason", "paid"]
     with manager.watch(Markup("waiter")) as changes:
@@ -148,7 +148,7 @@ def test_a_client_and_an_executor_take_ids_of_a_derived_class(open_manager, tmp_
     with ProcedureClient(tmp_path / "state") as client:
         assert client.run(Child(1), Markup("by-client"), owner=Topic.PAID, timeout=BOUND) == 1
         assert client.get(Markup("by-client")).result(BOUND) == 1
-        assert client.signal(Markup("nobody"), 1, reason=Markup("a reason"))
+        client.publish(Markup("news"), 1, reason=Markup("a reason"))
         assert client.logs(Markup("by-client")) == []
     with ProcedureExecutor(manager) as executor:
         assert executor.submit_as(Markup("call"), sum, [1, 2]).result(BOUND) == 3

@@ -261,7 +261,7 @@ def test_a_procedure_that_refuses_to_abort_is_asked_again_whenever_a_step_ends(o
     until(lambda: count(gate.folder, "asked") == 1)
 
     for number in (1, 2):
-        manager.signal(f"go-{number}")
+        manager.publish(f"go-{number}")
         until(lambda number=number: count(gate.folder, "asked") == number + 1)
 
     assert handle.exception(BOUND).state == "ROLLEDBACK"

@@ -158,10 +158,10 @@ def test_a_kept_signal_in_a_commit_that_was_applied_and_reported_as_failed_is_ke
     manager = open_manager(store=store, config=FAST)
     store.strikes = lambda writes: any(type(write) is PutEvent for write in writes)
 
-    assert manager.signal("go", "first")
+    manager.publish("go", "first")
 
     assert store.struck == 1
-    assert len(store.events("go")) == 1
+    assert len(store.events("event go")) == 1
 
 
 def test_an_abort_in_a_commit_that_was_applied_and_reported_as_failed_says_that_it_was_accepted(open_manager):

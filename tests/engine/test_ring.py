@@ -11,7 +11,7 @@ from actorproc.actors.ring import Ring
 from actorproc.actors.types import TypeTable
 from actorproc.errors import StoreDamaged
 from actorproc.model.commands import Reply, RunStep
-from actorproc.model.events import Signalled, StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.events import Published, StepEnded, Submitted, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Finished
 from actorproc.model.policies import Quotas, Retention, Scheduling, TypeMeta
@@ -121,10 +121,10 @@ def test_a_signal_goes_to_the_first_waiter_that_can_be_read() -> None:
     stored: list[Batch] = []
     ring = _ring(snapshot, store=_Store(), stored=lambda batch, _seconds: stored.append(batch))
 
-    ring.handle(Signalled("go", b"1", 7))
+    ring.handle(Published("go", b"1", 7))
 
     sound = ring.core.view("sound")
     assert sound is not None
     assert sound.payload == b"1"
     assert len(ring.core.damaged) == len(waiting) - 1
-    assert ring._open.commands == [Reply(7, value=True)]
+    assert ring._open.commands == [Reply(7)]

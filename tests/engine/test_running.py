@@ -199,7 +199,7 @@ def test_a_signal_by_event_name_wakes_whoever_waits(open_manager, until):
     handle = manager.submit(Waits())
     until(lambda: handle.info().phase is Phase.WAITING)
 
-    manager.signal("word", "hello")
+    manager.publish("word", "hello")
 
     assert handle.result(30) == "hello"
 
@@ -271,7 +271,7 @@ def test_a_larger_max_state_holds_for_all_that_a_procedure_keeps(open_manager):
     with pytest.raises(ProcedureFailed, match="StateTooLarge"):
         manager.run(Swell(19 * 2**20))
     with pytest.raises(StateTooLarge):
-        manager.signal("somebody", b"x" * (19 * 2**20))
+        manager.publish("news", b"x" * (19 * 2**20))
 
 
 def test_usage_errors_are_raised_where_they_are_made(open_manager, tmp_path):

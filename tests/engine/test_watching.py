@@ -99,7 +99,7 @@ def live_through(manager, id, *, fails):  # noqa: A002
     """Submit a `Whole`, give it its word, and wait for its end."""
     handle = manager.submit(Whole(fails=fails), id)
     wait_until(lambda: manager.info(id).phase is Phase.WAITING)
-    manager.signal("word", "go")
+    manager.publish("word", "go")
     handle.wait(30)
     return handle
 
@@ -110,7 +110,7 @@ def test_a_watch_tells_every_transition_once_and_ends_with_the_procedure(open_ma
         handle = manager.submit(Whole(), "job")
         watch = manager.watch("job")
         wait_until(lambda: manager.info("job").phase is Phase.WAITING)
-        manager.signal("word", "go")
+        manager.publish("word", "go")
         assert handle.result(30) == "well"
         told = list(watch)
         seen = []
@@ -389,7 +389,7 @@ def test_a_watch_is_an_async_iterator_that_never_blocks_the_loop(open_manager):
             async for change in watch:
                 seen.append(change)
                 if change.phase is Phase.WAITING:
-                    manager.signal("word", "go")
+                    manager.publish("word", "go")
         assert await handle == "well"
         return seen
 
@@ -440,7 +440,7 @@ def test_after_a_crash_a_watch_goes_on_from_what_is_stored():
 
     with on_threads(store.clone(), (Whole, Part)) as manager:
         watch = manager.watch("job")
-        manager.signal("word", "go")
+        manager.publish("word", "go")
         told = list(watch)
 
     assert phases(told) == [

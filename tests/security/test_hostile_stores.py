@@ -226,7 +226,7 @@ def test_s15_no_record_of_a_foreign_store_keeps_a_manager_from_the_others_or_wri
 
     with InlineManager([Plain], store=LmdbStore(place, map_size=1 << 24), config=FAST) as manager:
         assert manager.run(Plain(), timeout=20) == "fine"
-        manager.signal("news", 1)
+        manager.publish("news", 1)
         assert manager.health().status in ("running", "degraded")
     assert all(line.isprintable() for line in caplog.messages), caplog.messages
 

@@ -24,7 +24,7 @@ from actorproc import (
     UsageError,
 )
 from actorproc.arguments import MAX_TAGS
-from actorproc.core.verbs import MAX_BUFFERED
+from actorproc.core.signalling import MAX_BUFFERED
 from actorproc.procedure.codec import MAX_DEPTH
 from actorproc.testing.inline import FAST, InlineManager
 
@@ -155,7 +155,7 @@ QUOTAS = {
         "max_state",
     ),
     "bytes of a signal": (  # three of them say how long the text is
-        lambda n: accepts(replace(FAST, max_state=703), lambda manager: manager.signal("w", "x" * (700 + n - LIMIT))),
+        lambda n: accepts(replace(FAST, max_state=703), lambda manager: manager.publish("w", "x" * (700 + n - LIMIT))),
         StateTooLarge,
         "max_state",
     ),
@@ -192,7 +192,7 @@ QUOTAS = {
     "limit keys": (lambda n: accepts(FAST, submit(Keyed(count=16 + n - LIMIT))), UsageError, "16"),
     "signals that wait": (
         lambda n: accepts(
-            FAST, *[lambda manager: manager.signal("nobody yet", 1) for _ in range(MAX_BUFFERED + n - LIMIT)]
+            FAST, *[lambda manager: manager.publish("nobody yet", 1) for _ in range(MAX_BUFFERED + n - LIMIT)]
         ),
         NotAllowed,
         "1000 .* send it again",

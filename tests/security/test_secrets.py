@@ -220,7 +220,7 @@ def test_s17_no_output_of_any_kind_shows_a_secret(tmp_path, caplog, capfd):
                 str(failed.value.cause),
             ]
         manager.submit(charge("sleep"), id="sleep")
-        manager.signal("mail", Secret(CANARY))
+        manager.publish("mail", Secret(CANARY))
         wait_until(lambda: manager.info("sleep").phase == "sleeping")
         for name in ("well", "error", "crash", "sleep"):
             steps = manager.steps(name)

@@ -210,6 +210,6 @@ def test_an_old_history_of_a_seed_has_nothing_that_came_later() -> None:
 
         assert plain.quotas == Quotas()
         assert plain.scheduling == rich.scheduling == Scheduling()
-        assert rich.actions == full.actions
+        assert rich.actions == full.actions[: len(rich.actions)]
         assert not any(program.poisons for program in plain.programs.values())
         assert plain.programs.keys() <= rich.programs.keys()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from actorproc.actors.messages import Ending, EndListener, Patience, SweepDue, Watch
 from actorproc.errors import ProcedureParked, StorageUnavailable
-from actorproc.model.events import Resized, Signalled, Submitted
+from actorproc.model.events import Published, Resized, Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.testing.loose_ends import LooseEnds
@@ -37,7 +37,7 @@ class Callers:
         self._operator = Operator(seed, world.scenario)
         self._verbs_left = self._operator.below(20)
         self._last_call = 0
-        self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, signal=self._signal)
+        self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
         self.host: StageHost
         self.pending: dict[int, Call] = {}
         """Calls without an answer."""
@@ -201,9 +201,9 @@ class Callers:
     def _register(self, type_name: str) -> None:
         self.host.register(type_name)
 
-    def _signal(self, event: str) -> None:
+    def _publish(self, event: str) -> None:
         call = self._next_call()
-        self._ask(call, Signalled(event, b"at last %d" % call, call))
+        self._ask(call, Published(event, b"at last %d" % call, call))
 
 
 def _among(heads: list[ProcedureRecord], names: Collection[str]) -> list[ProcedureRecord]:

@@ -163,7 +163,13 @@ class Stage(Player):
         if slots is not None:
             world.violate(rules.SLOTS, slots)
         dump, scenario = StoreDump.of(world.store), world.scenario
-        world.violations += check(world.journal, dump, bystander=scenario.bystander, scheduling=scenario.scheduling)
+        world.violations += check(
+            world.journal,
+            dump,
+            bystander=scenario.bystander,
+            scheduling=scenario.scheduling,
+            is_forgetful=scenario.retention.signals_seconds is not None,
+        )
 
 
 def perform(seed: int) -> History:

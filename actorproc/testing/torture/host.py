@@ -132,7 +132,7 @@ class _Caller:
         while True:
             try:
                 if what == "signal":
-                    self.manager.signal(name, dedup=name)
+                    self.manager.publish(name, dedup=name)
                 elif self.manager.abort(name, force=what == "force") and what == "force":
                     self.journal.note("forced", procedure=name)
             except UnknownProcedure:
