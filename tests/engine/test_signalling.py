@@ -15,8 +15,8 @@ import pytest
 
 from actorproc import Config, Procedure, ProcedureClient, Secret, Status
 from actorproc.errors import InvalidId, NotAllowed, StateNotEncodable, StateTooLarge, UnknownProcedure, UsageError
-from actorproc.procedure.values import PAYLOAD
 from actorproc.procedure.runtime import TypeRuntime, encode_payload
+from actorproc.procedure.values import PAYLOAD
 from actorproc.stopped import StoppedStore
 from actorproc.store.memory import MemoryStore
 from actorproc.testing import InlineManager
