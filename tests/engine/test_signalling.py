@@ -273,7 +273,7 @@ def test_a_procedure_that_cannot_take_a_payload_is_parked_and_goes_on_when_its_c
         handle = manager.submit(Narrow(), "n")
         manager.publish("go", Stranger("Ann"))
         wait_until(lambda: handle.info().phase == "parked")
-        assert "cannot take the payload" in handle.info().reason
+        assert "the payload of the event cannot be read" in handle.info().reason
         assert "Stranger" in handle.info().reason
         assert handle.info().errors == 0
         manager.register(wider())
