@@ -294,7 +294,11 @@ def _tell(origin: Origin) -> None:
 # ---------------------------------------------------------------- making classes from pickles
 def made_in_worker(make: Callable[..., Any], parts: tuple[Any, ...], origin: tuple[Any, ...]) -> Any:
     """A copy of a class that the program sent: the one that is here already, or a new one that has yet to be filled."""
-    return _made(make, parts, Origin(*origin), _registry.holder, is_quiet=False)
+    found = _made(make, parts, Origin(*origin), _registry.holder, is_quiet=False)
+    entry = _registry.of(found)
+    if entry is not None and entry.is_copy and entry.origin != origin:
+        entry.origin = Origin(*origin)  # it lost its name since, as a cell that defines it ran again
+    return found
 
 
 def made_in_program(make: Callable[..., Any], parts: tuple[Any, ...], origin: tuple[Any, ...]) -> Any:

@@ -673,5 +673,22 @@ def _(call):
             script.Point = before
 
 
+@row("a class that was redefined before: what is of the old one comes back as it went out")
+def _(call):
+    script, before = sys.modules[Point.__module__], Point
+    call(same, before(1))
+
+    @dataclasses.dataclass
+    class Again:
+        x: int
+
+    Again.__qualname__ = Again.__name__ = "Point"
+    script.Point = Again
+    try:
+        return type(call(same, before(1))) is before and type(call(same, Again(1))) is Again
+    finally:
+        script.Point = before
+
+
 if __name__ == "__main__":
     play()
