@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,8 @@ from actorproc.arguments import (
 )
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
-from actorproc.errors import ActorprocError, ManagerStopped, UsageError
+from actorproc.durations import in_seconds
+from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse, UsageError
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
 from actorproc.facade.repairing import Repairing
@@ -54,6 +56,8 @@ __all__ = ["ProcedureManager"]
 logger = logging.getLogger("actorproc")
 
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
+_OWNER_LOOK = 0.05
+"""Seconds between tries to own a directory that another owner is to give up."""
 _T = TypeVar("_T")
 _List = list
 """`ProcedureManager.list` hides the builtin inside the class."""
@@ -128,11 +132,19 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             self.register(procedure_class)
 
     # ------------------------------------------------------------ life
-    def start(self, gated: bool = False) -> Self:
+    def start(self, gated: bool = False, *, wait: float | timedelta = 0.0) -> Self:
         """Own the directory, recover what was unfinished, start the workers; returns the manager.
 
         With ``gated`` everything is recovered, locks are held and submits are accepted, but nothing runs until
         `open` is called: for when what the procedures need is not up yet.
+
+        Args:
+            gated: hold everything back until `open`. Default: False.
+            wait: seconds, or a timedelta, for another owner of the directory to stop, such as the service that this
+                one replaces. Default: 0, it is refused at once.
+
+        Returns:
+            The manager.
 
         Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `StoreDamaged` and other `EngineError`s saying
         what is wrong with the directory, `WorkerBootFailed` with the workers' traceback, `ManagerStopped` when it was
@@ -145,6 +157,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             raise ManagerStopped(
                 "the manager is just being stopped, by this very thread; start it when `stop` has returned"
             )
+        until = time.monotonic() + in_seconds(wait, "wait")
         with self._starting:
             if self._tree is not None:
                 if not self._tree.closed:
@@ -156,8 +169,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             # Before the engine is loaded, which takes a while: a signal handler may want it stopped by then.
             self._given_up, self._starter = False, threading.get_ident()
             try:
-                tree = self._make_engine(gated)
-                self._begin(tree)
+                tree = self._begin_within(gated, until)
             finally:
                 self._starter = None
             if self._given_up:
@@ -209,6 +221,22 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             on_event=self._on_event,
             gated=gated,
         )
+
+    def _begin_within(self, gated: bool, until: float) -> EngineTree:
+        """Begin once no other owner has the directory. Raises its `StoreInUse` when it still has it at `until`."""
+        while True:
+            try:
+                tree = self._make_engine(gated)
+                self._begin(tree)
+            except StoreInUse as error:
+                if self._given_up:
+                    msg = "the manager was stopped while it waited for the owner of its directory"
+                    raise ManagerStopped(msg) from error
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(min(_OWNER_LOOK, max(0.0, until - time.monotonic())))
+            else:
+                return tree
 
     def _begin(self, tree: EngineTree) -> None:
         tree.start(self._types.definitions)
@@ -268,6 +296,11 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
                 config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
             ),
         )
+
+    def _give_up_start(self) -> None:
+        """Have a start that is under way end with `ManagerStopped`. For signal handlers: it takes no lock."""
+        if self._starter is not None:
+            self._given_up = True
 
     def stop(self, drain: bool = True, timeout: float | timedelta | None = None) -> None:
         """Stop within `timeout` (seconds or a timedelta; None: as long as the running steps take).

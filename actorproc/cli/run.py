@@ -62,6 +62,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="worker processes (default: one per processor it may use)",
     )
     parser.add_argument(
+        "--wait",
+        type=seconds,
+        default=0.0,
+        metavar="TIME",
+        help="how long to wait for another owner of the directory to stop, such as the service this one replaces: "
+        "90s, 5m (default: not at all)",
+    )
+    parser.add_argument(
         "--stop-timeout",
         type=seconds,
         default=None,
@@ -88,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         return EXIT_FAILED
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     patience = options.stop_timeout if options.stop_timeout is not None else manager._config.stop_timeout
-    return serve(manager, notifier=notifier, stop_timeout=patience)
+    return serve(manager, notifier=notifier, stop_timeout=patience, wait=options.wait)
 
 
 def find_manager(target: str, *, path: str | None = None, workers: int | None = None) -> ProcedureManager:

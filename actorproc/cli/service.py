@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from actorproc.cli.notify import Notifier
-from actorproc.errors import EngineError
+from actorproc.errors import EngineError, ManagerStopped
 from actorproc.info import Health
 from actorproc.manager import ProcedureManager
 
@@ -28,16 +28,23 @@ _LOOK_EVERY = 5.0
 """Seconds between looks at the engine's health, unless the watchdog wants more."""
 
 
-def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float) -> int:
+def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float, wait: float = 0.0) -> int:
     """Run this manager until SIGTERM, SIGINT or SIGHUP, or until it fails; the exit code. For a program's main thread.
 
     The first signal drains: running steps get `stop_timeout` seconds to end. A second one ends the process at once
     with 128 + its number; the workers die with it, and what they did runs again at the next start. SIGHUP, which a
-    terminal sends that is closed, is left alone where it is ignored (``nohup``).
+    terminal sends that is closed, is left alone where it is ignored (``nohup``). `wait`: seconds for another owner of
+    the directory to stop; a signal ends this waiting too.
     """
-    with _first_signal() as asked:
+    with _first_signal(manager) as asked:
         try:
-            manager.start()
+            if wait:
+                notifier.status(f"waiting at most {wait:g} s for the directory's owner to stop")
+                manager.start(wait=wait)
+            else:
+                manager.start()
+        except ManagerStopped:
+            return EXIT_STOPPED  # a signal came while it started
         except EngineError as error:
             logger.critical("the engine cannot start: %s", error)
             notifier.stopping(f"cannot start: {error}")
@@ -85,8 +92,11 @@ def _in_words(health: Health) -> str:
 
 
 @contextmanager
-def _first_signal() -> Iterator[queue.SimpleQueue[int | None]]:
-    """A queue that gets the first signal asking for an end; the second ends the process. The old handlers come back."""
+def _first_signal(manager: ProcedureManager) -> Iterator[queue.SimpleQueue[int | None]]:
+    """A queue that gets the first signal asking for an end; the second ends the process. The old handlers come back.
+
+    A manager that is being started is told as well, as it may be waiting for another owner.
+    """
     # The one queue that may be filled by a handler which interrupts its reader.
     asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     seen: list[int] = []
@@ -97,6 +107,7 @@ def _first_signal() -> Iterator[queue.SimpleQueue[int | None]]:
             os._exit(128 + number)
         seen.append(number)
         asked.put(number)
+        manager._give_up_start()
 
     asking = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
