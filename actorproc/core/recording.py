@@ -8,7 +8,7 @@ from actorproc.core.ending import forget_listening
 from actorproc.core.poisoning import update_poisons
 from actorproc.core.staff import InHand
 from actorproc.model.outcomes import Advanced, Finished, Outcome
-from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.records import ErrorInfo, Past, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.writes import PutStep, TrimLog
 
 __all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on"]
@@ -90,14 +90,15 @@ def _trim(book: Book, record: ProcedureRecord, below: int) -> None:
         if record.rollback_supported or book.quotas.steps is None:
             return
         keep = book.quotas.steps
-    if below - record.trims_at < keep:
+    past = record.past
+    if below - (1 if past is None else past.next) < keep:
         return
-    last = record.trims_at
-    if last > max(record.trimmed, 1):
-        step = max(0, record.step - (record.records - last))
-        book.write(TrimLog(record.id, max(record.trimmed, 1) + 1, last, step))
-        record.trimmed = last
-    record.trims_at = record.records
+    past = past or Past()
+    trimmed = past.next
+    if trimmed > 1:
+        step = max(0, record.step - (record.records - trimmed))
+        book.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
+    record.past = Past(trimmed if trimmed > 1 else 0, record.records, past.renewed)
 
 
 def may_have_gone_on(outcome: Outcome) -> bool:

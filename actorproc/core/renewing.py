@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+import msgspec
+
 from actorproc.core import locking
 from actorproc.core.book import Book
 from actorproc.core.queueing import wake
@@ -18,7 +20,7 @@ from actorproc.core.staff import InHand
 from actorproc.core.tree import Tree
 from actorproc.model.outcomes import Renewed
 from actorproc.model.policies import LockMode
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.records import Past, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.model.writes import DeleteLinks, DeleteLock, DeleteUndo, TrimLog
 
@@ -61,7 +63,7 @@ def begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Rene
         book.write(DeleteLinks(record.id))
         record.children = record.succeeded = record.failed = 0
         record.seen = record.group = record.width = record.started = 0
-        record.renewed = book.next_seq
+        record.past = msgspec.structs.replace(record.past or Past(), renewed=book.next_seq)
         drop_stale(book, book.tree_of(record))
     _exchange_locks(book, record, outcome)
     wake(book, record, to_the_back=True)

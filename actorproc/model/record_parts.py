@@ -20,6 +20,7 @@ __all__ = [
     "ErrorKind",
     "Interrupted",
     "Leftover",
+    "Past",
     "Wait",
 ]
 
@@ -103,3 +104,14 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record: int = 0
     keys: tuple[LockKey, ...] = ()
     """Locks it was still waiting for, with those it held; empty: those it has are all."""
+
+
+class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The part of a procedure's past that is not kept, for those that go on for long."""
+
+    trimmed: int = 0
+    """Records 2 to this one were removed from the step log, with the notes of their steps."""
+    next: int = 1
+    """The record up to which the log is trimmed next, once `keep_steps` newer ones stand behind it."""
+    renewed: int = 0
+    """Its ended members with a lower place in submit order belong to earlier generations, and are being removed."""

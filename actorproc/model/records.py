@@ -18,6 +18,7 @@ from actorproc.model.record_parts import (
     ErrorKind,
     Interrupted,
     Leftover,
+    Past,
     Wait,
 )
 from actorproc.model.states import ProcedureState
@@ -39,6 +40,7 @@ __all__ = [
     "LockRecord",
     "NewProcedure",
     "NoteRecord",
+    "Past",
     "PoisonRecord",
     "ProcedureRecord",
     "RemovalRecord",
@@ -241,16 +243,22 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     cancelled_at: float | None = None
     """Epoch seconds since when the undo is decided of the forward step in hand: `StepLimits.abort_grace` counts from
     here. It stays when that step has ended."""
-    trimmed: int = 0
-    """Records 2 to this one were removed from the step log, with the notes of their steps; 0: none."""
     generation: int = 1
     """How often it began: `Status.again`, and a submit that restarts what has ended, begin a new one."""
     begun: int = 0
     """Steps of the generations before this one: step n of this one has the number ``begun + n`` here."""
-    renewed: int = 0
-    """Its ended members with a lower place in submit order belong to earlier generations, and are being removed."""
-    trims_at: int = 1
-    """The record up to which the log is trimmed next, once `keep_steps` newer ones stand behind it."""
+    past: Past | None = None
+    """What of its past was removed, or is to be; None: nothing, as of most."""
+
+    @property
+    def trimmed(self) -> int:
+        """Records 2 to this one were removed from the step log; 0: none."""
+        return 0 if self.past is None else self.past.trimmed
+
+    @property
+    def renewed(self) -> int:
+        """Ended members of its tree below this place in submit order belong to earlier generations; 0: none do."""
+        return 0 if self.past is None else self.past.renewed
 
 
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.

@@ -19,7 +19,7 @@ AUTHORING = {
 }  # fmt: skip
 ENGINE = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
-    "LogEntry",
+    "LogEntry", "SignalInfo", "as_completed",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
     "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "RetentionHealth", "SlotHealth", "StepInfo", "StoreReader", "Watch",
     "WorkerEvent", "WorkerInfo",
@@ -38,7 +38,7 @@ def test_every_public_name_is_there(name):
 
 RESULTS = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Health", "LockInfo", "LogEntry", "Metrics", "Overflow",
-    "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo",
+    "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",
 }  # fmt: skip
 
 

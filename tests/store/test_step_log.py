@@ -7,6 +7,7 @@ import random
 import pytest
 
 from actorproc.errors import StoreDamaged
+from actorproc.model.records import Past
 from actorproc.model.writes import DeleteProcedure, TrimLog
 from actorproc.store.layout import Row
 from actorproc.store.memory import MemoryStore
@@ -44,7 +45,7 @@ def test_a_procedure_with_steps_that_left_no_record_can_be_exported(store, make)
 @pytest.fixture
 def trimmed(store, make):
     """A log of nine records, of which 2 to 6 were trimmed, with a note of each step; beside one that was not."""
-    store.commit([make.new("a", 1, records=10, trimmed=6), make.new("b", 2, records=10)], 1)
+    store.commit([make.new("a", 1, records=10, past=Past(6)), make.new("b", 2, records=10)], 1)
     store.commit([make.step("a", 1), make.step("a", 5, steps=4), make.step("a", 6), make.step("a", 9, steps=3)], 1)
     store.commit([make.step("a", 10), *(make.step("b", number) for number in range(1, 11))], 1)
     store.commit([make.note(name, number, "k") for name in ("a", "b") for number in range(1, 11)], 1)
@@ -64,7 +65,7 @@ def test_a_trimmed_log_is_exported_as_it_is(trimmed):
 
 
 def test_a_trimmed_log_leaves_with_its_procedure(trimmed, make):
-    trimmed.commit([DeleteProcedure(make.head("a", 1, records=10, trimmed=6))], 1)
+    trimmed.commit([DeleteProcedure(make.head("a", 1, records=10, past=Past(6)))], 1)
 
     assert trimmed.size().steps == 10
     assert [note.step for note in trimmed.notes("a")] == []
