@@ -21,6 +21,7 @@ from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, ClassVar
 
 import cloudpickle
+import msgspec
 
 from actorproc.procedure import origins, reducers as parts_by_reducer
 from actorproc.procedure.importable import is_importable, is_on_path
@@ -36,6 +37,7 @@ from actorproc.procedure.origins import (
     reference_to,
 )
 from actorproc.procedure.reducers import reducers
+from actorproc.procedure.struct_parts import make_with_fields
 
 __all__ = ["dumped", "of_main_in", "returned", "unimportable_by_value"]
 
@@ -135,7 +137,9 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
             return self._function(subject, reduced)
         make, parts, attributes, _, _, set_state = reduced
         *given, _, extra = parts
-        if "__slots__" in vars(subject) and not hasattr(subject, "_fields"):  # those of named tuples are their own
+        if isinstance(subject, msgspec.StructMeta):
+            make_with_fields(subject, given, attributes[0])
+        elif "__slots__" in vars(subject) and not hasattr(subject, "_fields"):  # those of named tuples are their own
             _make_with_slots(subject, given[-1], attributes[0])
         # Without cloudpickle's own token: by that it would set attributes of classes that exist.
         parts = make, (*given, None, extra), tuple(origin_of(subject))

@@ -14,6 +14,7 @@ import time
 import typing
 
 import attrs
+import msgspec
 import pydantic
 from trial import OfThePackage, play, row
 
@@ -431,6 +432,41 @@ def _(call):
     return all(call(same, Model(x=1, many=[2])) == Model(x=1, many=[2]) for _ in range(2)) and set(
         Model.model_fields
     ) == {"x", "many"}
+
+
+class Part(msgspec.Struct, frozen=True, tag="part"):
+    v: int = 2
+
+
+class Base(msgspec.Struct, kw_only=True):
+    a: int
+    b: list = []
+
+
+class Struct(Base, array_like=True):
+    part: Part = msgspec.field(default_factory=Part)
+    other: object = msgspec.field(default=None, name="oth")
+
+    def total(self):
+        return self.a + self.part.v
+
+
+def make_struct():
+    return Struct(a=1, b=[2], other=Struct(a=3))
+
+
+def encoded(struct):
+    return msgspec.json.encode(struct), struct.total(), Struct(a=5)
+
+
+@row("structs of msgspec")
+def _(call):
+    encoding, total, made = call(encoded, make_struct())
+    return (
+        call(make_struct) == make_struct()
+        and (type(call(same, Struct(a=1))), call(same, Part())) == (Struct, Part())
+        and (encoding, total, made) == (msgspec.json.encode(make_struct()), 3, Struct(a=5))
+    )
 
 
 # ---------------------------------------------------------------- what cloudpickle alone cannot send back
