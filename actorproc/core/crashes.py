@@ -9,7 +9,7 @@ from __future__ import annotations
 from actorproc.core.book import Book
 from actorproc.core.ending import settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
-from actorproc.core.limits import limits_of
+from actorproc.core.limits import limits_of, retries_overtime
 from actorproc.core.queueing import wake
 from actorproc.core.staff import InHand
 from actorproc.core.staffing import join, was_lost
@@ -102,7 +102,7 @@ def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost
         if item.token.mode is Mode.ROLLBACK:
             on_rollback_error(book, record, error, retryable=True)
         else:
-            on_step_error(book, record, error, retryable=book.types[record.type_name].retries_overtime)
+            on_step_error(book, record, error, retryable=retries_overtime(book, record))
     else:
         _count_crash(book, record, item, report, details)
 

@@ -1,13 +1,13 @@
-"""Which limits hold for the next step of a procedure: those of its submit, else those of its class."""
+"""Limits and retries of the next step of a procedure: those of its submit, else those of its class."""
 
 from __future__ import annotations
 
 from actorproc.core.book import Book
 from actorproc.core.known_limits import KnownLimits
-from actorproc.model.policies import StepLimits, TypeMeta
+from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.records import ProcedureRecord
 
-__all__ = ["known_limits_of", "limits_of"]
+__all__ = ["backoff_of", "known_limits_of", "limits_of", "retries_overtime"]
 
 
 def limits_of(book: Book, record: ProcedureRecord) -> StepLimits:
@@ -24,6 +24,19 @@ def known_limits_of(book: Book, record: ProcedureRecord) -> KnownLimits:
     if known is None or known.meta is not meta:
         known = book.limits[record.type_name] = _known(meta.limits, meta)
     return known
+
+
+def backoff_of(book: Book, record: ProcedureRecord) -> Backoff:
+    """The retry policy of a procedure whose class is registered."""
+    given = record.limits.retry if record.limits is not None else None
+    return given if given is not None else book.types[record.type_name].retry
+
+
+def retries_overtime(book: Book, record: ProcedureRecord) -> bool:
+    """Whether a step that was killed for its wall time or CPU time is tried again."""
+    if record.limits is not None and record.limits.retry is not None:
+        return record.limits.retries_overtime
+    return book.types[record.type_name].retries_overtime
 
 
 def _known(limits: StepLimits, meta: TypeMeta | None) -> KnownLimits:

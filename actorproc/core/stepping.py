@@ -10,6 +10,7 @@ from actorproc.core.ending import end, settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.late import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle import Trigger, move
+from actorproc.core.limits import backoff_of
 from actorproc.core.poisoning import poison
 from actorproc.core.queueing import wake
 from actorproc.core.recording import close_step, commit_step
@@ -304,8 +305,8 @@ def _after_step(book: Book, record: ProcedureRecord) -> None:
 def on_step_error(
     book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
 ) -> None:
-    """A forward step failed: try it again by the class's policy, or fail the procedure."""
-    policy = book.types[record.type_name].retry
+    """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
+    policy = backoff_of(book, record)
     record.errors += 1
     if record.first_error_at is None:
         record.first_error_at = book.now

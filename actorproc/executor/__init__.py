@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.pool import ProcedureExecutor
-from actorproc.executor.results import CallBroken
+from actorproc.executor.results import CallBroken, CallTimeout
 
-__all__ = ["CallBroken", "DurableFuture", "ProcedureExecutor"]
+__all__ = ["CallBroken", "CallTimeout", "DurableFuture", "ProcedureExecutor"]

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from actorproc.actors.clock import waiting_seconds
 from actorproc.errors import ResultTimeout
+from actorproc.model.policies import StepLimits
 from actorproc.procedure.call import PickledCall
 
 __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
@@ -34,8 +35,8 @@ class Batch:
     __slots__ = ("calls", "durable", "size")
 
     def __init__(self) -> None:
-        self.calls: list[tuple[DurableFuture[object], PickledCall, str, bool]] = []
-        """Future, pickled call, the name of its function, and whether its id is a new one of ours."""
+        self.calls: list[tuple[DurableFuture[object], PickledCall, str, bool, StepLimits | None]] = []
+        """Future, pickled call, the name of its function, whether its id is a new one of ours, and its limits."""
         self.size = 0
         """Bytes of all calls."""
         self.durable: Future[None] = Future()

@@ -14,15 +14,17 @@ from datetime import timedelta
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from actorproc.actors.clock import waiting_seconds
-from actorproc.arguments import check_workers, checked_priority, checked_tags
+from actorproc.arguments import checked_priority, checked_tags
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, UsageError
 from actorproc.executor.futures import DurableFuture, is_called_back_by
+from actorproc.executor.options import CallOptions, Submit, check_arguments, config_of
 from actorproc.executor.queue import CallQueue
 from actorproc.manager import ProcedureManager
 from actorproc.model.ids import check_id, new_id
 from actorproc.procedure.call import Call, call_chunk, pickled_call, pickled_initializer
 from actorproc.procedure.importing import shut_here
+from actorproc.procedure.policies import Limits, RetryPolicy
 
 __all__ = ["ProcedureExecutor"]
 
@@ -44,9 +46,13 @@ class ProcedureExecutor(Executor):
     ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with another's.
     ``priority`` and ``tags`` are those of `ProcedureManager.submit`, for all calls.
 
+    ``limits`` (`Limits`) are what each call may use, and ``retry`` (`RetryPolicy`) says which errors of a function are
+    tried again; None: no limits, and no error is. `submit_with` gives them for one call. ``config`` is that of a
+    manager of its own, and ``retain`` its ``Config.retain_for`` (seconds, timedelta). Both are refused with another's.
+
     Functions and arguments are pickled in the thread that submits, by cloudpickle where plain pickle does not reach
     (lambdas, functions of a script). A call whose worker dies is made again, three times at most, so a function should
-    be safe to call twice; an exception is a result and is not tried again.
+    be safe to call twice; an exception is a result and is tried again only where ``retry`` says so.
     """
 
     def __init__(
@@ -60,19 +66,27 @@ class ProcedureExecutor(Executor):
         max_tasks_per_child: int | None = None,
         priority: int = 0,
         tags: Iterable[str] | None = None,
+        limits: Limits | None = None,
+        retry: RetryPolicy | None = None,
+        config: Config | None = None,
+        retain: float | timedelta | None = None,
     ) -> None:
-        _check(max_workers, mp_context, initializer, max_tasks_per_child)
+        check_arguments(max_workers, mp_context, initializer, max_tasks_per_child)
+        self._options = CallOptions.of(limits, retry)
         labels, weight = checked_tags(tags), checked_priority(priority)
         setup = pickled_initializer(initializer, tuple(initargs))
         if isinstance(manager, ProcedureManager):
-            if max_workers is not None or max_tasks_per_child is not None:
-                msg = "max_workers and max_tasks_per_child are for an executor with a manager of its own"
+            if any(given is not None for given in (max_workers, max_tasks_per_child, config, retain)):
+                msg = (
+                    "max_workers, max_tasks_per_child, config and retain are for an executor with a manager of its "
+                    "own; a manager is given them when it is made"
+                )
                 raise ValueError(msg)
             manager.register(Call)
             self._manager = manager
         else:
-            config = Config(recycle_steps=max_tasks_per_child)
-            self._manager = ProcedureManager(manager, procedures=[Call], workers=max_workers, config=config)
+            settings = config_of(config, max_tasks_per_child, retain)
+            self._manager = ProcedureManager(manager, procedures=[Call], workers=max_workers, config=settings)
         self._owned = None if isinstance(manager, ProcedureManager) else self._manager
         self._max_workers = self._manager._slots
         self._pid = os.getpid()
@@ -133,17 +147,63 @@ class ProcedureExecutor(Executor):
         What cannot be pickled is told by the future. Raises `RuntimeError` after `shutdown`, `CallBroken` once the
         initializer has failed.
         """
-        return self._put(new_id(), fn, args, kwargs, alone=False)
+        return self._put(new_id(), self._options, fn, args, kwargs, alone=False)
 
     def submit_as(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:  # noqa: A002
         """As `submit`, under an id of yours: a call that has this id already, also of an earlier run of the program,
         is not made again, and its future is returned. Raises `InvalidId`, and `UsageError` when the id is not a call's.
         """
+        return self._named(id, self._options, fn, args, kwargs)
+
+    def submit_with(
+        self,
+        *,
+        limits: Limits | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: float | timedelta | None = None,
+        id: str | None = None,  # noqa: A002 - a procedure id
+    ) -> Submit:
+        """`submit` with options of its own: ``executor.submit_with(timeout=5)(fn, *args)``.
+
+        Args:
+            limits: What the call may use, instead of the executor's ``limits``.
+            retry: Which errors of the function are tried again, instead of the executor's ``retry``.
+            timeout: Seconds, or a timedelta, after which an attempt of the call is stopped and its worker killed:
+                ``Limits.wall_time``, which replaces that of the limits. The time in the queue does not count.
+            id: A name for the call, as of `submit_as`.
+
+        Returns:
+            A function of the same arguments as `submit`. It may be called many times, but with an ``id`` all of its
+            calls are that one. A call that was killed for its time raises `CallTimeout`, a builtin `TimeoutError`.
+
+        Raises:
+            TypeError: An option is of the wrong kind.
+            ValueError: A time makes no sense.
+            InvalidId: The id is no id.
+        """
+        name = None if id is None else check_id(id)
+        options = self._options.changed(limits, retry, timeout)
+
+        def submit(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> DurableFuture[Any]:
+            if name is not None:
+                return self._named(name, options, fn, args, kwargs)
+            return self._put(new_id(), options, fn, args, kwargs, alone=False)
+
+        return submit
+
+    def _named(
+        self,
+        id: str,  # noqa: A002
+        options: CallOptions,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> DurableFuture[Any]:
         name = check_id(id)
         self._check_open()
         if self.manager._running().store.procedure(name) is not None:
             return self.get(name)
-        return self._put(name, fn, args, kwargs, alone=True)
+        return self._put(name, options, fn, args, kwargs, alone=True)
 
     def get(self, id: str) -> DurableFuture[Any]:  # noqa: A002 - a procedure id
         """A future of a call that is stored, also of an earlier run of the program.
@@ -220,6 +280,7 @@ class ProcedureExecutor(Executor):
     def _put(
         self,
         id: str,  # noqa: A002
+        options: CallOptions,
         fn: Callable[..., T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -232,7 +293,7 @@ class ProcedureExecutor(Executor):
         elif self._is_shut_down or os.getpid() != self._pid:
             self._check_open()  # before what pickling would say, and before any lock that a fork may have copied
         try:
-            call = pickled_call(fn, args, kwargs)
+            call = pickled_call(fn, args, kwargs, options.retry)
         except Exception as error:  # noqa: BLE001 - __reduce__ is user code; executors tell by the future
             unsent: DurableFuture[T] = DurableFuture(id, self._queue, None)
             unsent.refused(error)
@@ -240,7 +301,7 @@ class ProcedureExecutor(Executor):
             return unsent
         with self._state:
             self._check_open()
-            return self._queue.put(id, call, _name_of(fn), alone=alone)
+            return self._queue.put(id, call, _name_of(fn), options.stored, alone=alone)
 
     @property
     def _is_interrupted(self) -> bool:
@@ -261,23 +322,6 @@ class ProcedureExecutor(Executor):
         if self._has_begun and os.getpid() != self._pid:
             msg = f"this executor belongs to process {self._pid} and cannot be used in its forked child"
             raise ManagerStopped(msg)
-
-
-def _check(max_workers: Any, mp_context: Any, initializer: Any, max_tasks_per_child: Any) -> None:
-    if max_workers is not None:
-        if isinstance(max_workers, int) and max_workers <= 0:
-            msg = "max_workers must be greater than 0"
-            raise ValueError(msg)
-        check_workers(max_workers)
-    if initializer is not None and not callable(initializer):
-        msg = "initializer must be a callable"
-        raise TypeError(msg)
-    if mp_context is not None and mp_context.get_start_method(allow_none=True) == "fork":
-        msg = "mp_context: workers are fresh interpreters and never forked; leave it out, or give a 'spawn' context"
-        raise ValueError(msg)
-    if max_tasks_per_child is not None and (not isinstance(max_tasks_per_child, int) or max_tasks_per_child <= 0):
-        msg = "max_tasks_per_child must be a number of calls, greater than 0"
-        raise ValueError(msg)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

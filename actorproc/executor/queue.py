@@ -18,12 +18,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import wait
 
+import msgspec
+
 from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.receiver import AnyFuture, Receiver
 from actorproc.handle import late
 from actorproc.manager import ProcedureManager
 from actorproc.model.events import AbortRequested, Submitted
+from actorproc.model.policies import StepLimits
 from actorproc.model.records import NewProcedure
 from actorproc.model.states import Phase
 from actorproc.procedure.call import Call, PickledCall
@@ -70,14 +73,22 @@ class CallQueue:
         """The executor's weak reference to itself, kept where it outlives the executor."""
 
     # ------------------------------------------------------------ callers
-    def put(self, id: str, call: PickledCall, name: str, *, alone: bool = False) -> AnyFuture:  # noqa: A002
+    def put(
+        self,
+        id: str,  # noqa: A002
+        call: PickledCall,
+        name: str,
+        limits: StepLimits | None = None,
+        *,
+        alone: bool = False,
+    ) -> AnyFuture:
         """Queue a call; `alone` in a commit of its own, because its id may be refused."""
         with self._lock:
             self._refuse_when_closed()
             self._start()
             batch = Batch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
-            batch.calls.append((future, call, name, not alone))
+            batch.calls.append((future, call, name, not alone, limits))
             batch.size += len(call) if isinstance(call, bytes) else sum(map(len, call))
             self._unfinished[future] = None
             if alone:
@@ -307,7 +318,7 @@ class CallQueue:
         time.sleep(_BUSY_PAUSE)
         with self._lock:
             self._held = None
-            return {future for future, _, _, _ in batch.calls}
+            return {entry[0] for entry in batch.calls}
 
     def _submitted(self, news: list[NewProcedure], futures: list[AnyFuture]) -> bool:
         """Submit these in one commit; False when the manager has no room for them. Raises any other refusal."""
@@ -331,11 +342,13 @@ class CallQueue:
         describe = self._manager._types.runtime_of(Call(b"")).describe
         priority, tags = self._priority, self._tags
         news, futures = [], []
-        for future, call, name, is_fresh in batch.calls:
+        for future, call, name, is_fresh, limits in batch.calls:
             try:
                 new = describe(
                     Call(call, self._setup), id=future.id, fresh=is_fresh, owner=name, priority=priority, tags=tags
                 )
+                if limits is not None:
+                    new = msgspec.structs.replace(new, limits=limits)
                 self._manager._check_size(new, of_call=True)
                 OWN_STATES.note(new.id, new.state, new.codec)
             except ActorprocError as error:
@@ -346,7 +359,7 @@ class CallQueue:
         return news, futures
 
     def _refuse(self, batch: Batch, error: BaseException) -> None:
-        for future, _, _, _ in batch.calls:
+        for future, *_ in batch.calls:
             if future._batch is not None:  # what is stored already goes on, and somebody watches for its end
                 self._refuse_one(future, error)
         batch.durable.set_exception(error)

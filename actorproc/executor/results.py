@@ -10,7 +10,7 @@ from concurrent.futures.process import (
 from typing import Any
 
 from actorproc.actors.messages import Ending
-from actorproc.errors import StepFailure
+from actorproc.errors import StepFailure, StepTimeout
 from actorproc.failures import cause_of, failure_of
 from actorproc.model.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import ProcedureState
@@ -18,7 +18,7 @@ from actorproc.procedure.call import BROKEN_INITIALIZER, NOT_STARTED, unpickled_
 from actorproc.procedure.runtime import decode_value
 from actorproc.procedure.signing import SigningKey
 
-__all__ = ["CallBroken", "error_of", "is_broken_initializer", "result_of", "was_aborted"]
+__all__ = ["CallBroken", "CallTimeout", "error_of", "is_broken_initializer", "result_of", "was_aborted"]
 
 _set_cause = vars(BaseException)["__cause__"].__set__
 """As the interpreter does it: a class of exceptions may be frozen, or have a `__cause__` of its own."""
@@ -30,6 +30,10 @@ class CallBroken(StepFailure, BrokenProcessPool):
     Only this call is concerned, others never are; it is a `BrokenProcessPool` for programs that expect one.
     ``__cause__`` says why.
     """
+
+
+class CallTimeout(StepTimeout, TimeoutError):
+    """This call ran longer than its limits allow, and was killed; as a `TimeoutError` for programs that expect one."""
 
 
 def result_of(ending: Ending, key: SigningKey) -> Any:
@@ -56,6 +60,10 @@ def error_of(record: ProcedureRecord, key: SigningKey) -> BaseException:
         broken.__cause__ = cause_of(error)
         return broken
     cause = cause_of(error)
+    if type(cause) is StepTimeout:
+        timeout = CallTimeout(str(cause), cause.traceback_text)
+        vars(timeout).update(vars(cause))
+        cause = timeout
     cause.__cause__ = _remote(error.traceback) if error.traceback else None
     return cause
 

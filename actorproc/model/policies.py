@@ -127,6 +127,10 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     processes: int | None = None
     abort_grace: float | None = None
     """Seconds a forward step may go on after its undo was decided; None: as `Scheduling.abort_grace` says."""
+    retry: Backoff | None = None
+    """When errors are tried again, of a call with a policy of its own; None: as the class says."""
+    retries_overtime: bool = False
+    """With `retry`: as `TypeMeta.retries_overtime`."""
 
     @property
     def is_watched(self) -> bool:

@@ -65,10 +65,10 @@ BROKEN_INITIALIZER = f"{_BrokenInitializer.__module__}.{_BrokenInitializer.__qua
 
 @dataclass(eq=False)
 class Call(Procedure):
-    """``function(*args, **kwargs)`` in a worker. An exception ends it at once: a pool of functions retries nothing.
+    """``function(*args, **kwargs)`` in a worker. An exception ends it at once, unless the call came with a policy.
 
-    ``call`` is the pickled triple, in the worker a view of its state when it is long; ``setup`` the pickled initializer
-    with its arguments (none: empty).
+    ``call`` is the pickled triple, followed by a `RetryPolicy` where it has one; in the worker a view of its state when
+    it is long. ``setup`` is the pickled initializer with its arguments (none: empty).
     """
 
     type_name = "actorproc.Call"
@@ -84,7 +84,13 @@ class Call(Procedure):
     def execute(self, ctx: Context) -> Status:
         """Call it; the output is the signed result."""
         assert not isinstance(self.call, tuple)  # it was, in the host
-        result = _called(self.call, _prepare(self.setup) if self.setup else {})
+        prepared = _prepare(self.setup) if self.setup else {}
+        function, args, kwargs, *policies = _unpickled(self.call)
+        if policies:
+            self._engine_own_retry = policies[0]
+        if prepared:
+            _hand_over(prepared, function)
+        result = function(*args, **kwargs)
         output = seal(_pickled_value(result), f"result of {ctx.id}", self._key)
         # The work is done: its arguments are not stored a second time, and large ones need not be kept at all.
         self._engine_is_spent = len(self.call) + len(self.setup) >= LARGE
@@ -113,20 +119,23 @@ class Call(Procedure):
         return seal(body, f"exception of {procedure}", self._key)
 
 
-def _called(call: bytes | memoryview, prepared: dict[str, Any]) -> Any:
+def _unpickled(call: bytes | memoryview) -> tuple[Any, ...]:
     try:
-        function, args, kwargs = loads(call)
+        parts: tuple[Any, ...] = loads(call)
     except StopStep:
         raise
     except BaseException as error:
         msg = f"the call's function or arguments cannot be unpickled in a worker: {type(error).__name__}: {error}"
         raise _NotStarted(msg) from error
-    if prepared:
-        for part in _unwrapped(function):
-            scope = _private_globals(part)
-            if scope is not None and scope.get("__name__") == prepared.get("__name__"):
-                scope.update(prepared)
-    return function(*args, **kwargs)
+    return parts
+
+
+def _hand_over(prepared: dict[str, Any], function: Any) -> None:
+    """Let the functions of the initializer's module see what it set."""
+    for part in _unwrapped(function):
+        scope = _private_globals(part)
+        if scope is not None and scope.get("__name__") == prepared.get("__name__"):
+            scope.update(prepared)
 
 
 def _prepare(setup: bytes) -> dict[str, Any]:
@@ -184,14 +193,20 @@ def call_chunk(function: Callable[..., Any], chunk: Iterable[tuple[Any, ...]]) -
 
 
 # ---------------------------------------------------------------- to bytes, in the caller's thread
-def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> PickledCall:
+def pickled_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], policy: RetryPolicy | None = None
+) -> PickledCall:
     """The call as bytes, a long one in parts. Raises what pickling raises, with a note that names the part."""
     try:
+        if policy is not None:  # together: errors of the call are of the very classes that the policy names
+            parts = (function, args, kwargs, policy)
+            return _by_value(parts, (function, *args, *kwargs.values(), policy.retry_on, policy.never_on))
         return _call_as_bytes(function, args, kwargs)
     except Exception as error:
         numbered = {f"argument {number}": value for number, value in enumerate(args, 1)}
         named = {f"argument {name!r}": value for name, value in kwargs.items()}
-        part = unpicklable({"the function": function} | numbered | named, dumped)
+        retry = {"the retry policy": policy} if policy is not None else {}
+        part = unpicklable({"the function": function} | numbered | named | retry, dumped)
         if part is not None:
             error.add_note(f"{part} of the call cannot be pickled")
         raise

@@ -281,6 +281,8 @@ class Procedure:
     """A second submit of its id is the same one only with an equal state."""
     _engine_is_spent: bool = False
     """It has ended well, and nobody needs the long state it began with any more."""
+    _engine_own_retry: RetryPolicy | None = None
+    """The policy that this object came with, instead of its class's."""
     _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()
     """In a worker that got the class by value: what its hints reach, resolved where the class was made."""
     _engine_reserved: ClassVar[frozenset[str]] = frozenset()

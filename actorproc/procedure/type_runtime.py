@@ -380,7 +380,7 @@ class TypeRuntime:
     def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed:
         """The outcome of a step that raised this; whether it is tried again is the class's to say."""
         unsubmitted.forget()
-        policy = self._rollback_retry if mode is Mode.ROLLBACK else self._retry
+        policy = self._rollback_retry if mode is Mode.ROLLBACK else (live._engine_own_retry or self._retry)
         retryable, after = policy.judge(error)
         if retryable and is_of_own_signature(error, type(live)):
             retryable = False

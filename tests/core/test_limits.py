@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from actorproc.core.coordinator import Coordinator
 from actorproc.model.commands import RunStep, StartWorker, StopWorker, TakeBack
 from actorproc.model.events import (
@@ -9,13 +12,15 @@ from actorproc.model.events import (
     CrashReport,
     StepEnded,
     StepReturned,
+    Tick,
     WorkerLeaving,
     WorkerLost,
     WorkerReady,
 )
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Slept
-from actorproc.model.policies import Quotas, StepLimits
+from actorproc.model.outcomes import Advanced, Failed, Finished, Slept
+from actorproc.model.policies import Backoff, Quotas, StepLimits
+from actorproc.model.records import ErrorInfo
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import PutStep
 
@@ -251,3 +256,35 @@ def test_an_answer_under_an_old_token_changes_no_bookkeeping_of_threads() -> Non
     stage.handle(WorkerReady(WorkerId(0, 2)))
     assert stage.inbox["a"].token.attempt == 2
     assert isinstance(stage.core, Coordinator)
+
+
+# ---------------------------------------------------------------------- retries of one submit
+@pytest.mark.parametrize(("given", "attempts"), [(Backoff(max_attempts=4, base=0.0), 4), (None, 2)])
+def test_the_retry_policy_of_a_submit_goes_before_that_of_the_class(given, attempts) -> None:
+    stage = Stage(retry=Backoff(max_attempts=2, base=0.0))
+    stage.submit(msgspec.structs.replace(stage.new("p"), limits=StepLimits(retry=given)))
+
+    for number in range(1, attempts + 1):
+        assert stage.inbox["p"].token.attempt == number
+        stage.answer("p", Failed(error=ErrorInfo("error", "Oops", "no"), retryable=True))
+        stage.now += 1.0
+        stage.handle(Tick())
+    assert stage.state("p") is ProcedureState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_retried"),
+    [
+        (None, True),
+        (StepLimits(), True),
+        (StepLimits(retry=Backoff()), False),
+        (StepLimits(retry=Backoff(), retries_overtime=True), True),
+    ],
+)
+def test_a_step_killed_for_its_time_is_tried_again_as_its_submit_says(limits, is_retried) -> None:
+    stage = Stage(retries_overtime=True)
+    stage.submit(msgspec.structs.replace(stage.new("p"), limits=limits))
+
+    lose(stage, stage.inbox["p"].token.worker, CrashReport(kind="timeout", message="too long"))
+
+    assert (stage.state("p") is ProcedureState.RUNNABLE) is is_retried

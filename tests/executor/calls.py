@@ -74,6 +74,24 @@ def die(_=None):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def sleep_after_mark(marker, seconds):
+    _mark(marker)
+    time.sleep(seconds)
+
+
+def fail_until(marker, attempt, kind):
+    """Raise before this attempt; its number."""
+    if (number := _mark(marker)) < attempt:
+        raise kind(number)
+    return number
+
+
+def _mark(marker):
+    with Path(marker).open("a") as file:
+        file.write("mark\n")
+    return len(Path(marker).read_text().splitlines())
+
+
 READY = []
 
 
