@@ -55,6 +55,9 @@ class Works(Procedure):
             saw_abort[self.name] = ctx.aborting
         return Status.done(self.name)
 
+    def abort(self, ctx):
+        return False  # a class that may refuse is not taken back from its worker when an abort is asked for
+
 
 @pytest.fixture
 def asked_for_state(monkeypatch):
