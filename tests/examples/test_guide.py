@@ -68,6 +68,8 @@ EXPECTED = [
     "['ANY', 'FUNCTION']",
     "ZeroDivisionError('integer division or modulo by zero')",
     "9",
+    "step 1 ran longer than its wall time of 0.5 s",
+    "10",
     "7",
     "fetch-1 SUCCESS",
     "/procedures/fetch-1/000001.step submitted",
