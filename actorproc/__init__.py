@@ -25,6 +25,7 @@ Where things are, from the top down; a module imports only what is below it:
 ``executor``           `ProcedureExecutor`: the same behind `concurrent.futures.Executor`
 ``embedding``          the engine as an actor of a Pykka application
 ``manager``            `ProcedureManager`: open a directory, submit, ask, stop
+``deploy``             `check_deploy`: what new code would make of what is unfinished
 ``reader``             `StoreReader`: look into a directory from another process
 ``client``             `ProcedureClient`: use a manager that runs in another process
 ``stopped``            `StoppedStore`: steer a directory on which no manager runs
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from actorproc.changes import Change, Overflow, ProcedureEvent, WorkerEvent
     from actorproc.client import ProcedureClient
     from actorproc.config import Config
+    from actorproc.deploy import DeployFinding, DeployReport, check_deploy
     from actorproc.executor import ProcedureExecutor
     from actorproc.handle import ProcedureHandle, as_completed
     from actorproc.info import (
@@ -143,6 +145,8 @@ __all__ = [
     "CrashReport",
     "DeadlineExceeded",
     "DeadlockDetected",
+    "DeployFinding",
+    "DeployReport",
     "DuplicateProcedure",
     "DuplicateType",
     "EngineError",
@@ -213,6 +217,7 @@ __all__ = [
     "WorkerEvent",
     "WorkerInfo",
     "as_completed",
+    "check_deploy",
     "decode_value",
     "migrates",
     "procedure",
@@ -229,6 +234,8 @@ _LAZY = {
     "Config": "actorproc.config",
     "Context": "actorproc.procedure.context",
     "CrashReport": "actorproc.model.crash_report",
+    "DeployFinding": "actorproc.deploy",
+    "DeployReport": "actorproc.deploy",
     "ErrorInfo": "actorproc.model.records",
     "Health": "actorproc.info",
     "Leftover": "actorproc.model.records",
@@ -265,6 +272,7 @@ _LAZY = {
     "WorkerEvent": "actorproc.changes",
     "WorkerInfo": "actorproc.workers.base",
     "as_completed": "actorproc.handle",
+    "check_deploy": "actorproc.deploy",
     "decode_value": "actorproc.procedure.stored",
     "migrates": "actorproc.procedure.evolution",
     "procedure": "actorproc.procedure.function",

@@ -58,6 +58,11 @@ class Registration:
         """What signs and verifies what is pickled; final once the store is owned."""
         return self._key
 
+    def registry(self, key: SigningKey | None) -> TypeRegistry:
+        """All that is registered, in a registry of its own that verifies by this key."""
+        with self._lock:
+            return _registered_again(self._registry, key)
+
     def register(self, procedure_class: type | ProcedureFunction[..., Any]) -> None:
         """Make a class, or a function's, known, with those it `uses`."""
         with self._lock:  # not while a start puts another registry in the place of this one
@@ -187,7 +192,7 @@ def _with_used(runtime: TypeRuntime) -> list[str]:
     return names
 
 
-def _registered_again(old: TypeRegistry, key: SigningKey) -> TypeRegistry:
+def _registered_again(old: TypeRegistry, key: SigningKey | None) -> TypeRegistry:
     new = TypeRegistry(signing_key=key)
     for name in old.names():
         runtime = old.get(name)

@@ -195,25 +195,26 @@ class Standstills:
 
     # ------------------------------------------------------------ warning
     def _warn_of(self, now: float) -> None:
-        unknown: dict[str, list[str]] = defaultdict(list)
+        unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
         for record, reason, is_unknown in self._ring.core.parked():
             since = self._since.get(record.id)
             if since is None or record.id in self._warned or since[0] + self._grace > now:
                 continue
             self._warned.add(record.id)
             if is_unknown and record.parked is None:
-                unknown[record.type_name].append(record.id)
+                unknown[record.type_name, reason].append(record.id)
             else:
                 self._warn(record, reason)
-        for type_name, names in unknown.items():
+        for (type_name, reason), names in unknown.items():
             some = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
             logger.warning(
-                "%d procedure%s of the type %r %s parked, as no class is registered under that name (%s); they go on "
-                "when it is: ProcedureManager(…, procedures=[…]), or register()",
+                "%d procedure%s of the type %r %s parked, as %s (%s); they go on when it is: "
+                "ProcedureManager(…, procedures=[…]), or register()",
                 len(names),
                 "" if len(names) == 1 else "s",
                 type_name,
                 "is" if len(names) == 1 else "are",
+                reason,
                 some,
             )
 

@@ -20,7 +20,6 @@ from actorproc.procedure.names import command_of_module
 __all__ = ["add_export", "add_import", "export_apart"]
 
 _Commands = Any
-FORMAT = "export"
 
 
 def add_export(commands: _Commands) -> None:
@@ -102,6 +101,7 @@ def _written_to_file(store: Any, roots: list[str], options: argparse.Namespace) 
 def _written(file: IO[str], store: Any, roots: list[str], options: argparse.Namespace) -> list[str]:
     """Write the document tree by tree: a large store is not held in memory. The roots that were left out."""
     from actorproc.procedure.redaction import redacted
+    from actorproc.schema.export import FORMAT
     from actorproc.schema.shape import VERSION, iso
     from actorproc.store.transfer import judged, take_out
 
@@ -175,8 +175,10 @@ def add_import(commands: _Commands) -> None:
 
 
 def _import(options: argparse.Namespace) -> int:
+    from actorproc.schema.export import read_export
+
     output = Output(options)
-    trees = _read(options.file)
+    trees = read_export(options.file)
     bring = _look_whether_it_works if options.dry_run else _bring
     roots = bring(directory(options), trees)
     result = "would be imported (dry run)" if options.dry_run else "imported"
@@ -213,24 +215,3 @@ def _look_whether_it_works(path: str, trees: list[dict[str, Any]]) -> list[str]:
         if owner is not None:
             raise in_use(store.path, owner.pid, owner.role, owner.host)
         return bring_in(store, trees, None)
-
-
-def _read(name: str) -> list[dict[str, Any]]:
-    from actorproc.schema.shape import VERSION
-
-    try:
-        document = json.load(sys.stdin) if name == "-" else json.loads(Path(name).read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read {name}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is no JSON: {error}") from None
-    if (
-        not isinstance(document, dict)
-        or document.get("object") != FORMAT
-        or not isinstance(document.get("trees"), list)
-    ):
-        raise UsageError(f"{name} is no export of actorproc")
-    if document.get("schema") != VERSION:
-        raise UsageError(f"{name} has schema {document.get('schema')!r:.20}; this version reads {VERSION}")
-    trees: list[dict[str, Any]] = document["trees"]
-    return trees

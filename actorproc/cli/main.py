@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("exporting", "add_export"),
     "import": ("exporting", "add_import"),
     "doctor": ("doctor", "add_doctor"),
+    "check": ("checking", "add_check"),
     "run": ("run", "add_command"),
     "demo": ("demo", "add_command"),
     "torture": ("torture", "add_command"),

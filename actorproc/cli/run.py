@@ -165,12 +165,14 @@ def found_in(target: str) -> tuple[Any, str]:
 
 
 def _started(module: ModuleType) -> list[str]:
-    """Names of the managers that a module has started at its top, each manager once."""
+    """Names of the managers that a module has started at its top, or would have, each manager once."""
     from actorproc.manager import ProcedureManager
 
     named = reversed(vars(module).items())
     found = {
-        id(value): name for name, value in named if isinstance(value, ProcedureManager) and value._tree is not None
+        id(value): name
+        for name, value in named
+        if isinstance(value, ProcedureManager) and (value._tree is not None or value._asked is not None)
     }
     return sorted(found.values())
 

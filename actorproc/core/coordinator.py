@@ -47,6 +47,7 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken
+from actorproc.model.names import no_class_registered
 from actorproc.model.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.records import ProcedureRecord, UndoRecord
@@ -330,7 +331,7 @@ class Coordinator:
         book = self._book
         still = book.damaged.get(record.id)
         if still is None and record.type_name not in book.types:
-            still = f"no class is registered as {record.type_name!r}"
+            still = no_class_registered(record.type_name, book.types)
         phase = phase_of(
             record,
             running=record.id in book.staff.in_hand,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from actorproc.core.book import Book
 from actorproc.core.lock_view import LockView
 from actorproc.core.tree import Tree
+from actorproc.model.names import no_class_registered
 from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
@@ -66,7 +67,7 @@ def _parked(record: ProcedureRecord, types: Collection[str]) -> Parked | None:
     is_unknown = record.type_name not in types
     if record.parked is not None:
         return Parked(record, record.parked, is_unknown)
-    return Parked(record, f"no class is registered as {record.type_name!r}", is_unknown) if is_unknown else None
+    return Parked(record, no_class_registered(record.type_name, types), is_unknown) if is_unknown else None
 
 
 class _Search:

@@ -27,6 +27,7 @@ __all__ = [
     "FACTORIES",
     "FROZENSET",
     "IP_ADDRESS",
+    "LEFT_OUT",
     "LIBRARY_SECRET",
     "MODEL",
     "NDARRAY",
@@ -58,6 +59,8 @@ __all__ = [
 SCALARS = frozenset({type(None), bool, int, float, str, bytes})
 """What msgpack holds by itself; subclasses are none of them."""
 Ext = msgspec.msgpack.Ext
+LEFT_OUT = "its secrets were left out when it was exported"
+"""Begins the refusal of a value that an export withheld."""
 encode = msgspec.msgpack.Encoder().encode
 
 FACTORIES: dict[str, type] = {
@@ -274,7 +277,7 @@ def _unpack_path(payload: memoryview, decode: Callable[[memoryview], Any]) -> Pu
 
 
 def _unpack_withheld(_payload: memoryview, _decode: Callable[[memoryview], Any]) -> Any:
-    msg = "its secrets were left out when it was exported; export it with --reveal to have them"
+    msg = f"{LEFT_OUT}; export it with --reveal to have them"
     raise ValueError(msg)
 
 

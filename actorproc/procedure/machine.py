@@ -182,6 +182,9 @@ class StateMachineProcedure(Procedure):
         undone: Status | None = hook(type(self), "rollback_state")(self, ctx, self.__member(unit))
         return undone
 
+    def _engine_check_unit(self, unit: str) -> None:
+        self.__member(unit)
+
     def _engine_rewind(self) -> None:
         self.__set("cycles", 0)
         self.__set("reached", self.initial_state)

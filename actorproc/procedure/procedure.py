@@ -254,6 +254,9 @@ class Procedure:
         undone: Status | None = hook(type(self), "rollback")(self, ctx)
         return undone
 
+    def _engine_check_unit(self, unit: str) -> None:
+        """Raise `StateRefused` when this class has no undo for a unit that is stored."""
+
     def _engine_position(self) -> Any:
         """Where it is beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
         return None

@@ -249,14 +249,20 @@ class Saga(Procedure):
         return stage is not None and stage.no_return
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
+        undone = self.__undo_of(unit)(self, ctx)
+        if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
+            msg = f"the undo of step {unit!r} {problem}"
+            raise InvalidStatus(msg)
+        # What an undo returns beside a Status is of no use to anybody.
+        return undone if isinstance(undone, Status) else None
+
+    def _engine_check_unit(self, unit: str) -> None:
+        self.__undo_of(unit)
+
+    def __undo_of(self, unit: str) -> Callable[..., Any]:
         for stage in self.__stages:
             if stage.name == unit and stage.undo is not None:
-                undone = stage.undo(self, ctx)
-                if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
-                    msg = f"the undo of step {unit!r} {problem}"
-                    raise InvalidStatus(msg)
-                # What an undo returns beside a Status is of no use to anybody.
-                return undone if isinstance(undone, Status) else None
+                return stage.undo
         msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
         raise StateRefused(msg)
 

@@ -205,6 +205,15 @@ class TypeRuntime:
             msg = in_words(error) if not isinstance(error, ValueNotDecodable) else str(error)
             raise StateRefused(f"{self.type_name} refuses the stored state: {msg}") from error
 
+    @staticmethod
+    def stored_position(state: bytes) -> Any:
+        """Where a stored saga or machine stands, as plain data and without its class; None for others."""
+        return _enveloped.decode(state)[0] if state[:1] == _PAIR else None
+
+    def runtime_of(self, live: Procedure) -> TypeRuntime:
+        """The runtime of the object's own class: a loader gives objects of any. Raises `UsageError`."""
+        return self._of(live)
+
     def encode_value(self, value: object, id: str = "") -> bytes:  # noqa: A002 - as above
         """The payload of a signal to the procedure of this id. Raises `StateNotEncodable` or `StateTooLarge`."""
         return self.values.encode(value, f"payload to {id} ({self.type_name})" if id else "payload", PAYLOAD + id)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.changes import Change
+from actorproc.deploy import DeployReport
 from actorproc.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.metrics import Metrics
 from actorproc.schema.shape import TIMES, VERSION
@@ -74,6 +75,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
     "stack": {"id": str, "stack": str},
     "backup": {"path": str, "size": int, "seconds": float, "store_id": str, "copied_from": str},
     "compaction": {"before": int, "after": int, "seconds": float, "freed": int},
+    "check": DeployReport,
     "diagnosis": {
         "path": str,
         "checked_at": float,

@@ -8,28 +8,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from actorproc.testing.deploys import DidNotSurviveDeploy, survives_deploy
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.points import crash_point, crashing_at
     from actorproc.testing.survival import DidNotSurvive, SurvivalReport, survives_crashes
 
 __all__ = [
     "DidNotSurvive",
+    "DidNotSurviveDeploy",
     "InlineManager",
     "SurvivalReport",
     "VirtualClock",
     "crash_point",
     "crashing_at",
     "survives_crashes",
+    "survives_deploy",
 ]
 
 _HOMES = {
     "DidNotSurvive": "survival",
+    "DidNotSurviveDeploy": "deploys",
     "InlineManager": "inline",
     "SurvivalReport": "survival",
     "VirtualClock": "inline",
     "crash_point": "points",
     "crashing_at": "points",
     "survives_crashes": "survival",
+    "survives_deploy": "deploys",
 }
 
 

@@ -17,12 +17,13 @@ import pytest
 from actorproc.procedure.importing import Importer, imports_only
 
 if TYPE_CHECKING:
+    from actorproc.deploy import DeployReport
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.survival import SurvivalReport
 
 _IMPORTER: pytest.StashKey[Importer] = pytest.StashKey()
 
-__all__ = ["inline_manager", "make_inline_manager", "survives_crashes", "virtual_clock"]
+__all__ = ["inline_manager", "make_inline_manager", "survives_crashes", "survives_deploy", "virtual_clock"]
 
 
 @pytest.fixture
@@ -69,6 +70,14 @@ def survives_crashes() -> Callable[..., SurvivalReport]:
     from actorproc.testing.survival import survives_crashes  # noqa: PLC0415
 
     return survives_crashes
+
+
+@pytest.fixture
+def survives_deploy() -> Callable[..., DeployReport]:
+    """`actorproc.testing.survives_deploy`, without an import."""
+    from actorproc.testing.deploys import survives_deploy  # noqa: PLC0415
+
+    return survives_deploy
 
 
 # ------------------------------------------------------------ while tests are collected

@@ -18,8 +18,9 @@ AUTHORING = {
     "Status", "ValueAdapter", "decode_value", "migrates", "procedure", "step", "value",
 }  # fmt: skip
 ENGINE = {
-    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
-    "LogEntry", "SignalInfo", "as_completed",
+    "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "DeployFinding", "DeployReport",
+    "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
+    "LogEntry", "SignalInfo", "as_completed", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
     "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "RetentionHealth", "SlotHealth", "StepInfo", "StoreReader", "Watch",
     "WorkerEvent", "WorkerInfo",

@@ -1,0 +1,34 @@
+"""The words for a type name that no class is registered under."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+__all__ = ["no_class_registered"]
+
+
+def no_class_registered(type_name: str, known: Iterable[str]) -> str:
+    """The reason for which a procedure of this type is parked, with the registered classes that would fit.
+
+    A class has another name in the store when its file is run as a script (``__main__``), and after a move.
+
+    Args:
+        type_name: the type as it is stored.
+        known: the names that are registered.
+    """
+    return _in_words(type_name, tuple(known))
+
+
+@functools.lru_cache(maxsize=256)
+def _in_words(type_name: str, known: tuple[str, ...]) -> str:
+    reason = f"no class is registered as {type_name!r}"
+    short = type_name.rpartition(".")[2]
+    fits = sorted(name for name in known if name != type_name and name.rpartition(".")[2] == short)[:3]
+    if not fits:
+        return reason
+    names = " and ".join(map(repr, fits))
+    return (
+        f"{reason}, but {names} {'is' if len(fits) == 1 else 'are'}; if that is the same class, have it say "
+        f"type_name = {type_name!r}, or read what is stored with manager.register_loader({type_name!r}, {short}.load)"
+    )

@@ -1,0 +1,73 @@
+"""Would a deploy park what is unfinished? A test over an export of the store that runs the old code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from actorproc.deploy import DeployReport, examined
+from actorproc.procedure.function import ProcedureFunction
+from actorproc.procedure.runtime import TypeRegistry
+from actorproc.procedure.signing import SigningKey
+from actorproc.schema.export import read_export
+from actorproc.store.memory import MemoryStore
+from actorproc.store.transfer import bring_in
+
+__all__ = ["DidNotSurviveDeploy", "survives_deploy"]
+
+
+class DidNotSurviveDeploy(AssertionError):
+    """Procedures would be parked; the message names them by type, step and reason.
+
+    Attributes:
+        report: the whole `DeployReport`.
+    """
+
+    def __init__(self, report: DeployReport) -> None:
+        lines = [
+            f"{found.count} × {found.type_name} at step {found.step} "
+            f"({', '.join(found.ids)}{', …' if found.count > len(found.ids) else ''}) "
+            f"{'when undone' if found.verdict == 'parks-when-undone' else 'at once'}: {found.reason}"
+            for found in report.parks
+        ]
+        super().__init__("\n".join(["the deploy would park", *lines]))
+        self.report = report
+
+
+def survives_deploy(
+    procedures: Iterable[type | ProcedureFunction[..., Any]],
+    export: str | os.PathLike[str],
+    *,
+    signing_key: SigningKey | None = None,
+    check: bool = True,
+) -> DeployReport:
+    """Read every unfinished procedure of an export with these classes, and run none of them.
+
+    Keep exports of procedures at every step beside the tests (``actorproc export --all --reveal --out FILE``): the
+    test fails when an edit would park what was stored before it. What an export left out cannot be told, and does
+    not fail the test.
+
+    Args:
+        procedures: the classes and `procedure` functions, with what they `uses`.
+        export: the file that ``actorproc export`` wrote.
+        signing_key: the key that signs what is pickled; default: none, which parks what is.
+        check: raise when something would be parked; else only report it.
+
+    Returns:
+        What goes on and what would be parked.
+
+    Raises:
+        DidNotSurviveDeploy: something would be parked.
+        UsageError: the file is no export, or a class cannot be run.
+    """
+    registry = TypeRegistry(signing_key=signing_key)
+    for procedure_class in procedures:
+        registry.register(procedure_class)
+    store = MemoryStore()
+    epoch = store.own()
+    bring_in(store, read_export(os.fspath(export)), lambda writes: store.commit(writes, epoch))
+    report = examined(store, registry.get, registry.names())
+    if check and not report.ok:
+        raise DidNotSurviveDeploy(report)
+    return report
