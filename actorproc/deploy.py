@@ -231,10 +231,10 @@ class _Look:
 
     def _read_arrivals(self, head: ProcedureRecord, context: Context, values: ValueCodec) -> None:
         """Read the event that woke it, signals that wait for it, and outputs of children whose end it sees."""
-        if head.payload is not None:
+        if head.payload:
             context._read(values, head.payload, PAYLOAD, head.id, "the payload of the event")
         for event in self._store.events(head.id):
-            if not event.taken:
+            if event.payload and not event.taken:
                 context._read(values, event.payload, PAYLOAD, head.id, "the payload of a signal that waits for it")
         since = head.awaiting or (head.group if head.state is ProcedureState.WAITING and head.event is None else 0)
         if since:
