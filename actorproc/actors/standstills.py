@@ -208,13 +208,13 @@ class Standstills:
         for (type_name, reason), names in unknown.items():
             some = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
             logger.warning(
-                "%d procedure%s of the type %r %s parked, as %s (%s); they go on when it is: "
-                "ProcedureManager(…, procedures=[…]), or register()",
+                "%d procedure%s of the type %r %s parked, as no class is registered under that name%s (%s); they "
+                "go on when it is: ProcedureManager(…, procedures=[…]), or register()",
                 len(names),
                 "" if len(names) == 1 else "s",
                 type_name,
                 "is" if len(names) == 1 else "are",
-                reason,
+                "".join(reason.partition(", but ")[1:]),
                 some,
             )
 

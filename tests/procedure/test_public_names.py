@@ -40,6 +40,7 @@ def test_every_public_name_is_there(name):
 RESULTS = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Health", "LockInfo", "LogEntry", "Metrics", "Overflow",
     "PoisonInfo", "ProcedureEvent", "ProcedureInfo", "ProcedureTree", "StepInfo", "WorkerEvent", "WorkerInfo", "SignalInfo",
+    "DeployFinding", "DeployReport",
 }  # fmt: skip
 
 
