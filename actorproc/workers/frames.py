@@ -21,6 +21,7 @@ from actorproc.model.exact import as_plain
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Outcome
 from actorproc.model.policies import StepLimits
+from actorproc.workers.host_program import HostProgram
 
 __all__ = [
     "ATTACHED",
@@ -99,6 +100,8 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     """Bytes that a state, an output or another value may have if they are more than by default."""
     max_call: int = 0
     """Bytes that arguments or a result of an executor's call may have if they are more than by default."""
+    program: HostProgram = HostProgram()
+    """Settings of the host program."""
 
 
 class Hello(_Message, frozen=True, array_like=True, tag="hello", gc=False):

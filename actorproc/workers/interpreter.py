@@ -10,10 +10,9 @@ from pathlib import Path
 
 from actorproc.procedure.names import module_path
 from actorproc.workers.frames import HEADER
+from actorproc.workers.host_program import Place
 
-__all__ = ["boot_bytes", "default_executable", "host_path", "start_interpreter"]
-
-_NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+__all__ = ["boot_bytes", "default_executable", "found_from_anywhere", "host_path", "start_interpreter"]
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from actorproc.workers.child.boot import boot; boot()"
 """One line, because `ps` shows it. Until the host's module path has come, this package is all that is looked for."""
@@ -25,6 +24,11 @@ def default_executable() -> str:
     spawn = sys.modules.get("multiprocessing.spawn")  # where it was set; nothing else is worth its import
     chosen = spawn.get_executable() if spawn is not None else None
     return os.fsdecode(chosen) if chosen else sys.executable or ""
+
+
+def found_from_anywhere(executable: str) -> str:
+    """The same interpreter by a name that holds when the program changes its directory."""
+    return os.path.abspath(executable) if os.sep in executable else executable  # noqa: PTH100 - as exec has it: no ~
 
 
 def host_path() -> tuple[str, ...]:
@@ -42,27 +46,24 @@ def boot_bytes(path: Sequence[str]) -> bytes:
 
 
 def start_interpreter(
-    executable: str, passed: tuple[int, int, int], stdout: int, stderr: int, *, kept: bool
+    executable: str, passed: tuple[int, int, int], stdout: int, stderr: int, *, place: Place, kept: bool
 ) -> subprocess.Popen[bytes]:
-    """Start it with these descriptors; `kept`: it has a keeper of its memory. Raises `OSError` or `ValueError`."""
+    """Start it in this place with these descriptors. Raises `OSError` or `ValueError`.
+
+    Args:
+        kept: it has a keeper of its memory.
+    """
+    numbers = (*passed, int(kept), place.directory)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
-        [executable, *_interpreter_flags(), "-c", _BOOT, _HOME, *map(str, passed), str(int(kept)), "actorproc-worker"],
+        [executable, *_interpreter_flags(), "-c", _BOOT, _HOME, *map(str, numbers), "actorproc-worker"],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
         close_fds=True,
-        pass_fds=passed,
+        pass_fds=(*passed, place.directory) if place.directory >= 0 else passed,
         start_new_session=True,
-        env=_environment(),
+        env=place.environment,
     )
-
-
-def _environment() -> dict[str, str]:
-    while True:
-        try:
-            return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS}
-        except KeyError:  # another thread of the host removed a variable meanwhile
-            continue
 
 
 def _interpreter_flags() -> list[str]:

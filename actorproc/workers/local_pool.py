@@ -21,7 +21,8 @@ from actorproc.workers.base import PoolEvent, WorkerInfo
 from actorproc.workers.census import started_by
 from actorproc.workers.cgroups import Rooms, find_rooms
 from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
-from actorproc.workers.interpreter import boot_bytes, default_executable, host_path
+from actorproc.workers.host_program import Place, host_program
+from actorproc.workers.interpreter import boot_bytes, default_executable, found_from_anywhere, host_path
 from actorproc.workers.link import Link
 from actorproc.workers.logbook import LogBook, LogEntry
 from actorproc.workers.pool_thread import PoolThread, Recipe
@@ -41,7 +42,8 @@ class LocalPool:
     factory of `ctx.env`; `spares` warm processes wait to replace a dead one; `warm_limit` is the number of live
     procedure objects a worker keeps; `log_level` is the level from which workers forward log records.
     `sys_path` defaults to this program's module path at the time of `open`, `executable` to the interpreter that
-    `multiprocessing` would start, else to this program's.
+    `multiprocessing` would start, else to this program's. Every worker begins with the directory, environment,
+    arguments, umask and warning filters that this program has at the time of `open`.
     `use_pidfd=False` watches each process with a thread instead, as systems without pidfds do anyway.
     """
 
@@ -110,9 +112,11 @@ class LocalPool:
                 process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
                 max_state=self._max_state,
                 max_call=self._max_call,
+                program=host_program(),
             )
             recipe = Recipe(
-                executable=self._executable,
+                executable=found_from_anywhere(self._executable),
+                place=Place(),
                 first_bytes=boot_bytes(path) + encode_frame([prepare], self._max_frame),
                 epoch=self._epoch,
                 max_frame=self._max_frame,

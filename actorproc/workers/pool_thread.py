@@ -30,6 +30,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.cgroups import Rooms
 from actorproc.workers.frames import Definition, Hello, StackWanted, Stop, encode_frame
+from actorproc.workers.host_program import Place
 from actorproc.workers.keepers import Keepers
 from actorproc.workers.killing import Killer
 from actorproc.workers.link import Link
@@ -57,6 +58,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """How this pool makes workers."""
 
     executable: str
+    place: Place
     first_bytes: bytes
     epoch: int
     max_frame: int
@@ -155,6 +157,7 @@ class PoolThread:
                 link.process.let_go()
                 link.process.forget_keeper()
         self._keepers.abandon()
+        self._recipe.place.close()
         self._links.clear()
         self._book.close()
         self._rooms.close()
@@ -197,6 +200,7 @@ class PoolThread:
             process = WorkerProcess(
                 executable=recipe.executable,
                 label=link.label,
+                place=recipe.place,
                 use_pidfd=recipe.use_pidfd,
                 kept=self._keepers.are_of_use(),
             )

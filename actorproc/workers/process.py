@@ -27,6 +27,7 @@ import psutil
 
 from actorproc.errors import WorkerBootFailed
 from actorproc.workers import fork_guard
+from actorproc.workers.host_program import Place
 from actorproc.workers.interpreter import start_interpreter
 from actorproc.workers.keepers import Keeper, find_keeper
 from actorproc.workers.output import OutputPipe
@@ -44,7 +45,9 @@ Reaped = tuple[int | None, int | None, float | None]
 class WorkerProcess:
     """A running worker. Raises `WorkerBootFailed` when the process cannot be started at all."""
 
-    def __init__(self, *, executable: str, label: str, use_pidfd: bool = True, kept: bool = False) -> None:
+    def __init__(
+        self, *, executable: str, label: str, place: Place, use_pidfd: bool = True, kept: bool = False
+    ) -> None:
         """With `kept` another process has its memory after its death, until `let_go` (Linux)."""
         self.closed = False
         self.keeper: Keeper | None = None
@@ -57,10 +60,10 @@ class WorkerProcess:
         self._stack_taken = 0
         self._inherited_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with fork_guard.starting:
-            self._start(executable, label, use_pidfd, kept and use_pidfd and hasattr(os, "pidfd_open"))
+            self._start(executable, label, place, use_pidfd, kept and use_pidfd and hasattr(os, "pidfd_open"))
             fork_guard.guarded(self)
 
-    def _start(self, executable: str, label: str, use_pidfd: bool, kept: bool) -> None:
+    def _start(self, executable: str, label: str, place: Place, use_pidfd: bool, kept: bool) -> None:
         with contextlib.ExitStack() as mine, contextlib.ExitStack() as childs:
             try:
                 self.fault_fd = _closed_by(mine, _memory_file())
@@ -70,7 +73,7 @@ class WorkerProcess:
                 lifeline, lifeline_fd = _pipe(childs, mine)
                 out, err = _pipe(mine, childs), _pipe(mine, childs)
                 passed = far_end.fileno(), lifeline, self.fault_fd
-                self._popen = start_interpreter(executable, passed, out[1], err[1], kept=kept)
+                self._popen = start_interpreter(executable, passed, out[1], err[1], place=place, kept=kept)
                 self._identify(use_pidfd)
             except (OSError, ValueError) as error:
                 msg = f"cannot start a worker process with {executable!r} (Config.executable names another): {error}"

@@ -18,8 +18,14 @@ _NAME = "actorproc-work"
 
 
 def boot() -> NoReturn:
-    """Take the module path from the channel, whose descriptor is the second argument, and live as a worker."""
-    channel, lifeline, fault, is_kept = map(int, sys.argv[2:6])
+    """Enter the directory, take the module path from the channel, and live as a worker.
+
+    The second argument is the descriptor of the channel, the sixth that of the directory (-1: the inherited one).
+    """
+    channel, lifeline, fault, is_kept, directory = map(int, sys.argv[2:7])
+    if directory >= 0:
+        os.fchdir(directory)
+        os.close(directory)
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123 - Linux
         name.write(_NAME)
     size = int.from_bytes(_taken(channel, 4), "big")

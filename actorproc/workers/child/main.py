@@ -35,6 +35,7 @@ from actorproc.workers.child.guard import (
 )
 from actorproc.workers.child.keeping import start_keeper
 from actorproc.workers.child.limits import Limiter
+from actorproc.workers.child.program import take_over
 from actorproc.workers.child.reading import Reading, read_into, wait_for_next
 from actorproc.workers.child.roster import Roster
 from actorproc.workers.child.streams import Streams
@@ -99,7 +100,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
 
 
 def _tidy_interpreter() -> None:
-    """Text printed before a crash must have left the process; our descriptors are nobody's arguments."""
+    """Text printed before a crash must have left the process; the descriptors are no arguments of the program."""
     sys.argv[:] = ["-c"]
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
@@ -168,6 +169,7 @@ class _Worker:
         prepare = self._next_boot_message()
         assert isinstance(prepare, Prepare), prepare
         self._warm_limit = prepare.warm_limit
+        take_over(prepare.program)
         permit_size(prepare.max_state)
         permit_calls(prepare.max_call)
         channel.limiter.ceiling.room = prepare.process_room
