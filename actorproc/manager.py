@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from actorproc.actors.clock import Clock, SystemClock, waiting_seconds
 from actorproc.arguments import (
@@ -32,6 +32,7 @@ from actorproc.facade.repairing import Repairing
 from actorproc.facade.scaling import Scaling
 from actorproc.facade.signalling import Signalling
 from actorproc.facade.submitting import Submitting
+from actorproc.facade.succession import Succession
 from actorproc.facade.verbs import Verbs
 from actorproc.info import Health
 from actorproc.model.records import NewProcedure
@@ -63,7 +64,7 @@ _List = list
 """`ProcedureManager.list` hides the builtin inside the class."""
 
 
-class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling):
+class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Succession):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are
@@ -97,6 +98,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         durability: Durability = "power",
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         check_parts(store, clock)
         if workers is not None:
             check_workers(workers)
@@ -148,10 +150,12 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
 
         Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `StoreDamaged` and other `EngineError`s saying
         what is wrong with the directory, `WorkerBootFailed` with the workers' traceback, `ManagerStopped` when it was
-        stopped meanwhile. Starting a started manager does nothing. Nor does it at the top of a module that a worker
-        imports: there a manager that an import made or started stays shut, and using it raises `UsageError`.
+        stopped meanwhile. In an interactive session (IPython, the REPL), the manager that an earlier statement made on
+        the directory is stopped first, and goes on through this one. Starting a started manager does nothing. Nor does
+        it at the top of a module that a worker imports: there a manager that an import made or started stays shut, and
+        using it raises `UsageError`.
         """
-        if self._stays_shut(gated):
+        if self._stays_shut(gated) or self._is_succeeded():
             return self
         if self._tree is not None and self._tree.is_closing_here:
             raise ManagerStopped(
@@ -169,7 +173,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             # Before the engine is loaded, which takes a while: a signal handler may want it stopped by then.
             self._given_up, self._starter = False, threading.get_ident()
             try:
-                tree = self._begin_within(gated, until)
+                with self._succeeding():
+                    tree = self._begin_within(gated, until)
             finally:
                 self._starter = None
             if self._given_up:
@@ -239,9 +244,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
                 return tree
 
     def _begin(self, tree: EngineTree) -> None:
-        tree.start(self._types.definitions)
+        tree.start(self._definitions)
         try:
-            self._types.attach(tree)
+            self._attach(tree)
             self._open_control(tree)
         except BaseException:
             tree.stop(drain=False, timeout=self._config.stop_timeout)
@@ -389,6 +394,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
     def health(self) -> Health:
         """How the engine does; never raises, also when it is stopped or broken."""
         tree = self._tree
+        if tree is not None and self._is_succeeded() and os.getpid() == self._pid:
+            tree = cast("EngineTree", self._running())
         if tree is None or os.getpid() != self._pid or (tree.closed and tree.failure is None):
             return Health.stopped()
         return Queries(tree).health(tree.failure)

@@ -98,10 +98,10 @@ class EndListener:
         """The end, or why it will not come. Called on the manager's thread, which it must not hold up."""
         raise NotImplementedError
 
-    def wait_in(self, waiting: set[EndListener]) -> None:
-        """It is in this set until it has heard."""
+    def wait_in(self, waiting: dict[EndListener, str], id: str) -> None:  # noqa: A002 - a procedure id
+        """Stay in this table until the end of procedure `id` was heard."""
         self._waiting = waiting
-        waiting.add(self)
+        waiting[self] = id
 
     def set_result(self, ending: Ending) -> None:
         """Tell it, unless it was told before."""
@@ -115,7 +115,7 @@ class EndListener:
 
     def _leave(self) -> bool:
         try:
-            self._waiting.remove(self)
+            del self._waiting[self]
         except KeyError:
             return False
         return True

@@ -11,12 +11,21 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import Any, NamedTuple
 
 from actorproc.actors.messages import Ending, EndListener, Patience
 from actorproc.errors import ActorprocError, NotAllowed
 
-__all__ = ["ReplyTable", "SharedEnds", "Waiters", "fail_future", "pass_on", "settle_future", "take_back"]
+__all__ = [
+    "ReplyTable",
+    "SharedEnds",
+    "Waiters",
+    "WaitingForEnds",
+    "fail_future",
+    "pass_on",
+    "settle_future",
+    "take_back",
+]
 
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum, and for its hash.
@@ -92,7 +101,8 @@ class ReplyTable:
 
     def __init__(self) -> None:
         self._waiting: dict[int, Future[Any]] = {}
-        self._listening: set[EndListener] = set()
+        self._listening: dict[EndListener, str] = {}
+        """Listeners, with the id of their procedure."""
         self._numbers = itertools.count(1)
         self._closed: list[ActorprocError] = []
         """Why it was closed; the first counts."""
@@ -124,13 +134,14 @@ class ReplyTable:
             raise _once_more(self._closed[0])
         return number
 
-    def listen(self, listeners: Iterable[EndListener]) -> None:
-        """Keep these until they have heard, so that a stop tells them."""
-        kept = list(listeners)
-        for listener in kept:
-            listener.wait_in(self._listening)
+    def listen(self, ends: Iterable[tuple[str, EndListener]]) -> None:
+        """Keep these listeners, each with its procedure, until they have heard, so that a stop tells them."""
+        listening, kept = self._listening, list(ends)
+        for id, listener in kept:  # noqa: A001 - a procedure id
+            listener.wait_in(listening, id)
         if self._closed:
-            self._listening.difference_update(kept)
+            for _, listener in kept:
+                listening.pop(listener, None)
             raise _once_more(self._closed[0])
 
     def settle(self, number: int, value: object) -> None:
@@ -145,6 +156,18 @@ class ReplyTable:
         if future is not None:
             fail_future(future, error)
 
+    def close_but_for(self, ends: SharedEnds, error: ActorprocError) -> WaitingForEnds:
+        """As `close`, but for those who wait for an end, which are returned and not told."""
+        self._closed.append(error)
+        futures = ends.taken()
+        spared = {id(future) for _, _, future in futures}
+        for number, future in list(self._waiting.copy().items()):
+            if id(future) in spared:
+                self._waiting.pop(number, None)
+        listeners, self._listening = self._listening, {}
+        self.close(error)
+        return WaitingForEnds(futures, listeners)
+
     def close(self, error: ActorprocError) -> None:
         """Fail every waiting caller and all who come later. The first error stays."""
         self._closed.append(error)
@@ -152,6 +175,20 @@ class ReplyTable:
         self._waiting.clear()
         for future in waiting:
             fail_future(future, self._closed[0])
+
+
+class WaitingForEnds(NamedTuple):
+    """Callers that wait for ends of procedures when the engine stops, and whom another engine is to tell."""
+
+    futures: list[tuple[str, Patience, Future[Ending]]]
+    listeners: dict[EndListener, str]
+
+    def fail(self, error: BaseException) -> None:
+        """Tell all of them that there is no other engine."""
+        for _, _, future in self.futures:
+            fail_future(future, error)
+        for listener in self.listeners.copy():
+            fail_future(listener, error)
 
 
 class SharedEnds:
@@ -174,6 +211,13 @@ class SharedEnds:
                 future = self._waiting[key] = ask()
                 future.add_done_callback(lambda _: self._waiting.pop(key, None))
             return future
+
+    def taken(self) -> list[tuple[str, Patience, Future[Ending]]]:
+        """All of them, with procedure and patience; they are forgotten here."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        found = [(*key.partition(" ")[::2], future) for key, future in waiting.items()]
+        return [(id, Patience(int(patience)) if patience else _CALL, future) for id, patience, future in found]  # noqa: A001
 
 
 class Waiters:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pykka
@@ -45,7 +46,7 @@ from actorproc.actors.messages import (
     WatchEach,
 )
 from actorproc.actors.recent_ends import RecentEnds
-from actorproc.actors.replies import ReplyTable, SharedEnds, settle_future
+from actorproc.actors.replies import ReplyTable, SharedEnds, WaitingForEnds, pass_on, settle_future
 from actorproc.actors.subscription import Subscription
 from actorproc.actors.supervisor import SupervisorActor
 from actorproc.core.lock_waiters import LockWaiter
@@ -74,6 +75,9 @@ class Switchboard:
         self._replies = ReplyTable()
         self._ends = SharedEnds()
         self._recent_ends = RecentEnds()
+        self._is_succeeded = False
+        """Another engine goes on with this store: those who wait for ends wait on."""
+        self._left_waiting = WaitingForEnds([], {})
 
     def request(self, make: Callable[[int], Event]) -> Any:
         """Tell the manager an event that names a reply, and wait for the reply."""
@@ -93,8 +97,31 @@ class Switchboard:
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
         """Have each of these listeners told the end of its procedure, or that the manager stopped, in one message."""
-        self._replies.listen(listener for _, listener in ends)
+        self._replies.listen(ends)
         self._to_manager(WatchEach(tuple(ends)))
+
+    def leave_ends(self) -> None:
+        """When it stops, let those who wait for ends of procedures wait on: `left_waiting` are for the next engine."""
+        self._is_succeeded = True
+
+    def left_waiting(self) -> WaitingForEnds:
+        """Those who still waited for ends when it stopped. They are forgotten here."""
+        left, self._left_waiting = self._left_waiting, WaitingForEnds([], {})
+        return left
+
+    def adopt(self, left: WaitingForEnds) -> None:
+        """Tell those who waited for ends when another engine on this store stopped."""
+        for id, patience, future in left.futures:  # noqa: A001 - a procedure id
+            own = self._ends.of(id, patience, partial(self._asked_with, future, partial(Watch, id, patience=patience)))
+            if own is not future:
+                own.add_done_callback(partial(pass_on, future))
+        self.hear_each([(id, listener) for listener, id in left.listeners.copy().items()])  # noqa: A001
+
+    def _close_replies(self, why: ActorprocError) -> None:
+        if self._is_succeeded:
+            self._left_waiting = self._replies.close_but_for(self._ends, why)
+        else:
+            self._replies.close(why)
 
     def recent_end(self, id: str) -> Ending | None:  # noqa: A002 - a procedure id
         """How a procedure ended, when it did so a moment ago; None says nothing."""
@@ -207,4 +234,9 @@ class Switchboard:
         future: Future[_T] = Future()
         self._replies.add(future)
         tell(make(future))
+        return future
+
+    def _asked_with(self, future: Future[_T], make: Callable[..., object]) -> Future[_T]:
+        self._replies.add(future)
+        self._to_manager(make(future=future))
         return future

@@ -265,7 +265,7 @@ class EngineTree(Switchboard):
             parts.callback(self._close_store, max(timeout, 5.0))
             parts.callback(self._courier.close, timeout=1.0)
             parts.callback(_call_each, self.at_end)
-            parts.callback(self._replies.close, why)
+            parts.callback(self._close_replies, why)
             if hasattr(self, "pool"):
                 parts.callback(self.pool.close, timeout)
             parts.callback(self._alarm.close)

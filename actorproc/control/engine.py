@@ -251,9 +251,9 @@ class RemoteEngine:
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
         """Have each of these listeners told the end of its procedure."""
-        waiting: set[EndListener] = set()
+        waiting: dict[EndListener, str] = {}
         for id_, listener in ends:
-            listener.wait_in(waiting)
+            listener.wait_in(waiting, id_)
             self.watch(id_).add_done_callback(partial(pass_on, listener))
 
     # ------------------------------------------------------------ streams

@@ -20,7 +20,7 @@ from concurrent.futures import wait
 
 import msgspec
 
-from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy
+from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy, ManagerStopped
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.receiver import AnyFuture, Receiver
 from actorproc.handle import late
@@ -323,10 +323,20 @@ class CallQueue:
     def _submitted(self, news: list[NewProcedure], futures: list[AnyFuture]) -> bool:
         """Submit these in one commit; False when the manager has no room for them. Raises any other refusal."""
         tree = self._manager._running()
-        reply = tree.ask(functools.partial(Submitted, tuple(news)))
-        # In the inbox right behind the submit: an end cannot come before somebody watches for it.
-        self.receiver.watch(tree, futures, reply)
-        refused = reply.exception()
+        try:
+            reply = tree.ask(functools.partial(Submitted, tuple(news)))
+            # In the inbox right behind the submit: an end cannot come before somebody watches for it.
+            self.receiver.watch(tree, futures, reply)
+            refused = reply.exception()
+        except ManagerStopped as error:
+            refused = error
+        if isinstance(refused, ManagerStopped) and self._manager._successor is not None:
+            # The engine stopped for another one, which may find them stored: they were in one commit.
+            tree = self._manager._running()
+            if tree.store.procedure(news[0].id) is None:
+                return self._submitted(news, futures)
+            self.receiver.watch(tree, futures, None)
+            return True
         if refused is None or isinstance(refused, ManagerBusy):
             return refused is None
         if isinstance(refused, DuplicateProcedure) and len(news) == 1:

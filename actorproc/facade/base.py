@@ -111,7 +111,7 @@ class Facade:
             return "not started"
         if os.getpid() != self._pid:
             return f"of process {self._pid}"
-        return "stopped" if tree.closed else "running"
+        return "stopped" if tree.closed and not self._is_succeeded() else "running"
 
     def _running(self) -> RunningEngine:
         tree = self._tree
@@ -122,6 +122,9 @@ class Facade:
             raise ManagerStopped(msg)
         self._check_fork()
         if tree.closed:
+            successor = self._engine_of_successor()
+            if successor is not None:
+                return successor
             msg = "this manager has been stopped; call start() to use it again"
             raise ManagerStopped(msg)
         return tree
@@ -129,6 +132,14 @@ class Facade:
     def _opened_late(self) -> RunningEngine | None:
         """The engine of a manager that an import kept shut for a while; None: there is none."""
         return None
+
+    def _engine_of_successor(self) -> RunningEngine | None:
+        """The engine through which a manager goes on that was stopped for another one; None: there is none."""
+        return None
+
+    def _is_succeeded(self) -> bool:
+        """Another manager runs in its place."""
+        return False
 
     def _check_fork(self) -> None:
         if os.getpid() != self._pid:

@@ -140,5 +140,7 @@ class Looking(Facade, Reading):
     def _post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the manager's thread for callbacks."""
         tree = self._tree
+        if tree is not None and tree.closed and self._is_succeeded():
+            tree = self._running()
         if tree is not None:
             tree.post(errand)

@@ -123,7 +123,7 @@ class Callers:
         number = self._next_call()
         self.handles[number] = id
         handle = _Handle(self, number)
-        self.host.replies.listen([handle])
+        self.host.replies.listen([(id, handle)])
         self.host.tell(Watch(id, handle, patience))
 
     def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
