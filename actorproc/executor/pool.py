@@ -41,9 +41,11 @@ class ProcedureExecutor(Executor):
     in a worker that imports the module it stays shut, and using it raises `UsageError`.
 
     The other arguments are those of `ProcessPoolExecutor`. ``initializer(*initargs)`` runs once in each worker process
-    before its first call of this executor; when it fails, calls and later submits raise `CallBroken`. ``mp_context``
-    may be a "spawn" or "forkserver" context, which is what the workers are like anyway; "fork" is a `ValueError`.
-    ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with another's.
+    before its first call of this executor; when it fails, calls and later submits raise `CallBroken`. What it changes
+    of the process (limits, environment, working directory, umask, signal handlers) stays for the worker's life with a
+    manager of its own; with another's it is put back after that call, as all that a step changes.
+    ``mp_context`` may be a "spawn" or "forkserver" context, which is what the workers are like anyway; "fork" is a
+    `ValueError`. ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with another's.
     ``priority`` and ``tags`` are those of `ProcedureManager.submit`, for all calls.
 
     ``limits`` (`Limits`) are what each call may use, and ``retry`` (`RetryPolicy`) says which errors of a function are
@@ -74,7 +76,8 @@ class ProcedureExecutor(Executor):
         check_arguments(max_workers, mp_context, initializer, max_tasks_per_child)
         self._options = CallOptions.of(limits, retry)
         labels, weight = checked_tags(tags), checked_priority(priority)
-        setup = pickled_initializer(initializer, tuple(initargs))
+        is_own = not isinstance(manager, ProcedureManager)
+        setup = pickled_initializer(initializer, tuple(initargs), is_kept=is_own)
         if isinstance(manager, ProcedureManager):
             if any(given is not None for given in (max_workers, max_tasks_per_child, config, retain)):
                 msg = (

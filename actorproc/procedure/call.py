@@ -6,6 +6,7 @@ with the key of the store, so that nothing is decoded that was not written by th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 import sys
@@ -84,7 +85,7 @@ class Call(Procedure):
     def execute(self, ctx: Context) -> Status:
         """Call it; the output is the signed result."""
         assert not isinstance(self.call, tuple)  # it was, in the host
-        prepared = _prepare(self.setup) if self.setup else {}
+        prepared = _prepare(self.setup, ctx) if self.setup else {}
         function, args, kwargs, *policies = _unpickled(self.call)
         if policies:
             self._engine_own_retry = policies[0]
@@ -138,21 +139,23 @@ def _hand_over(prepared: dict[str, Any], function: Any) -> None:
             scope.update(prepared)
 
 
-def _prepare(setup: bytes) -> dict[str, Any]:
+def _prepare(setup: bytes, ctx: Context) -> dict[str, Any]:
     """Run an initializer unless this process has; the globals that its module's functions are to see.
 
     A function that travels by value has globals of its own, so what an initializer of a script says with ``global``
-    would be seen by nobody. What it set, and the data it refers to, are handed to each call.
+    would be seen by nobody. What it set, and the data it refers to, are handed to each call. What it changes of the
+    process stays where the workers are the executor's own.
     """
     with _preparing:
         known = _prepared.get(setup)
         if known is not None:
             return known
         try:
-            initializer, args = loads(setup)
+            initializer, args, *kept = loads(setup)
             scope = next(filter(None, map(_private_globals, _unwrapped(initializer))), None)
             before = dict(scope or {})
-            initializer(*args)
+            with ctx._channel.keeping() if any(kept) else contextlib.nullcontext():
+                initializer(*args)
         except StopStep:
             raise
         except BaseException as error:
@@ -219,9 +222,11 @@ def _call_as_bytes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     return _by_value((function, args, kwargs), (function, *args, *kwargs.values()))
 
 
-def pickled_initializer(initializer: Callable[..., object] | None, args: tuple[Any, ...]) -> bytes:
-    """An initializer with its arguments as bytes; none for None."""
-    return b"" if initializer is None else _by_value((initializer, args), (initializer, *args))
+def pickled_initializer(
+    initializer: Callable[..., object] | None, args: tuple[Any, ...], *, is_kept: bool = False
+) -> bytes:
+    """An initializer with its arguments as bytes; none for None. ``is_kept``: what it changes of the process stays."""
+    return b"" if initializer is None else _by_value((initializer, args, is_kept), (initializer, *args))
 
 
 def _by_value(subject: Any, parts: Iterable[Any]) -> bytes:

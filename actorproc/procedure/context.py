@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -67,6 +68,10 @@ class StepChannel(Protocol):
 
     def aborting(self) -> bool:
         """An abort was asked."""
+        ...
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
         ...
 
 

@@ -6,6 +6,7 @@ silent, its thread ends with the step. `crash` plays every death the real pool k
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -197,6 +198,10 @@ class _FakeWorker(threading.Thread):
     def restore(self) -> str:
         """What a step does to this process stays done."""
         return ""
+
+    def keeping(self) -> contextlib.AbstractContextManager[None]:
+        """Everything stays, in any case."""
+        return contextlib.nullcontext()
 
     def remember_surroundings(self) -> None:
         """It is not to be restored."""

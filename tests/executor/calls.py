@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -90,6 +92,45 @@ def _mark(marker):
     with Path(marker).open("a") as file:
         file.write("mark\n")
     return len(Path(marker).read_text().splitlines())
+
+
+def set_up(directory, fails=False):
+    """Change all that an initializer may change of its process."""
+    resource.setrlimit(resource.RLIMIT_DATA, (3 << 30, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.environ["ACTORPROC_TEST_SETUP"] = "set"
+    os.environ.pop("ACTORPROC_TEST_PLAIN", None)
+    os.chdir(directory)
+    os.umask(0o027)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    sys.setrecursionlimit(1234)
+    if fails:
+        raise OurError("no")
+
+
+def process_traits(spoils=False):
+    """What `set_up` may have changed; then spoil it, if asked."""
+    umask = os.umask(0)
+    os.umask(umask)
+    found = {
+        "data": resource.getrlimit(resource.RLIMIT_DATA)[0],
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "set": os.environ.get("ACTORPROC_TEST_SETUP"),
+        "plain": os.environ.get("ACTORPROC_TEST_PLAIN"),
+        "directory": str(Path.cwd()),
+        "umask": umask,
+        "handler": signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN,
+        "recursion": sys.getrecursionlimit(),
+    }
+    if spoils:
+        resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, resource.RLIM_INFINITY))
+        os.environ["ACTORPROC_TEST_SETUP"] = "spoiled"
+        os.environ["ACTORPROC_TEST_PLAIN"] = "spoiled"
+        os.chdir("/")
+        os.umask(0)
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        sys.setrecursionlimit(4321)
+    return found
 
 
 READY = []

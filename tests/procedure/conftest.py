@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -39,6 +40,9 @@ class MemoryChannel:
 
     def aborting(self) -> bool:
         return self.abort_asked
+
+    def keeping(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Protocol, assert_never
 
@@ -106,6 +107,10 @@ class Interrupts(Protocol):
 
     def restore(self) -> str:
         """Undo what a step did to the process; what could not be undone, "" for nothing."""
+        ...
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Inside, what user code changes of the process stays."""
         ...
 
     def remember_surroundings(self) -> None:
@@ -299,6 +304,13 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - a step may have replaced the very functions that are asked here
             self.worn = f"what a step did to the process cannot be undone: {in_words(error)}"
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Inside, what user code changes of the process stays: `restore` goes back to that."""
+        limiter = self.limiter
+        with limiter.suspended() if limiter is not None else nullcontext(), self.guard.keeping():
+            yield
+
     def is_wanted(self, token: StepToken) -> bool:
         """Somebody waits for this step to end: an abort was asked, other steps queue, or SIGTERM came."""
         return bool(self._waiting) or token in self._abort_asked or self.guard.terminating
@@ -372,3 +384,7 @@ class StepLine:
     def aborting(self) -> bool:
         """An abort was asked."""
         return self._desk.is_abort_asked(self._token)
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
+        return self._desk.keeping()

@@ -188,6 +188,10 @@ class Guard:
         signal.signal(_NUDGE, _look_up)  # not before: a module that is imported first may have a handler of its own
         self._surroundings = Surroundings(self._arm_stacks)
 
+    def keeping(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, what a step changes of the process stays, unless that raises. On the thread of the step."""
+        return contextlib.nullcontext() if self._surroundings is None else self._surroundings.keeping()
+
     def give_up_in_fork(self) -> None:
         """In a forked copy of the worker: SIGTERM ends it, as it ends any process."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

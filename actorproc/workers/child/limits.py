@@ -68,6 +68,25 @@ class Limiter:
         finally:
             self._apply(limited=True)
 
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Inside, memory is not limited; what is set of the process's own limit there holds after the step."""
+        if self._in_force is None:
+            yield
+            return
+        with self._lock:
+            assert self._before is not None
+            (used, _), before = self._in_force, self._before
+            resource.setrlimit(resource.RLIMIT_DATA, before)
+        try:
+            yield
+        finally:
+            with self._lock:
+                soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+                wanted = used if soft == resource.RLIM_INFINITY else min(used, soft)
+                self._before, self._in_force = (soft, hard), (wanted, hard)
+                resource.setrlimit(resource.RLIMIT_DATA, self._in_force)
+
     def _set_nice(self, nice: int, undo: contextlib.ExitStack, *, keep: bool) -> None:
         before = os.getpriority(os.PRIO_PROCESS, 0)
         if before == nice or before > nice >= 0:

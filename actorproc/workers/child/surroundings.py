@@ -12,7 +12,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from fcntl import fcntl as _fcntl
 from os import getcwd as _getcwd, umask as _set_umask
 from resource import getrlimit as _limit_of
@@ -176,6 +177,27 @@ class Surroundings:
         self._note_marks()
         if _lowest_free() >= self._many_open:
             self.worn = "its steps left most of the descriptors open that a process may have"
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """What is changed inside stays, unless that raises; but for streams, timers and the worker's own signals."""
+        limits = tuple(map(_limit_of, _LIMITS))  # that of processes may be the step's
+        yield
+        self._limits = tuple(
+            now if now != before else kept
+            for now, before, kept in zip(map(_limit_of, _LIMITS), limits, self._limits, strict=True)
+        )
+        self._cwd = _cwd()
+        self._umask = _set_umask(0o077)
+        _set_umask(self._umask)
+        self._variables = dict(_variables())
+        self._many_open, self._filling_takes = _many_open()
+        self._recursion = sys.getrecursionlimit()
+        self._blocked = _blocked() if threading.current_thread() is threading.main_thread() else self._blocked
+        self._handlers = tuple(
+            before if number in _OURS else _handler_of(number)
+            for number, before in zip(_SIGNALS, self._handlers, strict=True)
+        )
 
     def _restore_limits(self) -> None:
         for limit, before in zip(_LIMITS, self._limits, strict=True):
