@@ -45,7 +45,8 @@ class ProcedureExecutor(Executor):
     of the process (limits, environment, working directory, umask, signal handlers) stays for the worker's life with a
     manager of its own; with another's it is put back after that call, as all that a step changes.
     ``mp_context`` may be a "spawn" or "forkserver" context, which is what the workers are like anyway; "fork" is a
-    `ValueError`. ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with another's.
+    `ValueError`. ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with
+    another's.
     ``priority`` and ``tags`` are those of `ProcedureManager.submit`, for all calls.
 
     ``limits`` (`Limits`) are what each call may use, and ``retry`` (`RetryPolicy`) says which errors of a function are
