@@ -6,6 +6,7 @@ check parks exactly what a worker would park. It reads a store that a manager ma
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -298,6 +299,10 @@ class _NoChannel:
     def aborting(self) -> bool:
         """No step runs."""
         return False
+
+    def keeping(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is put back."""
+        return contextlib.nullcontext()
 
 
 def _step_of(head: ProcedureRecord, position: Any) -> str:
