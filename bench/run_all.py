@@ -41,6 +41,7 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "recovery_scale": (("--procedures=100000",), ("--procedures=5000",)),
     "locks": ((), ("--waiters", "1000", "10000")),
     "retention": (("--repeat=1", "--seconds=20"), ("--quick",)),
+    "long_lived": (("--rounds=2000",), ("--quick",)),
     "scheduler": ((), ("--operations=20000", "--core=2000")),
     "cost": ((), ("--quick",)),
     "cli": ((), ("--quick",)),

@@ -273,3 +273,26 @@ def test_a_submit_of_the_same_is_the_same_in_a_later_generation(manager):
     assert len(first.result(timeout=30)) == 6
 
     assert manager.submit(Counter(3), id="again").result(timeout=30) == first.result()
+
+
+@dataclass
+class Receiver(Procedure):
+    """One generation for each signal; what was heard is the state of the next."""
+
+    until: int
+    heard: tuple[int, ...] = ()
+
+    def execute(self, ctx):
+        if ctx.step == 1:
+            return Status.wait("told")
+        heard = (*self.heard, ctx.event)
+        return Status.done(heard) if len(heard) == self.until else Status.again(Receiver(self.until, heard))
+
+
+def test_signals_that_come_while_a_generation_ends_are_each_taken_once_and_in_order(manager):
+    handle = manager.submit(Receiver(500), id="receiver")
+    for number in range(500):
+        manager.signal("receiver", number)
+
+    assert handle.result(timeout=100) == tuple(range(500))
+    assert handle.info().generation == 500
