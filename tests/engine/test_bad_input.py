@@ -207,7 +207,7 @@ WRONG_STEPS = {
     "InvalidStatus": {
         "returns None": "Wrong returned None where a Status is due",
         "returns a text": "returned 'done'",
-        "returns an exception": "returned ValueError",
+        "returns an exception": "returned the exception ValueError",
         "returns the class Status": "returned <class",
         "returns a function": "returned <function",
         "sleeps for ever": "finite and not negative, not inf",
@@ -241,7 +241,7 @@ WRONG_STEPS = {
     "UnknownProcedure": {"asks for nobody": "no procedure has the id 'nobody'"},
     "StateNotEncodable": {
         "a child that cannot be stored": "Good.value: a value of builtins.object cannot be kept",
-        "an output that cannot be kept": "Wrong output: a value of builtins.function cannot be kept",
+        "an output that cannot be kept": "Wrong output: a function is code, which is never stored",
         "remembers an object": r"remember\('key'\)",
     },
     "StateTooLarge": {"an output that is too large": r"Wrong output takes 1782\d+ bytes; the limit is"},

@@ -289,7 +289,7 @@ def test_a_frame_longer_than_the_default_reaches_a_worker_that_may_have_it(liste
     host.start(worker, Count(1), event=bytes(DEFAULT_MAX_FRAME))
 
     ended = host.next_message(Ended, worker)  # no frame ends it, though these bytes are no event
-    assert isinstance(ended.outcome, Failed)
+    assert isinstance(ended.outcome, Refused)
 
 
 def test_megabytes_reach_a_busy_worker_without_blocking_the_sender(host: Listener, tmp_path: Path) -> None:
