@@ -7,7 +7,7 @@ from functools import partial
 
 from actorproc.workers.link import Link
 from actorproc.workers.timers import Timers
-from actorproc.workers.usage import descendants
+from actorproc.workers.usage import to_be_killed_with
 
 __all__ = ["DUMP_SECONDS", "Killer"]
 
@@ -35,7 +35,7 @@ class Killer:
         # Not at once: a thread with a signal pending is passed over, and only in the main thread does SIGTERM
         # interrupt a system call.
         self._timers.after(DUMP_SECONDS, partial(self._terminate, link))
-        link.family = descendants(link.process.pid)
+        link.family = to_be_killed_with(link.process.pid)
         self._timers.after(grace, partial(self._kill, link))
 
     def kill_at_once(self, link: Link, kind: str, reason: str) -> None:
@@ -57,5 +57,5 @@ class Killer:
         if link.dead or link.process is None:
             return
         known = {process.pid for process in link.family}
-        link.family += [process for process in descendants(link.process.pid) if process.pid not in known]
+        link.family += [process for process in to_be_killed_with(link.process.pid) if process.pid not in known]
         link.process.kill_group()

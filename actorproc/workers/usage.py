@@ -10,7 +10,17 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["cpu_and_rss", "descendants", "family_usage", "free_memory", "has_ended", "is_above_rlimits", "kill_all"]
+from actorproc.workers.trackers import is_tracker
+
+__all__ = [
+    "cpu_and_rss",
+    "family_usage",
+    "free_memory",
+    "has_ended",
+    "is_above_rlimits",
+    "kill_all",
+    "to_be_killed_with",
+]
 
 _UNKNOWN = (psutil.Error, OSError)
 """What psutil raises: errors of its own, and what reading /proc raises when this program has no descriptors left."""
@@ -73,6 +83,18 @@ def descendants(pid: int) -> list[psutil.Process]:
         return psutil.Process(pid).children(recursive=True)
     except _UNKNOWN:
         return []
+
+
+def to_be_killed_with(pid: int) -> list[psutil.Process]:
+    """The processes below this one that die with it: all but resource trackers, which clean up behind them."""
+    return [process for process in descendants(pid) if not _is_tracker(process)]
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    try:
+        return is_tracker(process.cmdline())
+    except _UNKNOWN:
+        return False
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:

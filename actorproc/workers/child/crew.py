@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -43,8 +42,8 @@ class Crew:
             self._queue.put(None)
 
     def _serve(self) -> None:
-        # SIGTERM is for the main thread. Signals of native crashes must come through, or faulthandler stays silent.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+        # Signals are for the main thread, which the kernel prefers. They are not blocked here, because programs that
+        # steps start inherit that, and could not be terminated.
         while True:
             run = self._queue.get()
             if run is None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -27,13 +26,11 @@ __all__ = [
     "die_with_group",
     "is_over",
     "out_of_the_way",
-    "prefer_to_be_killed",
     "tie",
     "write_stacks_to",
 ]
 
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
-_OOM_SCORE = 500
 _NUDGE = signal.SIGURG
 """Ignored by whoever has no handler for it."""
 
@@ -97,14 +94,6 @@ def write_stacks_to(fd: int) -> None:
     faulthandler.register(signal.SIGUSR1, fd, all_threads=True)
 
 
-def prefer_to_be_killed() -> None:
-    """Make the kernel choose this process before the host when memory runs out (Linux; needs no privilege)."""
-    path = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):
-        if int(path.read_text()) < _OOM_SCORE:
-            path.write_text(str(_OOM_SCORE))
-
-
 def _look_up(_number: int, _frame: FrameType | None) -> None:
     """Nothing: that a handler ran is enough."""
 
@@ -113,7 +102,7 @@ class Guard:
     """Signals of a worker, and the process-wide settings a step may have changed.
 
     SIGTERM raises `StopStep` in the main thread while it runs user code or waits for work, and otherwise waits
-    until one of both begins; so it never tears an answer in two. SIGINT is ignored: Ctrl-C is for the host.
+    until one of both begins; so it never tears an answer in two. SIGINT does nothing: Ctrl-C is for the host.
     """
 
     def __init__(self, arm_stacks: Callable[[], None]) -> None:
@@ -132,7 +121,8 @@ class Guard:
 
     def _install(self) -> None:
         signal.signal(signal.SIGTERM, self._handler)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # A handler, because programs inherit what is ignored: those that steps start are interrupted as anywhere.
+        signal.signal(signal.SIGINT, _look_up)
         # What a host ignores is ignored in its children too; without this one nobody gets the exit codes of his.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -193,8 +183,14 @@ class Guard:
         return contextlib.nullcontext() if self._surroundings is None else self._surroundings.keeping()
 
     def give_up_in_fork(self) -> None:
-        """In a forked copy of the worker: SIGTERM ends it, as it ends any process."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        """In a forked copy of the worker: SIGTERM and SIGINT do what they do in any Python program.
+
+        Handlers that the step has set before stay.
+        """
+        if signal.getsignal(signal.SIGTERM) == self._handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is _look_up:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self.is_copy = True
 
     def leave_if_forked(self, error: str | None) -> None:

@@ -30,11 +30,11 @@ from actorproc.workers.child.guard import (
     arm_lifeline,
     die_telling,
     out_of_the_way,
-    prefer_to_be_killed,
     write_stacks_to,
 )
 from actorproc.workers.child.keeping import start_keeper
 from actorproc.workers.child.limits import Limiter
+from actorproc.workers.child.offspring import Offspring
 from actorproc.workers.child.program import take_over
 from actorproc.workers.child.reading import Reading, read_into, wait_for_next
 from actorproc.workers.child.roster import Roster
@@ -68,7 +68,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     arm_lifeline(lifeline)
     fault = out_of_the_way(fault_fd)
     write_stacks_to(fault)
-    prefer_to_be_killed()
+    offspring = Offspring()
     guard = Guard(lambda: write_stacks_to(fault))
     channel = Channel(out_of_the_way(channel_fd), guard)
     limiter = Limiter()
@@ -79,6 +79,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
         if guard.is_copy:
             return  # a copy of a copy
         guard.give_up_in_fork()
+        offspring.in_forked_copy()
         channel.leave_to_parent()
         with contextlib.suppress(OSError):  # a step may have closed it
             os.close(lifeline)
@@ -87,6 +88,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
     imports_only("a worker process", repeats=True).__enter__()
     mark_multiprocessing()
     changes.watch()
+    offspring.watch()
     _tidy_interpreter()
     desk.streams = Streams(lambda: token.procedure if (token := desk.current_here()) is not None else "")
     try:

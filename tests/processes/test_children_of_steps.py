@@ -1,0 +1,338 @@
+"""Programs that steps start: signals reach them as they expect, and what they leave behind is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+
+import psutil
+import pytest
+
+from actorproc import Config, Limits, ProcedureExecutor, ProcedureFailed, ProcedureManager, StepTimeout, procedure
+from tests.kit.waiting import wait_until
+
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="what /proc shows")]
+ROOT = Path(__file__).parents[2]
+kept: list = []
+READY = "echo ready; "
+
+
+# ---------------------------------------------------------------- signals
+def of_subprocess(text, **options):
+    process = subprocess.Popen(["bash", "-c", text], stdout=subprocess.PIPE, **options)
+    kept.append(process)
+    return process.pid, process.stdout.readline
+
+
+def of_posix_spawn(text):
+    read_end, write_end = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, write_end, 1)]
+    pid = os.posix_spawn("/bin/bash", ["bash", "-c", text], os.environ, file_actions=actions)
+    os.close(write_end)
+    kept.append(os.fdopen(read_end, "rb"))
+    return pid, kept[-1].readline
+
+
+def of_asyncio(text):
+    import asyncio
+
+    async def run():
+        process = await asyncio.create_subprocess_exec("bash", "-c", text, stdout=subprocess.PIPE)
+        return process.pid, await process.stdout.readline()
+
+    pid, line = asyncio.run(run())
+    return pid, lambda: line
+
+
+def of_multiprocessing(method, text):
+    read_end, write_end = multiprocessing.get_context(method).Pipe(duplex=False)
+    process = multiprocessing.get_context(method).Process(target=sleep_in_python, args=(write_end,))
+    process.start()
+    kept.append(process)
+    write_end.close()
+    return process.pid, read_end.recv
+
+
+def sleep_in_python(pipe):
+    import time
+
+    pipe.send(b"ready\n")
+    time.sleep(60)
+
+
+WAYS = {
+    "subprocess": of_subprocess,
+    "without vfork": lambda text: of_subprocess(text, preexec_fn=lambda: None),
+    "own session": lambda text: of_subprocess(text, start_new_session=True),
+    "posix_spawn": of_posix_spawn,
+    "asyncio": of_asyncio,
+    "fork": lambda text: of_multiprocessing("fork", text),
+    "spawn": lambda text: of_multiprocessing("spawn", text),
+}
+WAITS = """
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    exit(7)
+"""
+TEXTS = {
+    "a plain program": (f"{READY} exec sleep 60", -1),
+    "a script with a trap": (f"trap 'exit 7' INT TERM; {READY} sleep 60 & wait", 7),
+    "a Python program": (f"exec {sys.executable} -c {shlex.quote(WAITS)}", 7),
+}
+
+
+def ended(start, text, number):
+    """The state that a child begins with, and how it ended by a signal."""
+    pid, ready = start(text)
+    try:
+        assert ready() == b"ready\n"
+        process = psutil.Process(pid)
+        for _ in range(200):  # a shell holds signals back while it starts a program
+            begun = state_of(pid)
+            if not begun["holds back"]:
+                break
+            threading.Event().wait(0.01)
+        os.kill(pid, number)
+        try:
+            code = process.wait(10)
+            return begun, "ended" if code is None else int(code)  # asyncio has collected it
+        except psutil.TimeoutExpired:
+            return begun, "does not end"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def state_of(pid):
+    status = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return {
+        "ignores": [int(name) for name in (signal.SIGINT, signal.SIGTERM) if has(status["SigIgn"], name)],
+        "holds back": [int(name) for name in (signal.SIGINT, signal.SIGTERM) if has(status["SigBlk"], name)],
+        "oom_score_adj": int(Path(f"/proc/{pid}/oom_score_adj").read_text()),
+        "worker's": int(Path("/proc/self/oom_score_adj").read_text()),
+    }
+
+
+def has(mask, number):
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+@procedure
+def child(ctx, way: str, text: str, number: int):
+    return ended(WAYS[way], text, number)
+
+
+@procedure(limits=Limits(threads=4))
+def child_of_thread(ctx, way: str, text: str, number: int):
+    return ended(WAYS[way], text, number)
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    with ProcedureManager(tmp_path_factory.mktemp("children") / "store", workers=1) as manager:
+        yield manager
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("threads", [False, True], ids=["main thread", "threads"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_gets_signals_as_its_program_expects(manager, way, threads, number):
+    score = int(Path("/proc/self/oom_score_adj").read_text())
+    texts = TEXTS if way == "subprocess" else {"a plain program": TEXTS["a plain program"]}
+    for name, (text, code) in texts.items():
+        kind = child_of_thread if threads else child
+        begun, code_found = manager.run(kind(way, text, int(number)), timeout=60)
+
+        assert begun == {"ignores": [], "holds back": [], "oom_score_adj": score, "worker's": max(score, 500)}, name
+        if way == "asyncio":
+            assert code_found in ("ended", -number)
+        elif way in ("fork", "spawn"):
+            assert code_found in ({-2, 1} if number == signal.SIGINT else {-15})
+        elif name == "a Python program" and number == signal.SIGTERM:
+            assert code_found == -signal.SIGTERM
+        else:
+            assert code_found == (-number if code == -1 else code), name
+
+
+def system_in_a_call():
+    code = os.system("cat /proc/self/oom_score_adj >score; exit 3")
+    return Path("score").read_text().strip(), os.waitstatus_to_exitcode(code), pickle.loads(pickle.dumps(os.system))
+
+
+@procedure
+def system(ctx):
+    score, code, function = system_in_a_call()
+    return score, code, function is os.system, os.system("kill -INT $$")
+
+
+def test_os_system_runs_with_the_programs_score_and_gives_the_wait_status(manager):
+    score = Path("/proc/self/oom_score_adj").read_text().strip()
+
+    assert manager.run(system(), timeout=60) == (score, 3, True, signal.SIGINT)
+
+
+@procedure
+def interrupted(ctx):
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    return "went on"
+
+
+def test_a_worker_itself_does_not_heed_sigint(manager):
+    assert manager.run(interrupted(), timeout=60) == "went on"
+
+
+@procedure
+def forked(ctx):
+    """Exit codes of forked copies that get a signal, with the step's own handler and without."""
+    codes = []
+    for handler in (None, lambda *_: os._exit(9)):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, handler) if handler is not None else None
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.kill(os.getpid(), number)
+                    threading.Event().wait(10)
+                except KeyboardInterrupt:
+                    os._exit(7)
+                os._exit(0)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            if before is not None:
+                signal.signal(number, before)
+    return codes
+
+
+def test_a_forked_copy_has_the_handlers_of_a_python_program_or_the_steps_own(manager):
+    assert manager.run(forked(), timeout=60) == [7, -signal.SIGTERM, 9, 9]
+
+
+# ---------------------------------------------------------------- what resource trackers hold
+def shared_memory():
+    block = SharedMemory(create=True, size=100_000)
+    block.buf[:4] = b"data"
+    block.close()
+    return f"/dev/shm/{block.name}"
+
+
+def semaphore():
+    lock = multiprocessing.get_context("spawn").Lock()
+    kept.append(lock)
+    return f"/dev/shm/sem.{lock._semlock.name[1:]}"
+
+
+def folder():
+    from joblib.externals.loky.backend import resource_tracker
+
+    path = tempfile.mkdtemp()
+    resource_tracker.register(path, "folder")
+    return path
+
+
+def memory_of_a_child():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(shared_memory)
+
+
+LEFT = {
+    "shared memory": shared_memory,
+    "a semaphore": semaphore,
+    "a folder of loky": folder,
+    "shared memory of a child": memory_of_a_child,
+}
+
+
+@procedure(retry=None)
+def leaves(ctx, what: str, place: str, end: str):
+    path = LEFT[what]()
+    assert Path(path).exists()
+    Path(place).write_text(path)
+    if end == "crash" and not ctx.replayed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+@procedure(limits=Limits(wall_time=5.0, grace=0.2))
+def leaves_and_hangs(ctx, what: str, place: str):
+    path = LEFT[what]()
+    assert Path(path).exists()
+    Path(place).write_text(path)
+    threading.Event().wait()
+
+
+ENDS = ["orderly", "recycled", "killed", "kill of the step", "crash"]
+
+
+@pytest.mark.parametrize("what", LEFT)
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_step_left_to_a_tracker_is_removed_when_its_worker_ends(tmp_path, what, end):
+    place = tmp_path / "left"
+    config = Config(recycle_steps=1) if end == "recycled" else None
+    with ProcedureManager(tmp_path / "store", workers=1, config=config) as manager:
+        if end == "kill of the step":
+            with pytest.raises(ProcedureFailed) as failure:
+                manager.run(leaves_and_hangs(what, str(place)), timeout=60)
+            assert isinstance(failure.value.cause, StepTimeout)
+        else:
+            first = None
+            if end == "crash":
+                handle = manager.submit(leaves(what, str(place), end))
+                wait_until(place.exists)
+                first = place.read_text()
+                handle.result(60)
+            else:
+                pid = manager.run(leaves(what, str(place), end), timeout=60)
+            if end == "killed":
+                os.kill(pid, signal.SIGKILL)
+            if first is not None:
+                wait_until(lambda: not Path(first).exists())
+        path = Path(place.read_text())
+        if end in ("recycled", "killed", "kill of the step"):
+            wait_until(lambda: not path.exists())
+    wait_until(lambda: not path.exists())
+
+
+HOST = """
+import os, sys
+from tests.processes.test_children_of_steps import LEFT, leaves
+from actorproc import ProcedureManager
+manager = ProcedureManager(sys.argv[1], workers=1)
+manager.start()
+manager.run(leaves(sys.argv[2], sys.argv[3], ""), timeout=60)
+print("made", flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize("what", LEFT)
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(0)", ""], ids=["killed", "_exit", "no stop"])
+def test_what_a_step_left_to_a_tracker_is_removed_when_the_program_ends(tmp_path, what, end):
+    place = tmp_path / "left"
+    command = [sys.executable, "-c", HOST.format(end=end), str(tmp_path / "store"), what, str(place)]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+
+    assert run.stdout == "made\n", run.stderr
+    path = Path(place.read_text())
+    wait_until(lambda: not path.exists())
+
+
+def test_a_call_of_an_executor_leaves_no_shared_memory(tmp_path):
+    with ProcedureExecutor(tmp_path / "calls", max_workers=1) as executor:
+        path = Path(executor.submit(shared_memory).result(60))
+        assert path.exists(), "it is there as long as the worker"
+    wait_until(lambda: not path.exists())
