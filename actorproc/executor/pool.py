@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 import threading
 import time
@@ -11,13 +10,16 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+from types import TracebackType
+from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
 from actorproc.actors.clock import waiting_seconds
 from actorproc.arguments import checked_priority, checked_tags
 from actorproc.config import Config
-from actorproc.errors import ManagerStopped, UsageError
+from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
 from actorproc.executor.futures import DurableFuture, is_called_back_by
+from actorproc.executor.leaving import finish, finish_later, leave, watch_for_exit
+from actorproc.executor.mapping import chunks_of, flat, in_order
 from actorproc.executor.options import CallOptions, Submit, check_arguments, config_of
 from actorproc.executor.queue import CallQueue
 from actorproc.manager import ProcedureManager
@@ -94,7 +96,14 @@ class ProcedureExecutor(Executor):
         self._owned = None if isinstance(manager, ProcedureManager) else self._manager
         self._max_workers = self._manager._slots
         self._pid = os.getpid()
-        self._queue = CallQueue(self._manager, setup, weight, labels, is_own=self._owned is not None)
+        self._queue = CallQueue(
+            self._manager,
+            setup,
+            weight,
+            labels,
+            is_own=self._owned is not None,
+            watch=functools.partial(watch_for_exit, owned=self._owned),
+        )
         self._state = threading.RLock()  # a signal handler may submit in the middle of a submit
         self._has_begun = False
         self._is_shut_down = False
@@ -123,6 +132,19 @@ class ProcedureExecutor(Executor):
         if not self._has_begun and shut_here() is None:
             self._begin()
         return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if kind is None or not issubclass(kind, KeyboardInterrupt) or not self._has_begun or os.getpid() != self._pid:
+            self.shutdown(wait=True)
+            return False
+        with self._state:
+            was_open, self._is_shut_down = not self._is_shut_down, True
+        if was_open:  # else who shuts it down has seen to it
+            self._queue.dropped = None
+            leave(self._queue, self._owned)
+        return False
 
     def _begin(self) -> None:
         """Start a manager of its own, in the process of the first call: that may be a fork of the one that made it.
@@ -242,14 +264,14 @@ class ProcedureExecutor(Executor):
         end = None if patience is None else time.monotonic() + patience
         calls = zip(*iterables)  # noqa: B905 - as map: the shortest one decides
         if chunksize > 1:
-            chunks = _chunks(calls, chunksize)
+            chunks = chunks_of(calls, chunksize)
             if options:
-                return _flat(super().map(functools.partial(call_chunk, fn), chunks, timeout=patience, **options))
+                return flat(super().map(functools.partial(call_chunk, fn), chunks, timeout=patience, **options))
             lists = [self.submit(functools.partial(call_chunk, fn), chunk) for chunk in chunks]
-            return _flat(_in_order(self._queue, lists, end))
+            return flat(in_order(self._queue, lists, end))
         if options:
             return super().map(fn, *iterables, timeout=patience, **options)
-        return _in_order(self._queue, [self.submit(fn, *args) for args in calls], end)
+        return in_order(self._queue, [self.submit(fn, *args) for args in calls], end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; with ``wait`` return when all have ended. ``cancel_futures`` cancels what can be.
@@ -257,6 +279,10 @@ class ProcedureExecutor(Executor):
         A manager of its own is stopped when its last call has ended. Without ``wait``, inside a callback of one of its
         futures, which ends after this, and in a signal handler in the middle of a submit, that happens on a thread for
         which the interpreter waits at its exit.
+
+        Ctrl-C while it waits, or inside the ``with``, leaves within a second: calls that have not ended stay stored,
+        and go on when an executor or a manager is started on that directory. Raises `StorageUnavailable` when the store
+        was removed meanwhile.
         """
         if os.getpid() != self._pid:
             self._is_shut_down = True
@@ -272,13 +298,18 @@ class ProcedureExecutor(Executor):
         must_not_wait = is_called_back_by(self._queue) or self._queue.is_interrupted or self._is_interrupted
         if wait and not must_not_wait:
             try:
-                _finish(self._queue, self._owned)
-            except BaseException:  # Ctrl-C while it waits: nobody else would stop what is running
+                finish(self._queue, self._owned)
+            except KeyboardInterrupt:
+                leave(self._queue, self._owned)
+                raise
+            except StorageUnavailable:
+                raise
+            except BaseException:  # an exit while it waits: nobody else would stop what is running
                 if is_first:
-                    _finish_later(self._queue, self._owned)
+                    finish_later(self._queue, self._owned)
                 raise
         elif is_first:
-            _finish_later(self._queue, self._owned)
+            finish_later(self._queue, self._owned)
 
     # ------------------------------------------------------------ parts
     def _put(
@@ -337,50 +368,6 @@ def _name_of(function: Callable[..., Any]) -> str:
     return full if full.isascii() else full.encode("ascii", "backslashreplace").decode()
 
 
-def _chunks(calls: Iterator[tuple[Any, ...]], size: int) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    while chunk := tuple(itertools.islice(calls, size)):
-        yield chunk
-
-
-def _in_order(calls: CallQueue, futures: list[DurableFuture[T]], end: float | None) -> Iterator[T]:
-    """The results; what is left when the reader goes away is cancelled in one go, not one commit after another."""
-    futures.reverse()
-    try:
-        while futures:
-            yield _popped(futures, end)
-    except BaseException:
-        # The reader left, perhaps by the garbage collector, which may have come along on any thread, the manager's
-        # too; or a call failed, or the time is up, and who hears of that must not wait for a disk.
-        if futures:
-            calls.cancel_soon(futures[:])
-            futures.clear()  # an error keeps the frames it has passed, and would keep these with it
-        raise
-
-
-def _popped(futures: list[DurableFuture[T]], end: float | None) -> T:
-    """The last one's result; it stays in the list until it has one."""
-    result = futures[-1].result(None if end is None else end - time.monotonic())
-    futures.pop()
-    return result
-
-
-def _flat(lists: Iterator[list[T]]) -> Iterator[T]:
-    for results in lists:
-        results.reverse()
-        while results:
-            yield results.pop()  # given away: what the reader drops is collected
-
-
-def _finish(calls: CallQueue, owned: ProcedureManager | None) -> None:
-    calls.finish()
-    if owned is not None:
-        owned.stop()
-
-
 def _on_dropped(calls: CallQueue, owned: ProcedureManager | None, pid: int, _: object) -> None:
     if os.getpid() == pid and threading.main_thread().is_alive():
-        _finish_later(calls, owned)
-
-
-def _finish_later(calls: CallQueue, owned: ProcedureManager | None) -> None:
-    threading.Thread(target=_finish, args=(calls, owned), name="actorproc-finish", daemon=False).start()
+        finish_later(calls, owned)

@@ -33,7 +33,7 @@ from actorproc.procedure.call import Call, PickledCall
 from actorproc.procedure.own_states import OWN_STATES
 from actorproc.queries import Queries
 
-__all__ = ["CallQueue"]
+__all__ = ["CallQueue", "on_its_way"]
 
 logger = logging.getLogger("actorproc")
 
@@ -48,9 +48,16 @@ class CallQueue:
     """Calls on their way. May be used from any thread."""
 
     def __init__(
-        self, manager: ProcedureManager, setup: bytes, priority: int, tags: tuple[str, ...], *, is_own: bool
+        self,
+        manager: ProcedureManager,
+        setup: bytes,
+        priority: int,
+        tags: tuple[str, ...],
+        *,
+        is_own: bool,
+        watch: Callable[[CallQueue], object],
     ) -> None:
-        self._manager = manager
+        self._manager = self.manager = manager
         self._is_own = is_own
         self._setup = setup
         self._priority = priority
@@ -67,6 +74,9 @@ class CallQueue:
         self.receiver = Receiver(manager, self._count_off)
         self._threads: tuple[threading.Thread, ...] = ()
         self._closing = False
+        self._watch, self._is_watched = watch, False
+        self.is_left = False
+        """The program was interrupted: it waits for no call any more."""
         self.pid = os.getpid()
         """The process that makes calls."""
         self.dropped: object = None
@@ -91,6 +101,9 @@ class CallQueue:
             batch.calls.append((future, call, name, not alone, limits))
             batch.size += len(call) if isinstance(call, bytes) else sum(map(len, call))
             self._unfinished[future] = None
+            if not self._is_watched:
+                self._is_watched = True
+                self._watch(self)
             if alone:
                 self._turn_over()
                 self._full.append(batch)
@@ -175,11 +188,15 @@ class CallQueue:
         """The error of a wait for this call whose time is up."""
         return late(id, timeout, self._manager._glance(id))
 
-    def finish(self) -> None:
-        """Wait until every call has ended, and end the threads. Nothing is taken from then on."""
+    def finish(self, look: Callable[[], object] = int, every: float | None = None) -> None:
+        """Wait until every call has ended, and end the threads. Nothing is taken from then on.
+
+        ``look`` is called after each ``every`` seconds of waiting, and ends it by raising.
+        """
         with self._lock:
             while self._unfinished:
-                self._all_done.wait()
+                if not self._all_done.wait(every):
+                    look()
             self._closing = True
             self._news.notify()
             threads = self._threads
@@ -190,6 +207,19 @@ class CallQueue:
             self.receiver.leave()
             if threading.current_thread() not in threads:
                 receiver.join()
+
+    # ------------------------------------------------------------ leaving
+    @property
+    def unfinished(self) -> list[AnyFuture]:
+        """Futures of the calls that have not ended."""
+        with self._lock:
+            return list(self._unfinished)
+
+    def needs_no_watch(self) -> bool:
+        """Every call has ended, so nothing is lost with the program: the next call has it watched again."""
+        with self._lock:
+            self._is_watched = bool(self._unfinished) and not self.is_left
+            return not self._is_watched
 
     # ------------------------------------------------------------ cancelling
     def _withdraw(self, future: AnyFuture) -> bool:
@@ -231,7 +261,7 @@ class CallQueue:
 
         Those for which the manager has no room are withdrawn meanwhile.
         """
-        while (batch := next(filter(None, map(_on_its_way, futures)), None)) is not None:
+        while (batch := next(filter(None, map(on_its_way, futures)), None)) is not None:
             with contextlib.suppress(TimeoutError):
                 batch.durable.exception(_BUSY_PAUSE / 2)
                 continue
@@ -388,7 +418,7 @@ class CallQueue:
                 self._all_done.notify_all()
 
 
-def _on_its_way(future: AnyFuture) -> Batch | None:
+def on_its_way(future: AnyFuture) -> Batch | None:
     """The batch with which a call will be stored, or has not been refused yet."""
     while (batch := future._batch) is not None and not future.done():
         if not batch.durable.done():

@@ -140,7 +140,7 @@ def test_a_call_that_went_into_the_rest_of_its_batch_is_still_on_its_way():
         def _batch(self, _):
             self.at = -1
 
-    assert queue._on_its_way(Moves("p", None, old)) is rest
+    assert queue.on_its_way(Moves("p", None, old)) is rest
 
 
 @pytest.mark.parametrize("started", [0, 1])

@@ -1,0 +1,175 @@
+"""Ends of programs with executors: Ctrl-C, no shutdown, and a store that was removed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from actorproc import ProcedureExecutor, ProcedureManager, StorageUnavailable
+from actorproc.executor import queue
+from tests.executor.calls import add, mark_and_wait
+
+pytestmark = pytest.mark.processes
+
+BEGIN = """
+import os, signal, sys, threading, time
+from actorproc import ProcedureExecutor, ProcedureManager
+from tests.executor.calls import mark_and_wait
+signal.signal(signal.SIGINT, signal.default_int_handler)
+path, marker, release = sys.argv[1:]
+
+def begin(executor):
+    futures = [executor.submit_as("first", mark_and_wait, marker, release), executor.submit_as("second", abs, -2)]
+    while not os.path.exists(marker):
+        time.sleep(0.01)
+    print("ready", flush=True)
+    return futures
+"""
+WAITS = {
+    "for a result": """
+with ProcedureExecutor(path, 1) as executor:
+    begin(executor)[0].result()
+""",
+    "at the end of the block": """
+with ProcedureExecutor(path, 1) as executor:
+    begin(executor)
+""",
+    "in shutdown": """
+executor = ProcedureExecutor(path, 1)
+begin(executor)
+executor.shutdown()
+""",
+    "without a block": """
+executor = ProcedureExecutor(path, 1)
+begin(executor)[0].result()
+""",
+    "in a map": """
+with ProcedureExecutor(path, 1) as executor:
+    begin(executor)
+    list(executor.map(time.sleep, [60, 60]))
+""",
+    "with another's manager": """
+with ProcedureManager(path, workers=1) as manager:
+    with ProcedureExecutor(manager) as executor:
+        begin(executor)[0].result()
+""",
+}
+
+
+def run(tmp_path, program):
+    arguments = [str(tmp_path / name) for name in ("state", "began", "release")]
+    return subprocess.Popen(
+        [sys.executable, "-c", BEGIN + program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_one_ctrl_c_leaves_says_what_stays_and_the_next_run_goes_on(tmp_path, wait):
+    with run(tmp_path, WAITS[wait]) as program:
+        assert program.stdout.readline() == "ready\n"
+        time.sleep(0.2)  # until it waits; nothing tells
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=20)
+
+    assert "KeyboardInterrupt" in said
+    assert "calls have not ended" in said
+    assert str(tmp_path / "state") in said
+    (tmp_path / "release").touch()
+    with ProcedureExecutor(tmp_path / "state", 1) as executor:
+        assert executor.get("first").result(60) > 0
+        assert executor.get("second").result(30) == 2
+
+
+def test_the_second_ctrl_c_leaves_at_once(tmp_path):
+    stuck = """
+import actorproc.executor.leaving as leaving
+leaving._stop_now = lambda *_: (print("leaving", flush=True), time.sleep(600))
+"""
+    with run(tmp_path, stuck + WAITS["for a result"]) as program:
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT)
+        assert program.stdout.readline() == "leaving\n"
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("count", [1, 200, 2500])
+def test_what_was_submitted_is_stored_when_the_program_ends_without_shutdown(tmp_path, count):
+    program = f"""
+executor = ProcedureExecutor(path, 1)
+executor.submit_as("before", abs, -1)
+print(*[executor.submit(abs, -number).id for number in range({count})], flush=True)
+"""
+    with run(tmp_path, program) as ended:
+        ids, said = ended.communicate(timeout=60)
+
+    assert (ended.returncode, "calls have not ended" in said) == (0, True), said
+    with ProcedureExecutor(tmp_path / "state", 2) as executor:
+        assert [executor.get(id_).result(60) for id_ in ids.split()] == list(range(count))
+
+
+def test_a_program_whose_calls_have_ended_says_nothing_at_its_end(tmp_path):
+    with run(tmp_path, "executor = ProcedureExecutor(path, 1)\nprint(executor.submit(abs, -1).result(30))\n") as ended:
+        assert ended.communicate(timeout=60) == ("1\n", "")
+
+
+def test_calls_that_cannot_be_stored_do_not_keep_the_program_for_longer_than_its_stop_timeout(tmp_path):
+    program = """
+from actorproc import Config
+executor = ProcedureExecutor(path, 1, config=Config(stop_timeout=0.5))
+executor.manager
+executor._queue._submitted = lambda *_: time.sleep(600)
+executor.submit(abs, -1)
+"""
+    with run(tmp_path, program) as ended:
+        _, said = ended.communicate(timeout=60)
+    assert (ended.returncode, "1 calls could not be stored" in said) == (0, True), said
+
+
+def test_the_thread_for_the_programs_end_ends_with_the_calls_and_begins_again(open_executor, until, monkeypatch):
+    begun = []
+    executor = open_executor()
+    executor._queue._watch = lambda calls, plain=executor._queue._watch: (begun.append(calls), plain(calls))
+    for expected in (1, 2):
+        assert executor.submit(add, 1, 2).result(30) == 3
+        assert len(begun) == expected
+        until(lambda: not executor._queue._is_watched)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_store_that_was_removed_ends_shutdown_with_an_error(tmp_path, is_own):
+    state = tmp_path / "state"
+    manager = None if is_own else ProcedureManager(state, workers=1).start()
+    executor = ProcedureExecutor(state, 1) if is_own else ProcedureExecutor(manager)
+    future = executor.submit(mark_and_wait, tmp_path / "began", tmp_path / "release").durable(30)
+    shutil.rmtree(state)
+
+    with pytest.raises(StorageUnavailable, match="was removed while calls of this executor were open"):
+        executor.shutdown()
+    if manager is not None:
+        manager.stop(drain=False, timeout=1)
+    assert future.exception(30) is not None
+
+
+def test_a_store_that_is_there_is_waited_for(open_executor, tmp_path, monkeypatch):
+    executor = open_executor(max_workers=1)
+    looks = []
+    monkeypatch.setattr("actorproc.executor.leaving._LOOK_EVERY", 0.01)
+    plain = queue.CallQueue.finish
+    monkeypatch.setattr(
+        queue.CallQueue, "finish", lambda calls, look, every: plain(calls, lambda: looks.append(look()), every)
+    )
+    future = executor.submit(time.sleep, 0.5)
+
+    executor.shutdown()
+
+    assert future.done()
+    assert looks
