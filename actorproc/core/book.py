@@ -93,6 +93,8 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         del self.procs[procedure]
         self._stored.pop(procedure, None)
         self.warm.pop(procedure, None)
+        if self.hindered:
+            self.hindered.pop(procedure, None)
         self.staff.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:

@@ -22,6 +22,7 @@ from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.damage import error_of
 from actorproc.core.deciding import HANDLERS, follow_up, settle
 from actorproc.core.fingerprint import fingerprint
+from actorproc.core.hindered import why_put_off
 from actorproc.core.lock_report import why_waiting
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.core.phases import phase_of, reason_of
@@ -346,6 +347,8 @@ class Coordinator:
             return phase, why_waiting(book.locks, record.id)
         if phase is Phase.PARKED:
             return phase, record.parked or still
+        if book.hindered and phase in {Phase.QUEUED, Phase.ROLLING_BACK} and (again := why_put_off(book, record)):
+            return (Phase.RETRYING if phase is Phase.QUEUED else phase), again
         if phase is Phase.QUEUED:
             return phase, why_queued(book, record)
         reason = reason_of(record, phase)

@@ -8,6 +8,7 @@ from actorproc.core.cancelling import stop_forced, stop_next
 from actorproc.core.children import problem_with, suspend
 from actorproc.core.ending import end, settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
+from actorproc.core.hindered import put_off_or_park
 from actorproc.core.late import last_step, note_interrupted, stop_late
 from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.limits import backoff_of
@@ -24,7 +25,6 @@ from actorproc.core.verbs import (
     deadline_error,
     end_forced,
     may_abort,
-    on_refused,
 )
 from actorproc.model.commands import SendAgain
 from actorproc.model.events import StepDelayed, StepEnded, StepReturned
@@ -83,7 +83,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if kind is not Refused and kind is not Answered:
         record.epoch = book.epoch
     if kind is Refused:
-        on_refused(book, record, outcome)  # type: ignore[arg-type]
+        put_off_or_park(book, record, token.mode, outcome)  # type: ignore[arg-type]
     elif token.mode is _ROLLBACK:
         undoing.after_rollback(book, record, item, outcome)
     elif token.mode is _ASK_ABORT:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from actorproc.core.backlog import Backlog
 from actorproc.core.concurrency import Slots
 from actorproc.core.lobby import Lobby
@@ -11,7 +13,16 @@ from actorproc.core.staff import Roster, Staff, WaitingRoom
 from actorproc.model.ids import WorkerId
 from actorproc.model.policies import Scheduling
 
-__all__ = ["Workplace"]
+__all__ = ["Hindered", "Workplace"]
+
+
+class Hindered(NamedTuple):
+    """A step that could not be begun, for a reason that may pass."""
+
+    step: tuple[int, int]
+    """Its number and that of the record before it."""
+    tried: int
+    reason: str
 
 
 class Workplace:
@@ -37,6 +48,8 @@ class Workplace:
         """Procedures with a worker of their own; None: it was asked for."""
         self.suspects: set[str] = set()
         """Procedures one of which killed a worker that ran several: each runs alone until it was answered."""
+        self.hindered: dict[str, Hindered] = {}
+        """Steps that could not be begun for a reason that may pass, by procedure."""
         self.warm: dict[str, WorkerId] = {}
         """Which worker holds the live object of a procedure."""
 

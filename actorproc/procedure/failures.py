@@ -10,7 +10,7 @@ from types import TracebackType
 from actorproc.errors import InvalidStatus, UsageError
 from actorproc.model.records import ErrorInfo, ErrorKind
 
-__all__ = ["OF_USERS", "encodable", "error_info", "in_words"]
+__all__ = ["OF_USERS", "encodable", "error_info", "in_words", "passing_cause"]
 
 OF_USERS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What methods of a user may raise where it must end nothing: all but the worker's own request to stop."""
@@ -34,6 +34,22 @@ def error_info(error: BaseException | str, *, procedure: str, step: int, kind: E
 def in_words(error: BaseException) -> str:
     """Its class and its text, which any record can hold. Never raises, whatever the exception's own methods do."""
     return f"{encodable(type(error).__name__)}: {_message(error)}"
+
+
+def passing_cause(error: BaseException) -> BaseException | None:
+    """The error in a chain of causes for which what cannot be read now may be readable soon; None when there is none.
+
+    That is an I/O error, or an import of files that are being replaced: a module, or a name in it, that is missing or
+    is no whole program. Whether it lasts is for the next attempts to tell.
+    """
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        if isinstance(link, OSError | ImportError | SyntaxError):
+            return link
+        seen.add(id(link))
+        link = link.__cause__
+    return None
 
 
 def _kind_of(error: BaseException) -> ErrorKind:

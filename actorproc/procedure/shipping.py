@@ -104,7 +104,7 @@ def _found(definition: Definition) -> Any:
     found = found_at(importlib.import_module(definition.module), definition.qualname)
     if found is None:
         msg = f"module {definition.module!r} has no {definition.qualname!r}"
-        raise LookupError(msg)
+        raise ImportError(msg)
     return found
 
 

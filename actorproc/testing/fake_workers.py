@@ -276,7 +276,7 @@ class FakeWorkers:
         worker.running = None
         token = command.token
         if token.mode is Mode.EXECUTE and self.world.plan.fires(FaultKind.REFUSED):
-            outcome: Outcome = Refused(reason="not today")
+            outcome: Outcome = Refused(reason="not today", is_passing=(token.step + token.attempt) % 2 == 0)
         else:
             outcome = self._outcome(command, state)
         if isinstance(outcome, (Failed, Refused)) or self.world.random() < 0.05:

@@ -13,7 +13,7 @@ from actorproc.model.ids import Mode, StepToken
 from actorproc.model.outcomes import Advanced, Failed, Finished, Outcome, Refused
 from actorproc.model.records import ErrorInfo
 from actorproc.procedure.context import Context, StopStep
-from actorproc.procedure.failures import error_info, in_words
+from actorproc.procedure.failures import error_info, in_words, passing_cause
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.state import StateRefused
 from actorproc.workers.child.desk import StepLine
@@ -59,7 +59,12 @@ class ProcedureActor(DispatchedActor):
             began = _now()
             is_ready = self._restore(run, runtime)
         except StateRefused as error:
-            self._answer(run, Refused(reason=error.reason, elapsed=_now() - began))
+            cause = passing_cause(error)
+            if isinstance(cause, ImportError | SyntaxError):
+                # What was imported before the files were whole is kept by this process for good.
+                desk.worn = f"{run.type_name} could not be imported"
+            refused = Refused(reason=error.reason, elapsed=_now() - began, is_passing=cause is not None)
+            self._answer(run, refused)
             return
         except MemoryError as error:
             # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
