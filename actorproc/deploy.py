@@ -200,6 +200,8 @@ class _Look:
         has_ended = head.state in TERMINAL
         try:
             live = _loaded(head, runtime, record)
+            if not head.rolling and not has_ended and live._engine_is_moved():
+                live._engine_settle()
             self._read_values(head, runtime.runtime_of(live))
         except StateRefused as error:
             if LEFT_OUT in error.reason:

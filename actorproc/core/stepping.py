@@ -45,6 +45,7 @@ from actorproc.model.outcomes import (
 from actorproc.model.policies import Backoff, LockKey
 from actorproc.model.records import ErrorInfo, Interrupted, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.writes import DeleteUndo
 
 __all__ = ["MAX_STUCK_PAUSE", "look_after", "on_delayed", "on_ended", "on_returned", "on_step_error"]
 
@@ -80,7 +81,7 @@ def on_ended(book: Book, event: StepEnded) -> None:
     if record.bypassing:
         settle_bypass(book, record)
         return
-    if kind is not Refused and kind is not Answered:
+    if kind is not Refused and kind is not Answered and not (kind is Advanced and outcome.placed):  # type: ignore[union-attr]
         record.epoch = book.epoch
     if kind is Refused:
         put_off_or_park(book, record, token.mode, outcome)  # type: ignore[arg-type]
@@ -173,7 +174,9 @@ def on_delayed(book: Book, event: StepDelayed) -> None:
 
 # ---------------------------------------------------------------------- forward
 def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
-    if type(outcome) is Advanced and not record.rolling:  # most steps
+    if type(outcome) is Advanced and outcome.placed:
+        _place(book, record, item, outcome)
+    elif type(outcome) is Advanced and not record.rolling:  # most steps
         commit_step(book, record, item, outcome, "executing", None)
         _go_on(book, record, outcome)
         _after_step(book, record)
@@ -196,6 +199,26 @@ def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome:
         else:
             _go_on(book, record, outcome)
             _after_step(book, record)
+
+
+def _place(book: Book, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
+    """No step ran: the code has changed, and another one comes next, which sees what this one would have seen."""
+    tree = book.tree_of(record)
+    units = tree.units_of.get(record.id)
+    if units and units[-1].step == record.step and record.attempt == 1:
+        # The undo of the step that was to come: that one was never begun.
+        unit = units[-1]
+        tree.pop(unit)
+        book.write(DeleteUndo(unit.root, unit.seq))
+        record.last_unit = None
+    awaiting, payload = record.awaiting, record.payload
+    commit_step(book, record, item, outcome, "placed", None)
+    record.awaiting, record.payload = awaiting, payload
+    if record.rolling:
+        stop_late(book, record)
+    else:
+        wake(book, record)
+        _after_step(book, record)
 
 
 def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:

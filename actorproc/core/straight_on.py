@@ -36,6 +36,8 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
         return None
     if outcome.after or outcome.acquire or outcome.yield_ or outcome.no_return or outcome.poisons is not None:
         return None
+    if outcome.placed:
+        return None
     if token.mode is not _EXECUTE or (record.attempt > 1 and may_have_gone_on(outcome)):
         return None
     item = worker.queue[procedure]

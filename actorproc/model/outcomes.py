@@ -50,6 +50,8 @@ class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=
     yield_: bool = False
     after: float = 0.0
     acquire: tuple[LockKey, ...] = ()
+    placed: bool = False
+    """No step ran: by today's code another one comes next than by the code that stored the position."""
 
 
 class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus", gc=False):

@@ -171,6 +171,8 @@ class Context(msgspec.Struct, eq=False):
     _turns: dict[str, threading.RLock] | None = None
     _before: bytes | memoryview | None = None
     """The state that the step began with, where the step before was suspended."""
+    _live: Any = None
+    """The procedure, where its steps have names."""
     _unreadable: tuple[str, str] | None = None
     """Why the attempt is given up, and the type whose class may mend that ("": only this one's)."""
 
@@ -191,10 +193,14 @@ class Context(msgspec.Struct, eq=False):
         """The same text for every attempt of this step, and no other: give it to systems that can drop repeats.
 
         It is made of the procedure's id, from its second generation on of the generation's number, and of the step:
-        a submit under an id that was used and removed has the same keys again.
+        in a `Saga` its name, and from its second repetition (``Status.executing()``) on how often it ran; elsewhere
+        its number. A submit under an id that was used and removed has the same keys again.
         """
+        start = self.id if self.generation == 1 else f"{self.id}.g{self.generation}"
+        if self._live is not None and (name := self._live._engine_key(self.mode, self.unit)) is not None:
+            return f"{start}.{name}"
         suffix = _SUFFIX.get(self.mode)
-        key = f"{self.id}.{self.step}" if self.generation == 1 else f"{self.id}.g{self.generation}.{self.step}"
+        key = f"{start}.{self.step}"
         if suffix is not None:
             key += f".{suffix}.{self.unit}" if self.unit else f".{suffix}"
         return key

@@ -33,6 +33,7 @@ from actorproc.procedure.signatures import HOOKS, check_hooks
 from actorproc.procedure.state import format_of
 
 if TYPE_CHECKING:
+    from actorproc.model.ids import Mode
     from actorproc.procedure.context import Context
     from actorproc.procedure.status import Status
 
@@ -260,6 +261,18 @@ class Procedure:
     def _engine_position(self) -> Any:
         """Where it is beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
         return None
+
+    def _engine_key(self, mode: Mode, unit: str | None) -> str | None:
+        """The name of the step in its idempotency key; None: its number."""
+        del mode, unit
+        return None
+
+    def _engine_is_moved(self) -> bool:
+        """Its position was stored by other code, which would go on with another step."""
+        return False
+
+    def _engine_settle(self) -> None:
+        """Stand where today's code would go on; raises `StateRefused` when that has no place for it."""
 
     def _engine_rewind(self) -> None:
         """Stand before the first step, as a new generation begins."""

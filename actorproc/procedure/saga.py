@@ -2,140 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
-import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar, Unpack, dataclass_transform, overload
+from typing import Any, ClassVar, Unpack, dataclass_transform
 
 import msgspec
 
 from actorproc.errors import InvalidStatus, UsageError
+from actorproc.model.ids import Mode
 from actorproc.procedure.context import Context
 from actorproc.procedure.declaring import ClassOptions
 from actorproc.procedure.dropped import PLAIN_RESULTS, dropped_work
 from actorproc.procedure.idle_methods import warn_of_idle_methods
-from actorproc.procedure.members import overrides, own_annotations, reserve
-from actorproc.procedure.procedure import Procedure, not_plain
-from actorproc.procedure.signatures import check_call
+from actorproc.procedure.members import is_class_variable, overrides, own_annotations, reserve
+from actorproc.procedure.placing import ON_CHANGE, Detour, OnChange, Route
+from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.state import StateRefused
-from actorproc.procedure.status import Sleeping, Status, Suspending, Waiting
+from actorproc.procedure.status import Executing, Sleeping, Status, Suspending, Waiting
+from actorproc.procedure.steps import Stage, Step, check_steps, stages_of, state_order, step, undoes
 
 __all__ = ["Saga", "SagaOptions", "Step", "step"]
 
-S = TypeVar("S")
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-F = TypeVar("F", bound=Callable[[Any, Context], Any])
-
-_END = ""
-_UNDOES = "__actorproc_undoes__"
 _SHAPE = "_engine_dataclass_shape"
 _DATACLASS_OPTIONS = frozenset({"init", "repr", "eq", "order", "unsafe_hash", "frozen", "kw_only"})
 _NEXT = Status.executing()
 _set = object.__setattr__  # the class may be frozen
-_WRAPPERS = (types.FunctionType, staticmethod, classmethod)
-_METHOD = "self, ctx"
-
-
-def _check_plain(function: Any, what: str) -> None:
-    if not inspect.isfunction(function):
-        msg = f"{what} is a method (self, ctx), not {function!r:.80}; write a 'def …(self, ctx)' that calls it"
-        raise TypeError(msg)
-    if not_plain(function):
-        msg = (
-            f"{what} {function.__name__!r} is a coroutine or a generator; steps and undos are plain functions, which "
-            "may call asyncio.run(…)"
-        )
-        raise TypeError(msg)
-    check_call(function, _METHOD, f"{what} {function.__qualname__}")
-
-
-def _undoes(member: Any) -> str | None:
-    """The step of a base class that this function undoes."""
-    return getattr(member, _UNDOES, None) if inspect.isfunction(member) else None
-
-
-class Step(Generic[R_co]):
-    """One step of a `Saga`, made by `step`. On an instance it is the method that was decorated."""
-
-    _engine_is_step: ClassVar[bool] = True
-
-    def __init__(self, function: Callable[[Any, Context], R_co], *, no_return: bool = False) -> None:
-        _check_plain(function, "step")
-        self.function = function
-        self.name = function.__name__
-        self.no_return = no_return
-        self.undo_function: Callable[[Any, Context], Any] | None = None
-        self._is_of_class = False
-        self.__doc__ = function.__doc__
-
-    def undo(self, function: F) -> F:
-        """Decorates the method ``(self, ctx)`` that undoes this step; returns it as it is.
-
-        It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and
-        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone.
-        """
-        is_inherited = self._is_of_class
-        if self.undo_function is not None and not is_inherited:
-            msg = f"step {self.name!r} has an undo already"
-            raise TypeError(msg)
-        _check_plain(function, f"the undo of step {self.name!r}")
-        if function.__name__ == self.name:
-            msg = f"the undo of step {self.name!r} would take the place of the step; give it a name of its own"
-            raise TypeError(msg)
-        if is_inherited:
-            setattr(function, _UNDOES, self.name)
-        else:
-            self.undo_function = function
-        return function
-
-    def __set_name__(self, _owner: type, _name: str) -> None:
-        self._is_of_class = True
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Step[R_co]: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Callable[[Context], R_co]: ...
-    def __get__(self, instance: object, owner: type) -> Step[R_co] | Callable[[Context], R_co]:
-        if instance is None:
-            return self
-        return self.function.__get__(instance, owner)  # type: ignore[no-any-return]
-
-
-@overload
-def step(function: Callable[[S, Context], R], /) -> Step[R]: ...
-@overload
-def step(*, no_return: bool = False) -> Callable[[Callable[[S, Context], R]], Step[R]]: ...
-def step(function: Any = None, /, *, no_return: bool = False) -> Any:
-    """Decorates a method ``(self, ctx)`` of a `Saga`: one step, run in the order of definition.
-
-    It returns a value (go on; the last step's value is the output) or a `Status`: ``executing`` repeats the step,
-    ``suspended``, ``sleep`` and ``wait`` go on at the next one, ``done`` ends early. When the last step waits, the
-    payload of the event is the output. ``no_return=True`` declares it the point of no return: from there, failures
-    only retry forward. Other decorators stand below this one. A value that is work which nothing would run fails the
-    step with `InvalidStatus`: a procedure, a function that was not called, a coroutine.
-
-    Raises:
-        TypeError: the function is no ``def …(self, ctx)``.
-    """
-    if function is not None:
-        return Step(function)
-    return lambda decorated: Step(decorated, no_return=no_return)
-
-
-class _Stage:
-    """One step as one class has it, overrides applied."""
-
-    __slots__ = ("name", "no_return", "run", "undo", "unit")
-
-    def __init__(self, name: str, run: Callable[..., Any], undo: Callable[..., Any] | None, *, no_return: bool) -> None:
-        self.name = name
-        self.run = run
-        self.undo = undo
-        self.no_return = no_return
-        self.unit = None if undo is None else name
 
 
 class SagaOptions(ClassOptions, total=False):
@@ -144,10 +36,11 @@ class SagaOptions(ClassOptions, total=False):
     init: bool
     repr: bool
     eq: bool
-    order: bool
+    order: bool | tuple[str, ...]
     unsafe_hash: bool
     frozen: bool
     kw_only: bool
+    on_change: OnChange
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -157,6 +50,12 @@ class Saga(Procedure):
     Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another.
     On failure the undos of all steps that were started run in reverse, the failing one's included.
 
+    A procedure stored by earlier code goes on by the names of its steps: one that is done never runs again, and steps
+    behind all that are done run. Where a step that has not run stands before one that is done, or the next step is
+    gone, ``on_change`` in the class line says what happens: ``"park"`` (default), ``"run"`` the first step that has
+    not run, or ``"skip"`` those before the last done one. ``order=("reserve", "pay")`` states the order of the steps;
+    ``@step(name=…, was=(…))`` keeps the identity of a renamed one.
+
     Options of the dataclass stand in the class line: ``class Order(Saga, kw_only=True)``; all of
     `dataclasses.dataclass` but ``slots``, ``weakref_slot`` and ``match_args``.
     """
@@ -164,20 +63,26 @@ class Saga(Procedure):
     # The position has a slot, so that __dict__ holds fields and nothing else. What is ours has names that Python makes
     # distinct (two underscores), for attributes and helpers of the user may begin with one. The slot is named as Python
     # calls it in the end: attrs looks for each of them.
-    __slots__ = ("_Saga__at",)
-    __stages: ClassVar[tuple[_Stage, ...]] = ()
+    __slots__ = ("_Saga__at", "_Saga__detour")
+    __stages: ClassVar[tuple[Stage, ...]] = ()
+    __route: ClassVar[Route] = Route("Saga", (), "park")
     _engine_has_position: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Unpack[SagaOptions]) -> None:
         given: dict[str, Any] = {**options}
         made = {name: given.pop(name) for name in _DATACLASS_OPTIONS & given.keys()}
+        order = made.pop("order") if not isinstance(made.get("order", False), bool) else None
+        on_change = given.pop("on_change", None)
         super().__init_subclass__(**given)
         if issubclass(cls, msgspec.Struct):  # which the interpreter does not survive once it is made a dataclass
             msg = f"{cls.__qualname__} is a Saga, so it is a dataclass, and cannot be a msgspec.Struct as well"
             raise TypeError(msg)
-        _check_steps(cls)
+        check_steps(cls)
         _make_dataclass(cls, made)
-        cls.__stages = _stages_of(cls)
+        if order is not None:
+            state_order(cls, order)
+        cls.__stages = stages_of(cls)
+        cls.__route = Route(cls.__qualname__, cls.__stages, _on_change_of(cls, on_change, cls.__route.on_change))
         warn_of_idle_methods(cls, {stage.undo for stage in cls.__stages})
 
     def execute(self, ctx: Context) -> Status:
@@ -189,13 +94,16 @@ class Saga(Procedure):
         result = stages[at].run(self, ctx)
         if isinstance(result, Status):
             if isinstance(result, Suspending | Sleeping | Waiting):
-                _set(self, "_Saga__at", at + 1)
+                self.__pass(at)
+            elif type(result) is Executing:
+                detour = self.__written_out()
+                name = detour.names[at]
+                detour.repeats[name] = detour.repeats.get(name, 0) + 1
             return result
         if type(result) not in PLAIN_RESULTS and (problem := dropped_work(result)) is not None:
             msg = f"the step {stages[at].name!r} {problem}"
             raise InvalidStatus(msg)
-        _set(self, "_Saga__at", at + 1)
-        return Status.done(result) if at + 1 == len(stages) else _NEXT
+        return _NEXT if self.__pass(at) < len(stages) else Status.done(result)
 
     @classmethod
     def _engine_check_class(cls) -> None:
@@ -217,13 +125,13 @@ class Saga(Procedure):
         steps = [part for part in namespace.values() if isinstance(part, Step)]
         undos = [part.undo_function for part in steps]
         for name, part in namespace.items():
-            if isinstance(part, Step) or _undoes(part) is not None or (inspect.isfunction(part) and part in undos):
+            if isinstance(part, Step) or undoes(part) is not None or (inspect.isfunction(part) and part in undos):
                 yield name
 
     @staticmethod
     def _engine_brings_undo(namespace: Mapping[str, Any]) -> bool:
         return any(
-            _undoes(member) is not None or (isinstance(member, Step) and member.undo_function is not None)
+            undoes(member) is not None or (isinstance(member, Step) and member.undo_function is not None)
             for member in namespace.values()
         )
 
@@ -235,86 +143,135 @@ class Saga(Procedure):
         # An object that was never loaded nor run has no position yet.
         return getattr(self, "_Saga__at", 0)
 
-    def __stage(self) -> _Stage | None:
+    def __stage(self) -> Stage | None:
         at = self.__index()
         return self.__stages[at] if at < len(self.__stages) else None
+
+    def __written_out(self) -> Detour:
+        detour: Detour | None = getattr(self, "_Saga__detour", None)
+        if detour is None:
+            detour = self.__route.detour(self.__index())
+            _set(self, "_Saga__detour", detour)
+        return detour
+
+    def __pass(self, at: int) -> int:
+        """The step at this index is done; the index of the next one."""
+        detour: Detour | None = getattr(self, "_Saga__detour", None)
+        if detour is None:
+            following = at + 1
+        else:
+            following, detour = self.__route.passed(at, detour)
+            _set(self, "_Saga__detour", detour)
+        _set(self, "_Saga__at", following)
+        return following
 
     def _engine_next_unit(self) -> str | None:
         stage = self.__stage()
         supported = self._engine_supports_rollback() if self._engine_taken else self.rollback_supported
-        return None if stage is None or not supported else stage.unit
+        if stage is None or not supported or stage.unit is None:
+            return None
+        detour: Detour | None = getattr(self, "_Saga__detour", None)
+        return stage.unit if detour is None else detour.names[self.__index()]
 
     def _engine_next_no_return(self) -> bool:
         stage = self.__stage()
         return stage is not None and stage.no_return
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
-        undone = self.__undo_of(unit)(self, ctx)
+        at = self.__undoable(unit)
+        undo = self.__stages[at].undo
+        assert undo is not None, unit
+        detour = self.__written_out()
+        name = detour.names[at]
+        if name in detour.undone:  # it was begun twice, as an edit of the order put others before it meanwhile
+            return None
+        undone = undo(self, ctx)
         if type(undone) not in PLAIN_RESULTS and (problem := dropped_work(undone)) is not None:
             msg = f"the undo of step {unit!r} {problem}"
             raise InvalidStatus(msg)
-        # What an undo returns beside a Status is of no use to anybody.
+        if isinstance(undone, Executing):
+            detour.turn += 1
+        else:
+            detour.turn = 0
+            detour.undone.append(name)
+        # What an undo returns beside a Status is of no use.
         return undone if isinstance(undone, Status) else None
 
     def _engine_check_unit(self, unit: str) -> None:
-        self.__undo_of(unit)
+        self.__undoable(unit)
 
-    def __undo_of(self, unit: str) -> Callable[..., Any]:
-        for stage in self.__stages:
-            if stage.name == unit and stage.undo is not None:
-                return stage.undo
-        msg = f"{type(self).__qualname__} has no step {unit!r} with an undo any more, and that step is to be undone"
+    def __undoable(self, unit: str) -> int:
+        """The index of a step that has this name and an undo. Raises `StateRefused`."""
+        at = self.__route.find(unit)
+        if at is not None and self.__stages[at].undo is not None:
+            return at
+        problem = (
+            f"has no step {unit!r} with an undo any more, and that step is to be undone; bring it back, or write "
+            f"@step(was=({unit!r},)) where it has another name now"
+        )
+        if at is not None:
+            problem = f"has no undo of step {unit!r} any more, and that step is to be undone; write one"
+        msg = f"{type(self).__qualname__} {problem}"
         raise StateRefused(msg)
 
     def _engine_rewind(self) -> None:
         _set(self, "_Saga__at", 0)
+        _set(self, "_Saga__detour", None)
+
+    def _engine_key(self, mode: Mode, unit: str | None) -> str | None:
+        detour: Detour | None = getattr(self, "_Saga__detour", None)
+        if mode is Mode.ROLLBACK:
+            at = self.__route.find(unit or "")
+            if at is None:
+                return None
+            turn = 0 if detour is None else detour.turn
+            name = self.__route.names[at] if detour is None else detour.names[at]
+            return f"{name}.undo.{turn + 1}" if turn else f"{name}.undo"
+        at = self.__index()
+        if mode is not Mode.EXECUTE or at >= len(self.__stages):
+            return None
+        if detour is None:
+            return self.__route.names[at]
+        name = detour.names[at]
+        repeats = detour.repeats.get(name, 0)
+        return f"{name}.{repeats + 1}" if repeats else name
 
     def _engine_position(self) -> Any:
-        stage = self.__stage()
-        return _END if stage is None else stage.name
+        return self.__route.stored(self.__index(), getattr(self, "_Saga__detour", None))
 
     def _engine_restore(self, position: Any) -> None:
-        names = [stage.name for stage in self.__stages]
-        if position == _END:
-            _set(self, "_Saga__at", len(names))
-        elif position in names:
-            _set(self, "_Saga__at", names.index(position))
-        else:
-            msg = f"{type(self).__qualname__} has no step {position!r} any more, and the procedure stands before it"
-            raise StateRefused(msg)
+        at, detour = self.__route.restored(position)
+        _set(self, "_Saga__at", at)
+        _set(self, "_Saga__detour", detour)
+
+    def _engine_is_moved(self) -> bool:
+        detour: Detour | None = getattr(self, "_Saga__detour", None)
+        return detour is not None and (detour.is_moved or detour.refusal is not None)
+
+    def _engine_settle(self) -> None:
+        detour = self.__written_out()
+        if detour.refusal is not None:
+            raise StateRefused(detour.refusal)
+        detour.is_moved = False
 
 
 reserve(Saga, ("execute",))
 
 
-def _check_steps(cls: type) -> None:
-    """Raise `TypeError` for a step that the class would not have, or not as one."""
-    annotated = own_annotations(cls)
-    for name, member in vars(cls).items():
-        msg = None
-        if isinstance(member, Step):
-            if name in annotated:
-                msg = f"{cls.__qualname__}.{name} is both a field and a step; rename one of them"
-        elif (hidden := _hidden_step(member, 4)) is not None:
-            msg = (
-                f"a decorator above @step hides the step {hidden.name!r} of {cls.__qualname__}, "
-                "which would not be run; write @step as the uppermost one"
-            )
-        if msg is not None:
-            raise TypeError(msg)
-
-
-def _hidden_step(member: Any, room: int) -> Step[Any] | None:
-    """A step that no class has, which a decorator has wrapped up in this."""
-    if isinstance(member, Step):
-        return None if member._is_of_class else member
-    if room == 0 or not isinstance(member, _WRAPPERS):
-        return None
-    inside = [getattr(member, "__wrapped__", None)]
-    for cell in getattr(member, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # it is empty as yet
-            inside.append(cell.cell_contents)
-    return next((found for part in inside if (found := _hidden_step(part, room - 1)) is not None), None)
+def _on_change_of(cls: Any, said: Any, inherited: OnChange) -> OnChange:
+    """The choice of the class line or of the body; a field or method of that name is none."""
+    own = cls.__dict__.get("on_change")
+    annotation = own_annotations(cls).get("on_change")
+    is_field = annotation is not None and not is_class_variable(annotation)
+    if said is None and isinstance(own, str) and not is_field:
+        said = own
+    if said is None:
+        return inherited
+    if said not in ON_CHANGE:
+        msg = f"{cls.__qualname__} says on_change={said!r:.60}; it is one of {', '.join(map(repr, ON_CHANGE))}"
+        raise TypeError(msg)
+    choice: OnChange = said
+    return choice
 
 
 def _make_dataclass(cls: type, options: dict[str, Any]) -> None:
@@ -339,41 +296,3 @@ def _shape_of(cls: Any) -> tuple[Any, ...]:
     """What a decorator above the class would change of it."""
     fields = tuple((field.name, field.init, field.kw_only) for field in dataclasses.fields(cls))
     return (fields, *(getattr(_params(cls), name) for name in sorted(_DATACLASS_OPTIONS - {"kw_only"})))
-
-
-def _stages_of(cls: type) -> tuple[_Stage, ...]:
-    found: dict[str, Step[Any] | None] = {}
-    undos: dict[str, Callable[..., Any]] = {}
-    for base in reversed(cls.__mro__):
-        for name, member in base.__dict__.items():
-            if isinstance(member, Step):
-                found[name] = member
-                if member.undo_function is not None:
-                    undos[name] = member.undo_function
-            elif (undone := _undoes(member)) is not None:
-                undos[undone] = member
-        for name, undo in undos.items():
-            # A subclass that overrides the undo method by its name means this step's undo.
-            override = base.__dict__.get(undo.__name__)
-            if undo.__name__ != "_" and inspect.isfunction(override) and not _is_undo_of_other(override, found, name):
-                undos[name] = override
-    return tuple(
-        _Stage(name, _override(cls, name, entry), undos.get(name), no_return=entry.no_return)
-        for name, entry in found.items()
-        if entry is not None
-    )
-
-
-def _is_undo_of_other(function: Callable[..., Any], found: dict[str, Step[Any] | None], name: str) -> bool:
-    return any(entry is not None and entry.undo_function is function and key != name for key, entry in found.items())
-
-
-def _override(cls: type, name: str, entry: Step[Any]) -> Callable[..., Any]:
-    """The step's function, or the plain method by which a subclass overrides it."""
-    for base in cls.__mro__:
-        member = base.__dict__.get(name)
-        if isinstance(member, Step):
-            return member.function
-        if inspect.isfunction(member):
-            return member
-    return entry.function

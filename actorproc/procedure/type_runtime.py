@@ -244,6 +244,12 @@ class TypeRuntime:
         try:
             if event is not None:
                 ctx.event = ctx._read(own.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
+            if own._has_position:
+                ctx._live = live
+                if (mode is _EXECUTE or mode is Mode.ON_TIMEOUT) and live._engine_is_moved():
+                    live._engine_settle()
+                    if mode is _EXECUTE:
+                        return own._placed(live, ctx), ()
             if mode is _EXECUTE:
                 execute = own._execute
                 status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)
@@ -259,6 +265,11 @@ class TypeRuntime:
             return Refused(reason=error.reason), ()
         except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
             return own.failed(error, ctx, mode, live), ()
+
+    def _placed(self, live: Procedure, ctx: Context) -> Outcome:
+        """Nothing was run: the engine hears first which step comes next, and what undoes it."""
+        unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
+        return Advanced(state=self.dump_state(live, ctx.id), unit=unit, no_return=no_return, placed=True)
 
     def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Any, Context], R]) -> R:
         """Call user code, between the recovery hooks when it may have half run or comes from the log."""
