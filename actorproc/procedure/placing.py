@@ -1,9 +1,10 @@
 """The position of a saga: stored by the names of its steps, and found again in the order that today's class has.
 
 A position is ``[next, order]``: the name of the next step ("" behind the last), and all names in the order it was
-written under; the steps before the next one are done. What is not that simple is written out behind:
-``[next, order, done, repeats, undone, turn]``. A stored order is taken as it is when the class still has it. In another
-one a step that is done never runs again; what stands behind all of those runs; anything else is for ``on_change``.
+written under; the steps before the next one are done. Where that does not say it all, the rest is written out:
+``[next, order, done, skipped, repeats, undone, turn]``. While the class has the stored order, the position means what
+it meant. In another order a step that is done never runs again, what stands behind all done ones runs, and anything
+else is for ``on_change``.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ OnChange = Literal["park", "run", "skip"]
 ON_CHANGE = ("park", "run", "skip")
 END = ""
 _encode = msgspec.msgpack.Encoder().encode
-_position_of: type[Any] = tuple[str, list[str], list[str], dict[str, int], list[str], int]
+_position_of: type[Any] = tuple[str, list[str], list[str], list[str], dict[str, int], list[str], int]
 
 
 class Detour:
     """What a position holds beyond the index of the next step, where that does not say it all."""
 
-    __slots__ = ("done", "is_moved", "names", "next", "order", "refusal", "repeats", "turn", "undone")
+    __slots__ = ("done", "is_moved", "names", "next", "order", "refusal", "repeats", "skipped", "turn", "undone")
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
         """Names of the steps as this procedure knows them, in today's order: a renamed step keeps its old one."""
         self.done: list[str] = []
-        """Steps that are done, or were left out for good, in the order of their ends."""
+        """Steps that are done, in the order of their ends."""
+        self.skipped: list[str] = []
+        """Steps that were left out for good."""
         self.repeats: dict[str, int] = {}
         """How often a step that is not done ended with ``executing``."""
         self.undone: list[str] = []
@@ -82,7 +85,7 @@ class Route:
         name = detour.names[at]
         detour.repeats.pop(name, None)
         detour.done.append(name)
-        done = set(detour.done)
+        done = {*detour.done, *detour.skipped}
         at = next((n for n in range(at + 1, len(self.names)) if detour.names[n] not in done), len(self.names))
         return at, self._simplest(at, detour)
 
@@ -92,7 +95,9 @@ class Route:
             detour.names == self.names
             and len(detour.done) == at
             and set(detour.done) == set(self.names[:at])
-            and not (detour.repeats or detour.undone or detour.turn or detour.refusal or detour.is_moved)
+            and not (
+                detour.skipped or detour.repeats or detour.undone or detour.turn or detour.refusal or detour.is_moved
+            )
         )
         return None if is_plain else detour
 
@@ -105,7 +110,7 @@ class Route:
         following = END if at == len(order) else order[at]
         if detour.refusal is not None:
             order, following = detour.order, detour.next
-        return [following, list(order), detour.done, detour.repeats, detour.undone, detour.turn]
+        return [following, list(order), detour.done, detour.skipped, detour.repeats, detour.undone, detour.turn]
 
     def restored(self, position: Any) -> tuple[int, Detour | None]:
         """The place of a stored position in today's order; `Detour.refusal` says why there is none.
@@ -116,22 +121,27 @@ class Route:
             found = self._index.get(position[0])
             if found is not None:
                 return found, None
-        following, order, done, repeats, undone, turn = self._parts(position)
+        following, order, done, skipped, repeats, undone, turn = self._parts(position)
         detour = Detour(self._own_names(order))
-        detour.done, detour.repeats, detour.undone, detour.turn = done, repeats, undone, turn
+        detour.done, detour.skipped, detour.repeats = done, skipped, repeats
+        detour.undone, detour.turn = undone, turn
         at = self._place(following, tuple(order), detour)
         return at, self._simplest(at, detour)
 
-    def _parts(self, position: Any) -> tuple[str, list[str], list[str], dict[str, int], list[str], int]:
+    def _parts(self, position: Any) -> tuple[str, list[str], list[str], list[str], dict[str, int], list[str], int]:
         try:
             if len(position) == 2:
                 following, order = position
-                position = [following, order, order if following == END else order[: order.index(following)], {}, [], 0]
-            parts: tuple[str, list[str], list[str], dict[str, int], list[str], int] = msgspec.convert(
+                done = order if following == END else order[: order.index(following)]
+                position = [following, order, done, [], {}, [], 0]
+            parts: tuple[str, list[str], list[str], list[str], dict[str, int], list[str], int] = msgspec.convert(
                 position, _position_of
             )
         except (TypeError, ValueError) as error:
-            msg = f"the state of {self.owner} holds no position of a saga, but {position!r:.100}"
+            msg = (
+                f"the state of {self.owner} holds {position!r:.100} in the place of a position, which is the next step "
+                "and the order of all"
+            )
             raise StateRefused(msg) from error
         return parts
 
@@ -147,15 +157,16 @@ class Route:
         end = len(self.stages)
         known = end if following == END else self._resolved.get(following)
         done = {at for name in detour.done if (at := self._resolved.get(name)) is not None}
-        first = next((n for n in range(end) if n not in done), end)
+        over = done | {at for name in detour.skipped if (at := self._resolved.get(name)) is not None}
+        first = next((n for n in range(end) if n not in over), end)
         last = max(done, default=-1)
         begun = known if known is not None and detour.repeats.get(following) else None
         is_barred = first < last if begun is None else first < max(last, begun)
         if (known is not None and not is_barred) or self.on_change == "run":
             target = first
         elif self.on_change == "skip":
-            target = last + 1 if begun is None else begun
-            detour.done += [detour.names[n] for n in range(target) if n not in done]
+            target = begun if begun is not None else next((n for n in range(last + 1, end) if n not in over), end)
+            detour.skipped += [detour.names[n] for n in range(target) if n not in over]
         else:
             detour.refusal = self._refusal(following, order, detour, None if known is None else (first, last, begun))
             detour.next, detour.order = following, order

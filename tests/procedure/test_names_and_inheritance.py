@@ -187,8 +187,8 @@ def test_a_saga_may_be_decorated_as_the_dataclass_it_is(context):
     assert Decorated("x").items is not Decorated("y").items
     # Stored before the fields with defaults were added.
     assert stored_and_loaded(Slotted("x")).number == 3
-    assert TypeRuntime.of_class(Slotted).load(b"\x92\xa3end\x81\xa4name\xa1x", "data", 1) == Slotted("x")
-    assert runtime.load(b"\x92\xa3end\x81\xa4name\xa1x", "data", 1) == Decorated("x")
+    assert TypeRuntime.of_class(Slotted).load(b"\x92\x92\xa3end\x91\xa3end\x81\xa4name\xa1x", "data", 1) == Slotted("x")
+    assert runtime.load(b"\x92\x92\xa3end\x92\xa3add\xa3end\x81\xa4name\xa1x", "data", 1) == Decorated("x")
 
 
 def test_a_frozen_state_machine_goes_through_its_states(context):

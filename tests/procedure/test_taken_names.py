@@ -218,7 +218,7 @@ def test_a_subclass_has_the_fields_of_its_base_and_the_options_of_the_base_befor
         assert stored_and_loaded(cls("1.2", 3)) == cls("1.2", 3)
     assert (Careful.retry.max_attempts, Careful.version) == (9, 4)
     runtime = TypeRuntime.of_class(Deploy)
-    old = runtime.load(b"\x92\xa4only\x82\xa5retry\x03\xa7migrate\xc2", "data", 3)
+    old = runtime.load(b"\x92\x92\xa4only\x91\xa4only\x82\xa5retry\x03\xa7migrate\xc2", "data", 3)
     assert (old.version, old.retry, old.migrate) == ("old", 3, False)
 
 
