@@ -68,8 +68,10 @@ EDITS = [
     ("a step behind", {"steps": ("reserve", "approve", "pay", "ship")}, "goes-on", ""),
     ("a field with no default", {"fields": ("item", "note")}, "parks", "no field 'note'"),
     ("a field gone", {"fields": ()}, "parks", "field 'item' that Order does not declare"),
+    ("a step before a done one", {"steps": ("check", "reserve", "approve", "pay")}, "parks", "'check' has not run"),
+    ("the done steps moved behind", {"steps": ("pay", "reserve", "approve")}, "parks", "pay → reserve → approve"),
     ("the next step gone", {"steps": ("reserve", "approve")}, "parks", "pay"),
-    ("the undo of a done step gone", {"undo": ()}, "parks-when-undone", "no step 'reserve' with an undo"),
+    ("the undo of a done step gone", {"undo": ()}, "parks-when-undone", "no undo of step 'reserve'"),
     ("another version", {"version": 2}, "parks", "migrate"),
     ("a version and a migration", {"fields": ("item", "note"), "version": 2, "migrate": no_fields}, "goes-on", ""),
 ]

@@ -19,7 +19,7 @@ from actorproc.model.definitions import OutcomeRow
 from actorproc.model.ids import Mode
 from actorproc.procedure.codec import DataCodec
 from actorproc.procedure.context import Context
-from actorproc.procedure.runtime import TypeRuntime, encode_value
+from actorproc.procedure.runtime import TypeRuntime, encode_payload
 from actorproc.procedure.values import ValueCodec
 
 
@@ -115,9 +115,9 @@ def row(name, state="SUCCESS", output=b"\xc0", error=None):
 
 
 def test_children_come_in_order_with_outputs_and_errors(context, channel):
-    rows = [row("b", output=encode_value((1,))), row("a", "FAILED", b"", "broke"), row("c", output=None)]
+    rows = [row("b", output=encode_payload((1,))), row("a", "FAILED", b"", "broke"), row("c", output=None)]
     channel.answers["children", ""] = msgspec.msgpack.encode(rows)
-    channel.answers["output", "c"] = encode_value("long")
+    channel.answers["output", "c"] = encode_payload("long")
 
     children = context(_children_step=3).children
 
@@ -147,7 +147,7 @@ def test_a_childs_output_is_decoded_by_its_own_class_where_it_is_known(context, 
 
 
 def test_query_gives_plain_data_or_unknown_procedure(context, channel):
-    channel.answers["query", "x"] = encode_value({"state": "RUNNABLE"})
+    channel.answers["query", "x"] = encode_payload({"state": "RUNNABLE"})
 
     assert context().query("x") == {"state": "RUNNABLE"}
     with pytest.raises(UnknownProcedure, match="'y'"):

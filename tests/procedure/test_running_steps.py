@@ -11,7 +11,7 @@ from actorproc import LockKey, Procedure, RetryLater, RetryPolicy, Status
 from actorproc.model.ids import Mode, child_id
 from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Poisoned, Slept, Suspended, Waited
 from actorproc.procedure.context import StopStep
-from actorproc.procedure.runtime import TypeRuntime, encode_value
+from actorproc.procedure.runtime import TypeRuntime, encode_payload
 
 
 @dataclass
@@ -275,7 +275,7 @@ def test_on_timeout_may_say_how_to_go_on(context):
 
 
 def test_the_payload_of_an_event_is_in_the_context(context):
-    outcome, _, live = run(lambda self, ctx: Status.done(ctx.event), context, event=encode_value((1, 2)))
+    outcome, _, live = run(lambda self, ctx: Status.done(ctx.event), context, event=encode_payload((1, 2)))
 
     assert TypeRuntime.of_class(type(live)).decode_output(outcome.output) == (1, 2)
 
