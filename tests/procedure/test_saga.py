@@ -9,7 +9,7 @@ import pytest
 from actorproc import Procedure, Saga, Status, UsageError, step
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Failed, Finished, Refused, Slept, Suspended, Waited
-from actorproc.procedure.runtime import StateRefused, TypeRuntime
+from actorproc.procedure.runtime import TypeRuntime
 
 
 class Order(Saga):
