@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from actorproc.step_log import StepInfo
     from actorproc.watch import Watch
     from actorproc.workers.base import WorkerInfo
+    from actorproc.workers.frozen import freeze_support
     from actorproc.workers.logbook import LogEntry
 
 __all__ = [
@@ -219,6 +220,7 @@ __all__ = [
     "as_completed",
     "check_deploy",
     "decode_value",
+    "freeze_support",
     "migrates",
     "procedure",
     "step",
@@ -274,6 +276,7 @@ _LAZY = {
     "as_completed": "actorproc.handle",
     "check_deploy": "actorproc.deploy",
     "decode_value": "actorproc.procedure.stored",
+    "freeze_support": "actorproc.workers.frozen",
     "migrates": "actorproc.procedure.evolution",
     "procedure": "actorproc.procedure.function",
     "step": "actorproc.procedure.saga",

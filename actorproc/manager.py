@@ -45,6 +45,7 @@ from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
 from actorproc.store.base import ProcedureStore
+from actorproc.workers.patched import refuse_patched_threads
 from actorproc.workers.processors import usable_processors
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
     def _make_engine(self, gated: bool) -> EngineTree:
         from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
 
+        refuse_patched_threads(self._path)
         store = self._given_store
         if store is None:
             is_any = self._config.allow_any_filesystem

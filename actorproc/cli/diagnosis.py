@@ -71,7 +71,7 @@ def _read_apart(place: Path, report: dict[str, Any], path: str) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
+        encoding="utf-8",
     )
     assert process.stdout is not None
     with process.stdout:

@@ -79,7 +79,7 @@ def _new_file(name: str) -> IO[str]:
     from actorproc.store.directory import new_private
 
     try:
-        return os.fdopen(new_private(name), "w")
+        return os.fdopen(new_private(name), "w", encoding="utf-8")
     except FileExistsError:
         raise NotAllowed(f"there is something at {name} already; give a new file") from None
 
@@ -151,12 +151,12 @@ def export_apart(path: str, out: str) -> dict[str, Any]:
         command_of_module("actorproc", *command),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     if done.returncode:
         raise UsageError(f"the export ended with code {done.returncode}: {done.stderr.strip()}")
-    with Path(out).open() as file:
+    with Path(out).open(encoding="utf-8") as file:
         trees = len(json.load(file)["trees"])
     left = [word for word in done.stderr.split(",") if "left out" in word]
     return {"file": out, "trees": trees, "skipped": int(left[0].split()[0]) if left else 0}

@@ -19,4 +19,4 @@ def replace_closed_streams() -> None:
 
     occupy_standard_files()
     for number, name, mode in closed:
-        setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - for the program's life
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for the program's life

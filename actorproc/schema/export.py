@@ -25,7 +25,7 @@ def read_export(name: str) -> list[dict[str, Any]]:
         UsageError: it cannot be read, or is no export of this version.
     """
     try:
-        document = json.load(sys.stdin) if name == "-" else json.loads(Path(name).read_text())
+        document = json.load(sys.stdin) if name == "-" else json.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

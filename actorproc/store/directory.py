@@ -154,7 +154,7 @@ def _lstat(path: Path) -> os.stat_result | None:
 def _filesystem_type(path: Path) -> str | None:
     """The type of the file system a path is on; None where the system does not say."""
     try:
-        lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+        lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
     real = f"{path.resolve()}/"

@@ -227,7 +227,7 @@ def _start_ticks(pid: int | None = None) -> str:
 def _stat_of(pid: int | None) -> list[str]:
     """What the kernel says of a process, from its state on; nothing where there is none."""
     try:
-        text = Path(f"/proc/{pid or 'self'}/stat").read_text(errors="replace")
+        text = Path(f"/proc/{pid or 'self'}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     return text.rpartition(")")[2].split()

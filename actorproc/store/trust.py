@@ -163,7 +163,7 @@ def check_pages(path: Path) -> None:
 def boot_id() -> str:
     """Names the present life of the kernel; "" where the system does not say."""
     try:
-        return _BOOT_ID.read_text().strip()
+        return _BOOT_ID.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

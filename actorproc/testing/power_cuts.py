@@ -143,7 +143,7 @@ class Writer:
             [sys.executable, "-c", _PROGRAM, str(path), str(MAP_SIZE), durability],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
+            encoding="utf-8",
         )
         self._changed = threading.Condition()
         self._is_over = False
@@ -232,7 +232,7 @@ def _problem(path: Path, acknowledged: list[int]) -> str | None:
 
 
 def _run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)  # noqa: S603
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=_PATIENCE)  # noqa: S603
 
 
 def _until(condition: Callable[[], bool], words: str) -> None:

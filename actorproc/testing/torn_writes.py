@@ -165,7 +165,7 @@ def _judge(
     # power cut leaves must not be taken for damage. The others are sealed and only read, which is quicker.
     looked_at = verdict.states % _LOOKED_AT == 0 and not apart
     seal = "" if looked_at else seal_of(folder, lambda: _LATER, durable=True)
-    (folder / OWNER_FILE).write_text(seal)
+    (folder / OWNER_FILE).write_text(seal, encoding="utf-8")
     (folder / OWNER_FILE).chmod(0o600)
     # Pages that point nowhere are a bus error in LMDB: where such are expected, a child reads.
     answer = _in_child(lambda: _read(commit, folder, wanted)) if apart else _read(commit, folder, wanted)

@@ -57,9 +57,9 @@ def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Rooms:
 def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
     """Where groups for workers can be made in version 2; None when the system does not have it, or not allow it."""
     try:
-        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
+        path = next(line[3:] for line in own.read_text(encoding="utf-8").splitlines() if line.startswith("0::"))
         parent = (mount / path.lstrip("/")).parent
-        offered = (parent / "cgroup.subtree_control").read_text().split()
+        offered = (parent / "cgroup.subtree_control").read_text(encoding="utf-8").split()
         if path.strip("/") == "" or "memory" not in offered:
             return None
         controllers = tuple(name for name in ("memory", "pids") if name in offered)
@@ -67,7 +67,9 @@ def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
         _sweep(parent)
         room.close()
         room.folder.mkdir()
-        (room.folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+        (room.folder / "cgroup.subtree_control").write_text(
+            " ".join(f"+{name}" for name in controllers), encoding="utf-8"
+        )
     except (OSError, StopIteration):
         return None
     return room
@@ -76,7 +78,7 @@ def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
 def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
     """The same for process numbers in version 1, where groups with processes may have groups below them."""
     try:
-        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+        lines = [line.split(":", 2) for line in own.read_text(encoding="utf-8").splitlines()]
         path = next(path for _, names, path in lines if "pids" in names.split(","))
         room = CgroupRoom(mount / path.lstrip("/") / f"actorproc-{os.getpid()}", ("pids",))
         _sweep(room.folder.parent)
@@ -84,7 +86,7 @@ def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
         room.folder.mkdir()
         probe = room.folder / "probe"
         probe.mkdir()
-        (probe / "pids.max").write_text("1")
+        (probe / "pids.max").write_text("1", encoding="utf-8")
         probe.rmdir()
     except (OSError, StopIteration):
         return None
@@ -114,13 +116,13 @@ class CgroupRoom:
                 return
             group.mkdir(exist_ok=True)
             # One process of a group that is out of memory is killed, not all: the report names that one.
-            (group / "cgroup.procs").write_text(str(pid))
-            (group / "memory.max").write_text("max" if size is None else str(size))
+            (group / "cgroup.procs").write_text(str(pid), encoding="utf-8")
+            (group / "memory.max").write_text("max" if size is None else str(size), encoding="utf-8")
 
     def was_killed(self, pid: int) -> bool:
         """Whether the kernel killed in this process's group for its limit."""
         try:
-            events = (self.folder / str(pid) / "memory.events").read_text().splitlines()
+            events = (self.folder / str(pid) / "memory.events").read_text(encoding="utf-8").splitlines()
         except OSError:
             return False
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in events)
@@ -128,7 +130,7 @@ class CgroupRoom:
     def processes(self, pid: int) -> int | None:
         """How many processes are in this one's group, beside it; None: it has no group."""
         try:
-            return len((self.folder / str(pid) / "cgroup.procs").read_text().split()) - 1
+            return len((self.folder / str(pid) / "cgroup.procs").read_text(encoding="utf-8").split()) - 1
         except OSError:
             return None
 
@@ -151,16 +153,16 @@ class CgroupRoom:
 def _kill_all(group: Path) -> None:
     killer = group / "cgroup.kill"
     if killer.exists():
-        killer.write_text("1")
+        killer.write_text("1", encoding="utf-8")
         return
     members = group / "cgroup.procs"
-    (group / "pids.max").write_text("0")  # who is not killed yet can start no other
-    for pid in members.read_text().split():
+    (group / "pids.max").write_text("0", encoding="utf-8")  # who is not killed yet can start no other
+    for pid in members.read_text(encoding="utf-8").split():
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(int(pid))
             try:
                 # Asked again with the handle in hand: the number may have become somebody else's before.
-                if pid in members.read_text().split():
+                if pid in members.read_text(encoding="utf-8").split():
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)

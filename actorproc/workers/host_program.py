@@ -21,7 +21,7 @@ from actorproc.workers import fork_guard
 
 __all__ = ["HostProgram", "Place", "WarningFilter", "host_program"]
 
-_NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+_NOT_FOR_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "PYTHONINSPECT")
 
 
 class WarningFilter(msgspec.Struct, frozen=True, array_like=True, gc=False):

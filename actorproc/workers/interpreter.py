@@ -10,6 +10,7 @@ from pathlib import Path
 
 from actorproc.procedure.names import module_path
 from actorproc.workers.frames import HEADER
+from actorproc.workers.frozen import WORKER_MARK, is_this_program
 from actorproc.workers.host_program import Place
 
 __all__ = ["boot_bytes", "default_executable", "found_from_anywhere", "host_path", "start_interpreter"]
@@ -55,7 +56,7 @@ def start_interpreter(
     """
     numbers = (*passed, int(kept), place.directory)
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program text
-        [executable, *_interpreter_flags(), "-c", _BOOT, _HOME, *map(str, numbers), "actorproc-worker"],
+        [executable, *_how_to_boot(executable), _HOME, *map(str, numbers), "actorproc-worker"],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
@@ -64,6 +65,10 @@ def start_interpreter(
         start_new_session=True,
         env=place.environment,
     )
+
+
+def _how_to_boot(executable: str) -> list[str]:
+    return [WORKER_MARK] if is_this_program(executable) else [*_interpreter_flags(), "-c", _BOOT]
 
 
 def _interpreter_flags() -> list[str]:

@@ -21,6 +21,7 @@ from actorproc.workers.base import PoolEvent, WorkerInfo
 from actorproc.workers.census import started_by
 from actorproc.workers.cgroups import Rooms, find_rooms
 from actorproc.workers.frames import DEFAULT_MAX_FRAME, Define, FrameError, Prepare, Run, ToWorker, encode_frame
+from actorproc.workers.frozen import check_not_multiplying
 from actorproc.workers.host_program import Place, host_program
 from actorproc.workers.interpreter import boot_bytes, default_executable, found_from_anywhere, host_path
 from actorproc.workers.link import Link
@@ -96,6 +97,7 @@ class LocalPool:
                 "ProcedureManager(…, config=Config(executable=…))"
             )
             raise UsageError(msg)
+        check_not_multiplying(self._executable)
         with self._lock:
             if self._thread is not None or self._closed:
                 msg = "a LocalPool is opened once; make a new one"

@@ -41,7 +41,7 @@ def _affinity() -> int:
 def _quotas(mount: Path, own: Path) -> Iterator[int]:
     """Processors by each group with a quota that this process is in, directly or by a group above."""
     try:
-        lines = own.read_text().splitlines()
+        lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -72,6 +72,6 @@ def _quota(text: str) -> Iterator[int]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except OSError:
         return ""

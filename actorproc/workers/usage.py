@@ -67,7 +67,7 @@ def _below(pid: int) -> list[psutil.Process]:
         parent = waiting.pop()
         try:
             tasks = list(Path(f"/proc/{parent}/task").iterdir())
-            children = [int(name) for task in tasks for name in (task / "children").read_text().split()]
+            children = [int(name) for task in tasks for name in (task / "children").read_text(encoding="utf-8").split()]
         except (OSError, ValueError):
             return descendants(pid) if parent == pid else found
         for child in children:
@@ -115,17 +115,17 @@ def free_memory(mount: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
     """Bytes that this program may take before the system, or its own control group (version 2), has no more."""
     free: int = psutil.virtual_memory().available
     with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = own.read_text().splitlines()
+        lines = own.read_text(encoding="utf-8").splitlines()
         group = Path(mount, next(line[3:] for line in lines if line.startswith("0::")).lstrip("/"))
-        limit = int((group / "memory.max").read_text())  # ValueError: "max"
-        free = min(free, max(0, limit - int((group / "memory.current").read_text())))
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))  # ValueError: "max"
+        free = min(free, max(0, limit - int((group / "memory.current").read_text(encoding="utf-8"))))
     return free
 
 
 def is_above_rlimits() -> bool:
     """Whether the kernel lets this program start as many processes as it likes, as it lets root."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         capabilities = int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)
     except (OSError, StopIteration, ValueError):
         return os.geteuid() == 0

@@ -176,7 +176,7 @@ def _kept(episode: Episode, keep: Path) -> Path:
         place = place.with_name(place.name + "x")
     shutil.move(os.fspath(episode.folder), place)
     text = [f"invariant {violation.number}: {violation.text}" for violation in episode.violations]
-    (place / "violations.txt").write_text("\n".join([*text, "", replay_command(place), ""]))
+    (place / "violations.txt").write_text("\n".join([*text, "", replay_command(place), ""]), encoding="utf-8")
     return place
 
 

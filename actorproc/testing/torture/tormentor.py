@@ -136,7 +136,7 @@ class Tormentor:
 
     def _last_words(self) -> str:
         logs = sorted(self.folder.glob("host-*.log"), key=lambda path: path.stat().st_mtime)
-        return logs[-1].read_text(errors="replace")[-500:] if logs else ""
+        return logs[-1].read_text(errors="replace", encoding="utf-8")[-500:] if logs else ""
 
     @staticmethod
     def _health(gauge: Gauge) -> str:

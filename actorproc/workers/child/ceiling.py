@@ -46,10 +46,10 @@ class Ceiling:
         try:
             if self._group is None:
                 group.mkdir(exist_ok=True)
-                (group / "cgroup.procs").write_text(str(os.getpid()))
+                (group / "cgroup.procs").write_text(str(os.getpid()), encoding="utf-8")
                 self._group = group
-            inside = int((group / "pids.current").read_text())
-            (group / "pids.max").write_text(str(inside + processes + _DISTANCE))
+            inside = int((group / "pids.current").read_text(encoding="utf-8"))
+            (group / "pids.max").write_text(str(inside + processes + _DISTANCE), encoding="utf-8")
         except (OSError, ValueError):
             return False
         return True
@@ -57,7 +57,7 @@ class Ceiling:
     def _free_group(self) -> None:
         with contextlib.suppress(OSError):
             assert self._group is not None
-            (self._group / "pids.max").write_text("max")
+            (self._group / "pids.max").write_text("max", encoding="utf-8")
 
 
 def _limit_user(processes: int) -> tuple[int, int] | None:
