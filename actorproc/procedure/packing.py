@@ -87,8 +87,6 @@ class Packing:
             return Ext(ADAPTED, encode([adapter_name(adapter), adapter.version, packed]))
         if isinstance(value, Enum):
             return self._enum(kind, value, room)
-        if kind in codec._models:
-            return self._model(kind, value, room)
         if kind not in codec._known and (packed := pack_of_library(value)) is not None:
             return packed
         return self._object(kind, value, room)
@@ -175,8 +173,8 @@ class Packing:
             "as list or int as the factory, or convert it with dict(…)"
         )
 
-    def _model(self, kind: type, value: Any, room: int) -> Any:
-        key, values = self._codec.key_of(kind), self._field_values(kind, value, room)
+    def _model(self, key: str, kind: type, value: Any, room: int) -> Any:
+        values = self._field_values(kind, value, room)
         extra, fields_set, private = (getattr(value, name, None) for name in MODEL_PARTS)
         more = [None if part is None else self._part(part, room) for part in (extra, private)]
         parts = [key, values, more[0], sorted(fields_set or ()), more[1], *self._version_of(kind)]
@@ -200,6 +198,8 @@ class Packing:
 
     def _object(self, kind: type, value: Any, room: int) -> Any:
         key = self._codec.key_of(kind)
+        if kind in self._codec._models:
+            return self._model(key, kind, value, room)
         return Ext(OBJECT, encode([key, self._field_values(kind, value, room), *self._version_of(kind)]))
 
     def _field_values(self, kind: type, value: Any, room: int) -> dict[str, Any]:

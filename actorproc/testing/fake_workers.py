@@ -28,6 +28,10 @@ from actorproc.testing.world import World, children_seen
 __all__ = ["FakeWorker", "FakeWorkers"]
 
 
+_MAY_REFUSE = frozenset({Mode.EXECUTE, Mode.ROLLBACK})
+"""Calls of user code that may meet a stored value that cannot be read."""
+
+
 class FakeWorker:
     """One life of one slot: at most one step begun, the others queued in the order they were handed out."""
 
@@ -275,8 +279,11 @@ class FakeWorkers:
         command, state = worker.running
         worker.running = None
         token = command.token
-        if token.mode is Mode.EXECUTE and self.world.plan.fires(FaultKind.REFUSED):
-            outcome: Outcome = Refused(reason="not today", is_passing=(token.step + token.attempt) % 2 == 0)
+        if token.mode in _MAY_REFUSE and self.world.plan.fires(FaultKind.REFUSED):
+            # The type that would mend it is now and then another one, as that of a child with an unreadable output.
+            needs = min(self.world.scenario.programs) if self.world.random() < 0.5 else ""
+            is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0
+            outcome: Outcome = Refused(reason="not today", needs=needs, is_passing=is_passing)
         else:
             outcome = self._outcome(command, state)
         if isinstance(outcome, (Failed, Refused)) or self.world.random() < 0.05:

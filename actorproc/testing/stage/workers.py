@@ -248,8 +248,9 @@ class StageWorker:
 
     def _outcome(self, step: RunningStep) -> Outcome:
         run, token = step.run, step.run.token
-        if token.mode is Mode.EXECUTE and self._hazards.fires(FaultKind.REFUSED):
-            return Refused(reason="not today", is_passing=(token.step + token.attempt) % 2 == 0)
+        if token.mode in {Mode.EXECUTE, Mode.ROLLBACK} and self._hazards.fires(FaultKind.REFUSED):
+            is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0
+            return Refused(reason="not today", is_passing=is_passing)
         program = self._world.scenario.programs[run.type_name]
         return play(program, token.procedure, step.state, token.mode, run.unit, token.attempt)
 
