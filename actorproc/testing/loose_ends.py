@@ -34,8 +34,10 @@ class LooseEnds:
 
     def end_open_waits(self) -> bool:
         """Register the classes that somebody still needs, then publish the events. False when nobody needs any."""
-        unfinished = [head for head in self._world.store.scan() if head.state not in TERMINAL]
-        parked = sorted({head.type_name for head in unfinished if head.parked is not None})
+        heads = list(self._world.store.scan())
+        unfinished = [head for head in heads if head.state not in TERMINAL]
+        # In an undo, one that ended is parked as well.
+        parked = sorted({head.type_name for head in heads if head.parked is not None})
         if parked and not self._asked_again:
             self._asked_again = True
             for type_name in parked:
