@@ -51,6 +51,9 @@ MAX_STATE = 16 * 1024 * 1024
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
 
 
+_MADE = frozenset({ENUM, MODEL, ADAPTED})
+
+
 class _Longest:
     """How long a value may be in this process."""
 
@@ -129,6 +132,14 @@ class DataCodec:
         """Of the classes that declare another one than 1."""
         self._members: dict[str, Enum] = {}
         self._rename({name: cls for cls in plain for name in aliases_of(cls)} | dict(aliases or {}))
+        self.objects = frozenset(cls for cls in self._known if not issubclass(cls, Enum) and cls not in self.adapters)
+        """Classes whose values are written field by field."""
+        self._whole = {
+            key: (cls, frozenset(self._fields[cls]))
+            for key, cls in self._by_key.items()
+            if cls not in self.versions and not issubclass(cls, Enum)
+        }
+        """Classes of version 1 by their names, with the names of their fields."""
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self.unpack)
 
     def encode(self, value: object, where: str = "") -> bytes:
@@ -187,7 +198,13 @@ class DataCodec:
         unpack = UNPACK.get(code)
         if unpack is not None:
             return unpack(payload, self._decoder.decode)
-        if code in {OBJECT, ENUM, MODEL, ADAPTED}:
+        if code == OBJECT:
+            parts = self._decoder.decode(payload)
+            whole = self._whole.get(parts[0])
+            if whole is not None and len(parts) == 2 and parts[1].keys() == whole[1]:  # as most: nothing has changed
+                return build(whole[0], parts[1])
+            return self.make(code, parts)
+        if code in _MADE:
             return self.make(code, self._decoder.decode(payload))
         if code == DEFAULTDICT:
             factory, flat = self._decoder.decode(payload)

@@ -88,17 +88,28 @@ def build(cls: Any, values: Mapping[str, Any], parts: Any = None) -> Any:
     `__init__`, and cannot be made empty: its `__post_init__` runs, as when msgspec decodes one. `parts` are those of a
     pydantic model beside its fields; None: as its constructor leaves them.
     """
-    if issubclass(cls, tuple) and values.keys() == set(cls._fields):
+    kind = _kind_of(cls)
+    if kind is None:
+        made = cls.__new__(cls)
+        for name, value in values.items():
+            if value is not UNSET:
+                object.__setattr__(made, name, value)
+        return made
+    if kind is tuple and values.keys() == set(cls._fields):
         return tuple.__new__(cls, [values[name] for name in cls._fields])
-    if issubclass(cls, tuple | msgspec.Struct):
+    if kind is not dict:
         return cls(**{name: value for name, value in values.items() if value is not UNSET})
-    if parts is not None or is_model(cls):
-        return build_model(cls, {name: value for name, value in values.items() if value is not UNSET}, parts)
-    made = cls.__new__(cls)
-    for name, value in values.items():
-        if value is not UNSET:
-            object.__setattr__(made, name, value)
-    return made
+    return build_model(cls, {name: value for name, value in values.items() if value is not UNSET}, parts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of(cls: type) -> type | None:
+    """How an instance is made: as a tuple, as a Struct, as a model of pydantic (`dict`), or attribute by attribute."""
+    if issubclass(cls, tuple):
+        return tuple
+    if issubclass(cls, msgspec.Struct):
+        return msgspec.Struct
+    return dict if is_model(cls) else None
 
 
 def late_defaults_of(cls: type) -> dict[str, Callable[[Any], Any]]:

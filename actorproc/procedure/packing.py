@@ -101,6 +101,8 @@ class Packing:
             pack = _CONTAINERS.get(kind)
             if pack is not None:
                 return pack(self, value, room - 1)
+            if kind in self._codec.objects:
+                return self._object(kind, value, room - 1)
             return self._other(kind, value, room - 1)
         finally:
             self._inside.discard(id(value))
