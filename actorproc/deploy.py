@@ -24,6 +24,7 @@ from actorproc.procedure.context import Context, UnreadableValue
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.kinds import LEFT_OUT
+from actorproc.procedure.log_records import LogParts
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
 from actorproc.procedure.signing import SigningKey
@@ -295,7 +296,7 @@ class _NoChannel:
     def heartbeat(self, progress: float | None, message: str | None) -> None:
         """Tell nobody."""
 
-    def log(self, level: int, name: str, text: str) -> None:
+    def log(self, parts: LogParts) -> None:
         """Tell nobody."""
 
     def aborting(self) -> bool:

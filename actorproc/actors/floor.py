@@ -118,7 +118,9 @@ class Floor:
                 line.said[message.token] = message.progress, message.message
                 self._observer.heartbeat(message.token, message.progress, message.message)
         elif isinstance(message, LogLine):
-            self._log_lines.put(message)
+            line = self._ledger.lines.get(worker)
+            command = line.queue.get(message.token) if line is not None and message.token is not None else None
+            self._log_lines.put(message, command.type_name if command is not None else "")
 
     def ended(self, message: Ended) -> None:
         """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""

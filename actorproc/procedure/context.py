@@ -17,17 +17,16 @@ from actorproc.model.exact import exact_text
 from actorproc.model.ids import Mode, check_id
 from actorproc.model.states import ProcedureState
 from actorproc.procedure.codec import PLAIN
-from actorproc.procedure.failures import encodable
 from actorproc.procedure.kinds import is_text
+from actorproc.procedure.log_records import LogParts, log_parts
 from actorproc.procedure.values import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
 
-__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue", "plain_parts"]
+__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue"]
 
 _LONGEST_MESSAGE = 1000
 """Characters of a heartbeat's message that are shown."""
 _ROUNDING = 1e-6
 """Progress that is summed up of fractions may be beyond 1.0 by so much."""
-_LONGEST_LINE = 64 * 1024
 """Characters of one log record that are sent to the host."""
 _REMEMBERS_AS = {
     Mode.ROLLBACK: "rollback()\n",
@@ -62,8 +61,8 @@ class StepChannel(Protocol):
         """Send a sign of life; does not wait."""
         ...
 
-    def log(self, level: int, name: str, text: str) -> None:
-        """Send a line to the host's log; does not wait."""
+    def log(self, parts: LogParts) -> None:
+        """Send a record to the host's log; does not wait."""
         ...
 
     def aborting(self) -> bool:
@@ -321,13 +320,8 @@ def _fraction(progress: Any) -> float:
     return min(max(number, 0.0), 1.0)
 
 
-def plain_parts(record: logging.LogRecord, text: str) -> tuple[int, str, str]:
-    """Level, logger and text of a log record as a message holds them: a record made by hand may have anything there."""
-    return int(record.levelno), encodable(str(record.name)[:_LONGEST_LINE]), encodable(text[:_LONGEST_LINE])
-
-
 class _ToChannel(logging.Handler):
-    """Sends each record's text; its id and step travel with the channel."""
+    """Sends each record; its id and step travel with the channel."""
 
     def __init__(self, channel: StepChannel) -> None:
         super().__init__()
@@ -335,6 +329,6 @@ class _ToChannel(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._channel.log(*plain_parts(record, self.format(record)))
+            self._channel.log(log_parts(record))
         except Exception:  # noqa: BLE001 - as logging does: a bad format must not fail the step
             self.handleError(record)

@@ -285,6 +285,10 @@ class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     level: int
     name: str
     text: str
+    trace: str = ""
+    """Traceback and stack of the record; "": it has none."""
+    facts: bytes = b""
+    """Its other attributes (`procedure.log_records`)."""
 
 
 ToWorker = (

@@ -46,6 +46,9 @@ class HostProgram(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`warnings.filters`, the first one first; None: those of a fresh interpreter."""
     captures_warnings: bool = False
     """`logging.captureWarnings(True)` is in force."""
+    levels: dict[str, int] = {}
+    """Levels of the loggers that were given one, by name."""
+    root_level: int = logging.WARNING
 
 
 def host_program() -> HostProgram:
@@ -55,6 +58,8 @@ def host_program() -> HostProgram:
         umask=_umask(),
         filters=tuple(found for entry in list(warnings.filters) if (found := _plain_filter(entry)) is not None),
         captures_warnings=getattr(logging, "_warnings_showwarning", None) is not None,
+        levels=_levels(),
+        root_level=logging.getLogger().level,
     )
 
 
@@ -96,6 +101,11 @@ def _arguments() -> tuple[bytes, ...] | None:
     found: Any = getattr(sys, "argv", None)  # an embedding program may have none
     # Programs append paths and numbers; arguments that are no UTF-8 have surrogates in them.
     return tuple(str(part).encode("utf-8", "surrogatepass") for part in found) if isinstance(found, list) else None
+
+
+def _levels() -> dict[str, int]:
+    loggers = list(logging.Logger.manager.loggerDict.items())  # placeholders have no level
+    return {name: int(logger.level) for name, logger in loggers if isinstance(logger, logging.Logger) and logger.level}
 
 
 def _umask() -> int | None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
+from actorproc.model.lines import plain_text
 from actorproc.workers.logbook import LINE_LENGTH, shortened
 from actorproc.workers.markers import MarkReader
 
@@ -119,7 +120,7 @@ class OutputPipe:
             if self.keep is not None:
                 self.keep(self._owner, self.name, text)
             if is_logged and number < room and text.strip():
-                self._log("%s %s", self.label, shortened(text, _FORWARDED))
+                self._log("%s %s", self.label, plain_text(shortened(text, _FORWARDED)))
         self._forwarded += min(len(lines), room)
         self._dropped += max(0, len(lines) - room) if is_logged else 0
 

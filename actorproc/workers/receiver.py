@@ -80,8 +80,8 @@ class Receiver:
         if isinstance(message, Stack):
             self._stacks.answered(message.request, message.text)
         elif message.token is not None:
-            text, level, logger_name = message.text, message.level, message.name
-            self._book.add(message.token.procedure, "log", text, level=level, logger=logger_name)
+            text = f"{message.text}\n{message.trace}" if message.trace else message.text
+            self._book.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
 
     def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
         others: list[FromWorker] = []

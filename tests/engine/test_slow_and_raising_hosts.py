@@ -33,7 +33,7 @@ def event(slot):
 def test_lines_that_the_hosts_handlers_cannot_take_in_time_are_dropped_and_counted(caplog):
     errands = deque()
     lines = LogLines(errands.append, bound=10)
-    caplog.set_level(logging.INFO, "actorproc")
+    caplog.set_level(logging.INFO)
     for number in range(1000):
         lines.put(line(str(number)))
     assert len(errands) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from actorproc.model.ids import Mode
 from actorproc.procedure.context import Context
+from actorproc.procedure.log_records import LogParts
 
 
 class MemoryChannel:
@@ -35,8 +36,8 @@ class MemoryChannel:
     def heartbeat(self, progress: float | None, message: str | None) -> None:
         self.beats.append((progress, message))
 
-    def log(self, level: int, name: str, text: str) -> None:
-        self.lines.append((level, name, text))
+    def log(self, parts: LogParts) -> None:
+        self.lines.append((parts.level, parts.name, parts.text))
 
     def aborting(self) -> bool:
         return self.abort_asked

@@ -29,7 +29,7 @@ from actorproc.procedure.shipping import resolve
 class Channel:
     def request(self, kind, key="", value=b"", step=0): return None
     def heartbeat(self, progress, message): pass
-    def log(self, level, name, text): pass
+    def log(self, parts): pass
     def aborting(self): return False
 
 definition, state = msgspec.msgpack.Decoder(tuple[Definition, bytes]).decode(sys.stdin.buffer.read())

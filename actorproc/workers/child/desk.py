@@ -20,6 +20,7 @@ from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.ids import StepToken
 from actorproc.procedure import unsubmitted
 from actorproc.procedure.failures import in_words
+from actorproc.procedure.log_records import LogParts
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.workers.child import stacks
 from actorproc.workers.child.limits import Limiter
@@ -377,9 +378,9 @@ class StepLine:
         """Tell how far the step is."""
         self._desk.channel.send([Heartbeat(self._token, progress, message)])
 
-    def log(self, level: int, name: str, text: str) -> None:
+    def log(self, parts: LogParts) -> None:
         """Send a log line."""
-        self._desk.channel.send([LogLine(self._token, level, name, text)])
+        self._desk.channel.send([LogLine(self._token, *parts)])
 
     def aborting(self) -> bool:
         """An abort was asked."""

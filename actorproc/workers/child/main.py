@@ -175,8 +175,7 @@ class _Worker:
         permit_size(prepare.max_state)
         permit_calls(prepare.max_call)
         channel.limiter.ceiling.room = prepare.process_room
-        self._desk.log_level = prepare.log_level
-        logs.install(channel, prepare.log_level, self._desk.current_here)
+        self._desk.log_level = logs.install(channel, prepare.log_level, prepare.program, self._desk.current_here)
         wear = Wear(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
         self._desk.wear = wear if wear.is_watched else None
         guard.allow_interrupt()

@@ -1,0 +1,105 @@
+"""Log records as plain data, on their way from a step to the loggers of the program."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import decimal
+import logging
+import uuid
+from typing import Any, NamedTuple
+
+import msgspec
+
+from actorproc.procedure.failures import encodable
+
+__all__ = ["LogParts", "log_parts"]
+
+_LONGEST = 64 * 1024
+"""Characters of a text."""
+_LONGEST_FACT = 16 * 1024
+"""Bytes of one attribute of a record; a longer one goes as the beginning of its repr."""
+_SHORTENED = 1000
+_FACTS = 128
+"""Attributes of a record at most."""
+_DEPTH = 8
+"""Containers in containers."""
+_PLAIN = (type(None), bool, int, float, bytes, dt.datetime, dt.date, dt.time, uuid.UUID, decimal.Decimal)
+_ELSEWHERE = frozenset({"args", "exc_info", "exc_text", "levelname", "levelno", "message", "msg", "name", "stack_info"})
+"""Attributes that travel in another form, or are made anew."""
+_formatter = logging.Formatter()
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class LogParts(NamedTuple):
+    """One log record."""
+
+    level: int
+    name: str
+    """Of the logger."""
+    text: str
+    """The message."""
+    trace: str
+    """Traceback of `exc_info` and the stack of `stack_info`; "": neither was given."""
+    facts: bytes
+    """A msgpack map of the record's other attributes, those of `extra` included."""
+
+
+def log_parts(record: logging.LogRecord) -> LogParts:
+    """The parts of a record. One that was made by hand may have anything in its attributes."""
+    facts = {}
+    for name, value in list(vars(record).items())[:_FACTS]:
+        if name not in _ELSEWHERE:
+            facts[encodable(str(name)[:_SHORTENED])] = msgspec.Raw(_fact(value))
+    trace = record.exc_text or ""
+    if record.exc_info and record.exc_info[1] is not None:
+        trace = trace or _formatter.formatException(record.exc_info)
+        kind = type(record.exc_info[1])
+        facts["exc_type"] = msgspec.Raw(_fact(f"{kind.__module__}.{kind.__qualname__}"))
+        facts["exc_message"] = msgspec.Raw(_fact(_said(record.exc_info[1])))
+    if record.stack_info:
+        trace += ("\n" if trace else "") + record.stack_info
+    text = encodable(record.getMessage()[:_LONGEST])
+    return LogParts(
+        int(record.levelno),
+        encodable(str(record.name)[:_LONGEST]),
+        text,
+        encodable(trace[-_LONGEST:]),  # the last lines say most
+        _encode(facts),
+    )
+
+
+def _fact(value: Any) -> bytes:
+    """The value as msgpack. Objects go as their repr, which may hide secrets, long values as the beginning of theirs."""
+    with contextlib.suppress(Exception):  # an integer or a key that msgpack does not have, a container that changes
+        found = _encode(_plain(value, _DEPTH))
+        if len(found) <= _LONGEST_FACT:
+            return found
+    return _encode(encodable(_said_of(value)[:_SHORTENED]))
+
+
+def _plain(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind is str:
+        return encodable(value)
+    if kind in _PLAIN:
+        return value
+    if depth and kind in (list, tuple, set, frozenset):
+        return [_plain(item, depth - 1) for item in value]
+    if depth and kind is dict:
+        return {_plain(key, 0): _plain(item, depth - 1) for key, item in value.items()}
+    return encodable(_said_of(value)[:_SHORTENED])
+
+
+def _said_of(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - user code
+        return f"<{type(value).__name__} without a repr>"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return encodable(str(error)[: _LONGEST_FACT // 4])
+    except Exception:  # noqa: BLE001 - user code
+        return _said_of(error)
