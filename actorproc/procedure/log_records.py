@@ -70,7 +70,7 @@ def log_parts(record: logging.LogRecord) -> LogParts:
 
 
 def _fact(value: Any) -> bytes:
-    """The value as msgpack. Objects go as their repr, which may hide secrets, long values as the beginning of theirs."""
+    """The value as msgpack. Objects go as their repr, which may hide secrets; of a long value its beginning goes."""
     with contextlib.suppress(Exception):  # an integer or a key that msgpack does not have, a container that changes
         found = _encode(_plain(value, _DEPTH))
         if len(found) <= _LONGEST_FACT:
