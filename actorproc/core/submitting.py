@@ -28,7 +28,7 @@ def submit(book: Book, event: Submitted) -> None:
     named: dict[str, NewProcedure] = {}
     for new in event.procedures:
         twin = None if new.fresh else named.get(new.id)
-        error = _clash(new, twin.type_name, twin.version, twin.digest) if twin is not None else refusal(book, new)
+        error = _refused(book, new) if twin is None else _clash(new, twin.type_name, twin.version, twin.digest)
         if error is not None:
             book.command(Reply(event.reply, error=error))
             return
@@ -42,6 +42,17 @@ def submit(book: Book, event: Submitted) -> None:
         return
     _take_in(book, accepted)
     book.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
+
+
+def _refused(book: Book, new: NewProcedure) -> ActorprocError | None:
+    """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
+    error = refusal(book, new)
+    known = book.procs.get(new.id) if error is None and new.digest and not new.is_compared else None
+    if known is not None and not (known.version == new.version and known.digest):
+        return DuplicateProcedure(
+            f"procedure {new.id} ({known.type_name}) exists with a state of another version; it has to be compared"
+        )
+    return error
 
 
 def _take_in(book: Book, accepted: list[NewProcedure]) -> None:
@@ -125,7 +136,7 @@ def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> Ac
             f"procedure {new.id} exists as {type_name}; it cannot be submitted as {new.type_name}"
         )
     # What versions of a class dump of the same state differs: between two of them nothing can be compared.
-    if version == new.version and digest and digest != new.digest:
+    if version == new.version and digest and digest != new.digest and not new.is_compared:
         return DuplicateProcedure(
             f"procedure {new.id} ({type_name}) exists with another initial state; use another id, or the same state"
         )

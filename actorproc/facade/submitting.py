@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ from actorproc.arguments import (
     epoch_seconds,
     pair,
 )
-from actorproc.errors import ResultTimeout, StateTooLarge
+from actorproc.errors import ActorprocError, DuplicateProcedure, ResultTimeout, StateTooLarge
+from actorproc.facade.base import RunningEngine
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
 from actorproc.model.events import Submitted
@@ -66,7 +66,8 @@ class Submitting(Looking):
         """Submit a procedure; returns once it is durable.
 
         ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
-        state are the same, else raises `DuplicateProcedure`. ``owner`` is free text. Higher ``priority`` goes first.
+        state are the same, as today's class reads the stored one, else raises `DuplicateProcedure`. ``owner`` is free
+        text. Higher ``priority`` goes first.
         ``delay`` is seconds or a timedelta before it may start. ``deadline`` is a timedelta from now, or a moment: a
         datetime with a time zone, or seconds since 1970. Both must lie before the year 10000. A naive datetime and a
         number too small for a moment are a `ValueError`. ``limits`` hold for the steps of this
@@ -76,10 +77,13 @@ class Submitting(Looking):
         allow, `KeyPoisoned`, `StateNotEncodable`, `StateTooLarge`, other `UsageError`s for what a class says wrongly,
         `StorageUnavailable` while commits are refused, `OutcomeUnknown` and `ManagerStopped`.
         """
-        asked = self._ask(procedure, id, owner, priority, delay, deadline, tags, limits=limits, limit_keys=limit_keys)
-        return ProcedureHandle(asked.result()[0], self)
+        new = self._to_submit(
+            procedure, id, owner, priority, delay, deadline, tags, limits=limits, limit_keys=limit_keys
+        )
+        self._submit_all((new,), None)
+        return ProcedureHandle(new.id, self)
 
-    def _ask(
+    def _to_submit(
         self,
         procedure: Procedure,
         id: str | None = None,  # noqa: A002 - as `submit`
@@ -91,12 +95,60 @@ class Submitting(Looking):
         *,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
-    ) -> Future[tuple[str, ...]]:
-        """Submit; the future has the id once the procedure is durable."""
-        tree = self._running()
+    ) -> NewProcedure:
+        """The procedure as it is stored first, by the options of `submit`."""
+        self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
-        new = self._describe(procedure, id, options)
-        return tree.ask(lambda reply: Submitted((new,), reply))
+        return self._describe(procedure, id, options)
+
+    def _submit_all(self, news: tuple[NewProcedure, ...], patience: float | None) -> None:
+        """Submit, and return once all are durable.
+
+        The manager compares a state with one stored under its id by their digests, for it runs no code of classes.
+        Where these differ, or say nothing as the versions differ, the states are read here and compared by field.
+        """
+        begun = time.monotonic()
+        tree = self._running()
+        try:
+            tree.ask(lambda reply: Submitted(news, reply)).result(patience)
+            return
+        except DuplicateProcedure:
+            compared = tuple(self._compared(tree, new) for new in news)
+            if compared == news:
+                raise
+        left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
+        tree.ask(lambda reply: Submitted(compared, reply)).result(left)
+
+    def _compared(self, tree: RunningEngine, new: NewProcedure) -> NewProcedure:
+        """The same, marked as compared where the stored procedure of its id is the same submit.
+
+        Raises `DuplicateProcedure` naming the fields that differ.
+        """
+        head = None if new.fresh or not new.digest else tree.store.procedure(new.id)
+        if head is None or head.type_name != new.type_name:
+            return new
+        first = tree.store.step(new.id, 1)
+        runtime = self._types.runtime_named(new.type_name)
+        if first is None or runtime is None:
+            return new
+        try:
+            fields = runtime.differing(first, new)
+        except (ActorprocError, MemoryError) as error:
+            if first.version != new.version:  # nothing can be compared: then type and version decide
+                return msgspec.structs.replace(new, is_compared=True)
+            msg = (
+                f"procedure {new.id} ({new.type_name}) exists, and its initial state cannot be compared: {error}; use "
+                "another id, or raise the version of the class and write migrate()"
+            )
+            raise DuplicateProcedure(msg) from None
+        if fields:
+            names = ", ".join(map(repr, fields))
+            msg = (
+                f"procedure {new.id} ({new.type_name}) exists with another initial state: {names} "
+                f"{'differs' if len(fields) == 1 else 'differ'}; use another id, or the same state"
+            )
+            raise DuplicateProcedure(msg)
+        return msgspec.structs.replace(new, is_compared=True)
 
     def submit_many(
         self,
@@ -115,7 +167,7 @@ class Submitting(Looking):
         The options hold for each. Handles are in the order of the procedures. With 1,000 or more of them the program's
         cycle collector pauses while they are dumped, and while the manager decides about them. Raises as `submit`.
         """
-        tree = self._running()
+        self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
         with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
             pairs = [pair(item) for item in procedures]
@@ -123,10 +175,9 @@ class Submitting(Looking):
             news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)  # noqa: A001
         if not news:
             return []
-        asked = tree.ask(lambda reply: Submitted(news, reply))
         with collector_paused_for(len(news)):  # while they are decided about and stored
             handles = [ProcedureHandle(new.id, self) for new in news]
-        asked.result()
+        self._submit_all(news, None)
         return handles
 
     def run(
@@ -157,9 +208,9 @@ class Submitting(Looking):
         """
         patience = waiting_seconds(timeout)
         begun = time.monotonic()
-        asked = self._ask(procedure, id, **options)
+        new = self._to_submit(procedure, id, **options)
         try:
-            ids = asked.result(patience)
+            self._submit_all((new,), patience)
         except TimeoutError:
             reason = "the submit is not stored"
             msg = (
@@ -167,7 +218,7 @@ class Submitting(Looking):
             )
             raise ResultTimeout(msg, id=id or "", reason=reason) from None
         left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
-        return ProcedureHandle(ids[0], self)._result(left, wait_parked=wait_parked, asked=timeout)
+        return ProcedureHandle(new.id, self)._result(left, wait_parked=wait_parked, asked=timeout)
 
     def _options(
         self,

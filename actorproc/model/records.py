@@ -89,6 +89,8 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     """Given with the submit; None: what the class says."""
     limit_keys: tuple[str, ...] = ()
     """Keys whose limits of concurrency and rate count it."""
+    is_compared: bool = False
+    """The submitter has compared it with the stored state of its id, field by field: it is the same submit."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):

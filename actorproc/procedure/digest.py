@@ -42,8 +42,9 @@ _enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
 def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> bytes:
     """Of a stored state: 16 bytes.
 
-    `positioned`: the state is a pair, of where the procedure is and the rest. `ordered`: the fields always have the
-    same order, because the class declares them.
+    `positioned`: the state is a pair, of where the procedure is and the rest; only the rest counts, for code that puts
+    another step first means the same submit. `ordered`: the fields always have the same order, because the class
+    declares them.
     """
     import hashlib  # noqa: PLC0415 - as in `child_id`
 
@@ -61,12 +62,11 @@ def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> b
 
 def _parts(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> tuple[bytes | memoryview, ...]:
     """What is hashed, one after the other."""
-    position, payload = _enveloped.decode(state) if positioned else (None, state)
+    payload = _enveloped.decode(state)[1] if positioned else state
     if codec == "pickle":
         # What is signed, for signatures differ.
-        return codec.encode(), _encode(position), content_of(bytes(payload))
-    content = _sorted(payload, ordered=ordered)
-    return codec.encode(), _encode((position, msgspec.Raw(content))) if positioned else content
+        return codec.encode(), content_of(bytes(payload))
+    return codec.encode(), _sorted(payload, ordered=ordered)
 
 
 def _sorted(content: bytes | msgspec.Raw, *, ordered: bool) -> bytes:

@@ -24,7 +24,7 @@ from actorproc.model.outcomes import (
     Waited,
 )
 from actorproc.model.policies import TypeMeta
-from actorproc.model.records import NewProcedure
+from actorproc.model.records import NewProcedure, StepRecord
 from actorproc.procedure import unsubmitted
 from actorproc.procedure.classes import check_class, meta_of, meta_of_loader
 from actorproc.procedure.codec import DataCodec
@@ -225,6 +225,36 @@ class TypeRuntime:
     def original(self, data: bytes) -> BaseException | None:
         """The exception of a step that was kept as data; None when it is of no class that this class `uses`."""
         return load_exception(data, self._exceptions, self.codec) if self._exceptions else None
+
+    def differing(self, stored: StepRecord, new: NewProcedure) -> tuple[str, ...]:
+        """Fields in which a new state differs from the first one stored of its id, as today's class reads it.
+
+        A class with a `dump` of its own has no fields: its whole state is called "state". Raises `StateRefused` when
+        the class does not read the stored one.
+        """
+        before = self.load(stored.state, stored.codec, stored.version, new.id)
+        after = self.load(new.state, new.codec, new.version, new.id)
+        own = self._of(after)
+        if type(before) is not type(after) or (own._state_codec == "data" and not own._dumps_fields):
+            return () if self._digest(before, new) == new.digest else ("state",)
+        if own._state_codec == "data" and self._digest(before, new) == new.digest:
+            return ()
+        one, other = own._format.values(before), own._format.values(after)
+        return tuple(name for name in dict.fromkeys((*other, *one)) if not own._is_alike(name, one, other))
+
+    def _digest(self, procedure: Procedure, new: NewProcedure) -> bytes:
+        own = self._of(procedure)
+        state = own.dump_state(procedure, new.id)
+        return digest_of(own._state_codec, state, positioned=own._has_position, ordered=own._format.names is not None)
+
+    def _is_alike(self, name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+        if name not in one or name not in other:
+            return False
+        if self._state_codec == "pickle":
+            return bool(one[name] == other[name])
+        values = (self.codec.encode({name: fields[name]}, self.type_name) for fields in (one, other))
+        found = [digest_of("data", value, positioned=False, ordered=False) for value in values]
+        return found[0] == found[1]
 
     # ------------------------------------------------------------ steps
     def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
