@@ -124,6 +124,8 @@ def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
     """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
     if record.state in TERMINAL and not record.undoing:
         return  # while it was to be asked about its abort
+    if outcome.is_unbegun and record.attempt:
+        record.attempt -= 1
     record.parked = outcome.reason
     book.touch(record)
     park(book, record, outcome.needs)

@@ -123,6 +123,8 @@ class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref", gc=F
     """Another type whose registration may mend it, such as that of a child with an unreadable output."""
     is_passing: bool = False
     """It may be otherwise soon: an I/O error, or an import of files that are being replaced."""
+    is_unbegun: bool = False
+    """A forward step that was not begun: the attempt is not counted."""
 
 
 class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=False):

@@ -277,7 +277,10 @@ class TypeRuntime:
             if own._has_position:
                 ctx._live = live
                 if (mode is _EXECUTE or mode is Mode.ON_TIMEOUT) and live._engine_is_moved():
-                    live._engine_settle()
+                    try:
+                        live._engine_settle()
+                    except StateRefused as error:
+                        return Refused(reason=error.reason, is_unbegun=mode is _EXECUTE), ()
                     if mode is _EXECUTE:
                         return own._placed(live, ctx), ()
             if mode is _EXECUTE:

@@ -126,6 +126,23 @@ def test_a_failure_undoes_what_ran_and_nothing_else():
     assert LOG == ["o1.pay", "o1.fail", "o1.fail.undo", "o1.pay.undo"]
 
 
+def test_a_step_that_was_never_begun_is_not_undone_though_it_was_parked_before():
+    store, clock = MemoryStore(), VirtualClock()
+    waiting_at_stock(store, clock, "pay", "ask", "reserve")
+
+    for again in (False, True):
+        with opened(store, edition("check", "pay", "ask", "reserve"), clock) as today:
+            if not again:
+                today.signal("o1", "here")
+            parked(today)
+            assert today.info("o1").attempt == 0
+    today = edition("fail", "pay", "ask", "reserve", on_change="run")
+    with opened(store, today, clock) as later, pytest.raises(ProcedureFailed):
+        later.get("o1").result(timeout=30)
+
+    assert LOG == ["o1.pay", "o1.fail", "o1.fail.undo", "o1.pay.undo"]
+
+
 def test_what_is_moved_behind_and_fails_is_undone_once():
     store, clock = MemoryStore(), VirtualClock()
     waiting_at_stock(store, clock, "check", "pay", "ask", "reserve", "fail")
