@@ -16,6 +16,7 @@ from actorproc.durations import in_seconds
 from actorproc.errors import ManagerStopped
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
+from actorproc.facade.reloading import Reloading
 from actorproc.facade.repairing import Repairing
 from actorproc.facade.signalling import Signalling
 from actorproc.facade.submitting import Submitting
@@ -34,7 +35,7 @@ __all__ = ["ProcedureClient"]
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 
 
-class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping):
+class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloading):
     """Submits to, waits for, watches and steers the procedures of a manager in another process of this user.
 
     ``path`` is the manager's directory. It has the methods of `ProcedureManager`, with the same results and errors,

@@ -25,9 +25,10 @@ from actorproc.arguments import (
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.durations import in_seconds
-from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse, UsageError
+from actorproc.errors import ActorprocError, ManagerStopped, NotAllowed, StoreInUse, UsageError
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
+from actorproc.facade.reloading import Reloading
 from actorproc.facade.repairing import Repairing
 from actorproc.facade.scaling import Scaling
 from actorproc.facade.signalling import Signalling
@@ -40,6 +41,7 @@ from actorproc.procedure.codec import permit_calls, permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.importing import shut_here
 from actorproc.procedure.own_states import OWN_STATES
+from actorproc.procedure.probing import differences
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
@@ -65,7 +67,7 @@ _List = list
 """`ProcedureManager.list` hides the builtin inside the class."""
 
 
-class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Succession):
+class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Reloading, Succession):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are
@@ -123,6 +125,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         self._starting = threading.Lock()
         self._starter: int | None = None
         """The thread that is starting the engine."""
+        self._is_service = False
+        """The process does nothing else: it has loaded the modules of its classes for the facts in them alone."""
         self._given_up = False
         """Somebody stopped it while it was being started."""
         self._tree: EngineTree | None = None
@@ -249,6 +253,9 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         tree.start(self._definitions)
         try:
             self._attach(tree)
+            tree.changed_code = self._types.code.warn
+            tree.before_reload.append(self._check_reload)
+            tree.after_reload.append(self._reloaded)
             self._open_control(tree)
         except BaseException:
             tree.stop(drain=False, timeout=self._config.stop_timeout)
@@ -268,6 +275,27 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         if tree.closed:  # by the host, in the moment before: then nobody closes this
             server.close()
             server.join()
+
+    def _check_reload(self) -> None:
+        """Raise `NotAllowed` when new workers would not go together with this process."""
+        changed = self._types.code.changed()
+        if changed and not self._is_service:
+            msg = (
+                f"{', '.join(changed)} changed, and this program has loaded it as it was: what it submits would be of "
+                "the old code, and what its workers run of the new. Restart the program, as start(wait=…) allows "
+                "without a gap"
+            )
+            raise NotAllowed(msg)
+        wrong = differences(self._types.known())
+        if wrong:
+            facts = "; ".join(wrong)
+            msg = f"the manager would decide by other facts than its workers, so none was replaced: {facts}. Restart it"
+            raise NotAllowed(msg)
+
+    def _reloaded(self) -> None:
+        """All workers run the new code: what was parked is tried again."""
+        self._types.code.accept()
+        self._types.announce_again()
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from actorproc.actors.messages import Described, Ending, ManagerMetrics, ManagerStatus, SlotStatus
+from actorproc.code_files import in_words as files_changed
 from actorproc.core.lock_report import WaitersByNode
 from actorproc.core.lock_waiters import LockWaiter
 from actorproc.errors import ActorprocError, EngineError, InternalError, StoreDamaged, UnknownProcedure
@@ -334,6 +335,8 @@ class Queries(StoredQueries):
         for slot in parked:
             problems.append(f"worker slot {slot.slot} is parked: {slot.reason}")
             status = "degraded" if status in {"running", "paused", "gated"} else status
+        if manager is not None and manager.changed:
+            problems.append(files_changed(manager.changed))
         retention = manager.retention if manager is not None else RetentionHealth()
         if retention.is_behind:
             problems.append(retention.in_words())

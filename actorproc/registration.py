@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from actorproc.code_files import CodeFiles
 from actorproc.errors import UnknownType, UsageError, ValueNotDecodable
 from actorproc.model.definitions import Definition
 from actorproc.model.records import ErrorInfo
@@ -52,6 +53,8 @@ class Registration:
         """Types that are registered and cannot be sent to a worker, and why."""
         self._listener: TypeListener | None = None
         self._max_frame = max_frame
+        self.code = CodeFiles()
+        """The files of what is registered."""
 
     @property
     def signing_key(self) -> SigningKey:
@@ -125,6 +128,17 @@ class Registration:
             self._take_in()  # what cannot be sent was told to whoever registered it
             return tuple(self._definitions.values())
 
+    def known(self) -> tuple[Definition, ...]:
+        """All that was passed on."""
+        with self._lock:
+            return tuple(self._definitions.values())
+
+    def announce_again(self) -> None:
+        """Pass all on once more: what is parked is tried again."""
+        if self._listener is not None:
+            for definition in self.known():
+                self._listener.register(definition)
+
     def attach(self, listener: TypeListener) -> None:
         """Tell this listener what is registered from now on, and what was since `definitions` was read."""
         with self._lock:
@@ -166,6 +180,7 @@ class Registration:
             self._definitions[name] = definition
             if self._listener is not None:
                 self._listener.register(definition)
+            self.code.note((known.procedure_class, known.loader, *known.codec.classes))
             self._announced[name] = known  # last: who finds it there submits without waiting for the lock
 
     def _check_size(self, definition: Definition) -> None:

@@ -111,7 +111,7 @@ class Floor:
             if line is not None and message.token in line.queue:
                 line.begun[message.token] = (message.thread, self._clock.monotonic())
         elif isinstance(message, Leaving):
-            self._leaving(worker, message.reason)
+            self.leaving(worker, message.reason)
         elif isinstance(message, Heartbeat):
             line = self._ledger.lines.get(worker)
             if line is not None and message.token in line.queue:
@@ -168,7 +168,8 @@ class Floor:
         self._ledger.join(ready)
         return ready
 
-    def _leaving(self, worker: WorkerId, reason: str) -> None:
+    def leaving(self, worker: WorkerId, reason: str) -> None:
+        """A worker is to be replaced, of its own wish or of an operator's."""
         line = self._ledger.lines.get(worker)
         if line is not None:
             logger.info("worker %d.%d is replaced: %s", worker.slot, worker.incarnation, reason)

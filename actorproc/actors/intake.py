@@ -7,7 +7,7 @@ from actorproc.actors.messages import Succeeded
 from actorproc.actors.outage import Outage
 from actorproc.actors.ring import Ring
 from actorproc.errors import InternalError
-from actorproc.model.events import Resized, WorkerLost, WorkerReady
+from actorproc.model.events import ReloadBegan, Resized, WorkerLost, WorkerReady
 from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
 from actorproc.workers.frames import Ended
 
@@ -52,7 +52,7 @@ class Intake:
         self.died(message.died)
         self.booted(message.booted)
 
-    def changed(self, event: WorkerLost | WorkerReady | Resized) -> None:
+    def changed(self, event: WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
         """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
 
         A death comes after everything its worker answered, and before the next worker of its slot: the core would take

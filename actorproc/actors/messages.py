@@ -48,6 +48,7 @@ __all__ = [
     "RegisterType",
     "ReopenFailed",
     "Reopened",
+    "ReplaceWorker",
     "Report",
     "SlotParked",
     "SlotRecovered",
@@ -166,6 +167,8 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     vacated: tuple[int, ...] = ()
     """Slots without a worker that are not wanted any more, since the pool was made smaller."""
     retention: RetentionHealth = RetentionHealth()
+    changed: tuple[str, ...] = ()
+    """Modules whose files changed since the manager loaded them."""
 
 
 class ManagerMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,6 +391,13 @@ class RetireSlot(_Message, frozen=True):
     """End this worker in order and give its slot up."""
 
     worker: WorkerId
+
+
+class ReplaceWorker(_Message, frozen=True):
+    """Have this worker leave in order, and another one take its place."""
+
+    worker: WorkerId
+    reason: str
 
 
 class Booted(_Message, frozen=True):

@@ -6,14 +6,14 @@ from actorproc.actors.clock import Clock
 from actorproc.actors.messages import CommitFailed, StorageTrouble, Watch
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.model.events import Resized, WorkerLost, WorkerReady
+from actorproc.model.events import ReloadBegan, Resized, WorkerLost, WorkerReady
 from actorproc.workers.base import WorkerMessages
 
 __all__ = ["Late", "Outage"]
 
 logger = engine_logger("actorproc")
 
-Late = Watch | WorkerMessages | WorkerLost | WorkerReady | Resized
+Late = Watch | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
 """What reads the store, or says of workers what must stay in order with their answers, which do."""
 
 

@@ -18,15 +18,28 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
+import msgspec
 import pykka
 
 from actorproc.actors.clock import LONGEST_WAIT, OVERSLEPT, Alarm, Clock, waiting_seconds
 from actorproc.actors.courier import Courier
 from actorproc.actors.dedicated import is_dedicated
 from actorproc.actors.manager import ManagerActor
-from actorproc.actors.messages import Begin, Booted, Drain, Halt, LaunchAll, RegisterType, StandDown, Succeeded
+from actorproc.actors.messages import (
+    Begin,
+    Booted,
+    Drain,
+    Halt,
+    LaunchAll,
+    ManagerStatus,
+    RegisterType,
+    ReplaceWorker,
+    StandDown,
+    Succeeded,
+)
 from actorproc.actors.parts import ManagerParts
 from actorproc.actors.persister import Persister
+from actorproc.actors.reloading import replace_each
 from actorproc.actors.replies import fail_future, pass_on
 from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
 from actorproc.actors.switchboard import Switchboard
@@ -36,6 +49,7 @@ from actorproc.config import Config
 from actorproc.engine_log import engine_logger
 from actorproc.errors import ActorprocError, EngineError, InternalError, ManagerStopped, WorkerBootFailed
 from actorproc.model.definitions import Definition
+from actorproc.model.events import ReloadBegan
 from actorproc.model.reports import CompactionReport
 from actorproc.store.base import ProcedureStore
 from actorproc.store.standard_files import occupy_standard_files
@@ -107,6 +121,12 @@ class EngineTree(Switchboard):
         """Called when the engine closes, whoever closes it; for what stands before it."""
         self.at_end: list[Callable[[], object]] = []
         """Called when it has closed so far that whoever asked it something is told."""
+        self.changed_code: Callable[[], tuple[str, ...]] = tuple
+        """Looks which modules' files were changed since they were loaded, and warns of news."""
+        self.before_reload: list[Callable[[], object]] = []
+        """Called before workers are replaced; raises when they must not be."""
+        self.after_reload: list[Callable[[], object]] = []
+        """Called when all were replaced."""
         self.failure: ActorprocError | None = None
         """Why it is beyond help: a bug, or every slot is parked and none has come back yet."""
 
@@ -338,6 +358,7 @@ class EngineTree(Switchboard):
             self._hand_to_manager(Succeeded(died, event))
         if not is_dedicated(event.worker):
             self._to_supervisor(Booted(event.worker))
+        self._courier.post(self.changed_code)  # it may be the first that has loaded other files than the rest
 
     # ------------------------------------------------------------ verbs, any thread
     def compact(self) -> CompactionReport:
@@ -347,6 +368,21 @@ class EngineTree(Switchboard):
         self._persister.compact().add_done_callback(partial(pass_on, answer))
         return answer.result()
 
+    def manager_status(self) -> ManagerStatus | None:
+        """The manager's report; None when it does not answer."""
+        status = super().manager_status()
+        return status and msgspec.structs.replace(status, changed=self.changed_code())
+
+    def reload(self, timeout: float) -> int:
+        """Replace all workers one by one within so many seconds; how many. See `Scaling.reload`."""
+        _call_all(self.before_reload)
+        self.pool.forget_spares()
+        self.request(ReloadBegan)
+        reason = "its code is loaded again"
+        count = replace_each(self, lambda worker: self._to_manager(ReplaceWorker(worker, reason)), timeout)
+        _call_all(self.after_reload)
+        return count
+
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback of the host on the thread for callbacks."""
         self._courier.post(errand)
@@ -355,6 +391,12 @@ class EngineTree(Switchboard):
     def closed(self) -> bool:
         """It has been stopped, by us or by the host."""
         return self._closed.is_set()
+
+
+def _call_all(calls: list[Callable[[], object]]) -> None:
+    """In order, up to the first that raises."""
+    for call in calls:
+        call()
 
 
 def _call_each(calls: list[Callable[[], object]]) -> None:

@@ -1,4 +1,4 @@
-"""``backup``, ``compact``, ``rotate-key``, ``schema``."""
+"""``backup``, ``compact``, ``reload``, ``rotate-key``, ``schema``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import json
 from typing import Any
 
 from actorproc.cli.common import OK, directory, globals_for, open_client, open_reader
+from actorproc.cli.filters import seconds
 from actorproc.cli.outcomes import outcome
 from actorproc.cli.output import Output
 from actorproc.cli.steering import Steered
 from actorproc.cli.text import duration, plain_line, size_of
 
-__all__ = ["add_backup", "add_compact", "add_rotate_key", "add_schema"]
+__all__ = ["add_backup", "add_compact", "add_reload", "add_rotate_key", "add_schema"]
 
 _Commands = Any
 
@@ -76,6 +77,30 @@ def _compact(options: argparse.Namespace) -> int:
         lambda: [f"{size_of(report.before)} → {size_of(report.after)}; commits waited {duration(report.seconds)}"],
         name=str(report.freed),
     )
+    return OK
+
+
+def add_reload(commands: _Commands) -> None:
+    """Add ``reload``."""
+    parser = commands.add_parser(
+        "reload",
+        help="replace the workers one by one, so that they run the code that is on disk now",
+        description=(
+            "Each worker ends the step it is in first. Refused where the manager itself would have to be restarted: a "
+            "fact it decides on changed (version, retries, limits, locks), or its own program has loaded what changed."
+        ),
+    )
+    globals_for(parser)
+    parser.add_argument("--timeout", type=seconds, default=300.0, metavar="TIME", help="for all of it (default: 5m)")
+    parser.set_defaults(run=_reload)
+
+
+def _reload(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_client(options) as client:
+        count = client.reload(options.timeout)
+    says = f"{count} worker{'' if count == 1 else 's'} replaced"
+    output.one("outcome", outcome(None, "reload", says, applied="manager"), lambda: [says], name=says)
     return OK
 
 

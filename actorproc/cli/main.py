@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gc": ("verbs", "add_gc"),
     "backup": ("keeping", "add_backup"),
     "compact": ("keeping", "add_compact"),
+    "reload": ("keeping", "add_reload"),
     "rotate-key": ("keeping", "add_rotate_key"),
     "export": ("exporting", "add_export"),
     "import": ("exporting", "add_import"),

@@ -36,6 +36,7 @@ def serve(manager: ProcedureManager, *, notifier: Notifier, stop_timeout: float,
     terminal sends that is closed, is left alone where it is ignored (``nohup``). `wait`: seconds for another owner of
     the directory to stop; a signal ends this waiting too.
     """
+    manager._is_service = True
     with _first_signal(manager) as asked:
         try:
             if wait:

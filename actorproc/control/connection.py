@@ -37,7 +37,7 @@ logger = engine_logger("actorproc")
 
 _BACKLOG_BYTES = 64 * 1024 * 1024
 """What may wait for one client before its connection is given up."""
-_SLOW = frozenset({"backup", "compact", "stack"})
+_SLOW = frozenset({"backup", "compact", "reload", "stack"})
 _CALLS = 1000
 """Calls of one client that may be without an answer before no more of it are read."""
 _WATCHES = 1000

@@ -348,6 +348,11 @@ class RemoteEngine:
         report: CompactionReport = _ask(self._channel, "compact")
         return report
 
+    def reload(self, timeout: float) -> int:
+        """Replace all workers one by one; how many."""
+        count: int = _ask(self._channel, "reload", timeout)
+        return count
+
     def post(self, errand: Callable[[], object]) -> None:
         """Run a callback on the thread for callbacks."""
         self._courier.post(errand)

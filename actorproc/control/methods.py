@@ -45,6 +45,7 @@ METHODS: dict[str, Method] = {
     "learn": Method("", (Definition,), None),
     "open_gate": Method("", (), None),
     "compact": Method("", (), CompactionReport),
+    "reload": Method("", (float,), int, repeatable=False),
     "backup": Method("store", (str,), BackupReport, repeatable=False),
     "facts": Method("pool", (), list[tuple[WorkerId, WorkerInfo]]),
     "stack": Method("pool", (StepToken,), str),

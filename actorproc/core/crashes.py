@@ -11,6 +11,7 @@ from actorproc.core.ending import settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.limits import limits_of, retries_overtime
 from actorproc.core.queueing import wake
+from actorproc.core.reloading import gone
 from actorproc.core.staff import InHand
 from actorproc.core.staffing import join, was_lost
 from actorproc.core.stepping import on_step_error
@@ -46,6 +47,8 @@ def on_lost(book: Book, event: WorkerLost) -> None:
     items = [item for item in book.staff.lose(worker) if item.token.procedure in book.procs]
     was_lost(book, worker)
     left(book, worker)
+    if book.outdated:
+        gone(book, worker)
     for item in items:
         book.tree_of(book.procs[item.token.procedure]).running.discard(item.token.procedure)
     guilty = _guilty(book, items, event)

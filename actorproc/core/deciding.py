@@ -12,6 +12,7 @@ from actorproc.core import (
     locking,
     pausing,
     queueing,
+    reloading,
     renewing,
     retention,
     retrying,
@@ -35,6 +36,7 @@ from actorproc.model.events import (
     PauseRequested,
     PoisonCleared,
     Published,
+    ReloadBegan,
     RemovalContinued,
     Resized,
     ResumeRequested,
@@ -168,6 +170,7 @@ HANDLERS: dict[type[Event], Callable[[Book, Any], None]] = {
     TreesExpired: retention.expire,
     RemovalContinued: retention.continue_removal,
     Resized: workforce.resize,
+    ReloadBegan: reloading.begin,
     Tick: _tick,
 }
 """Who decides on which event; a test compares it with the vocabulary."""

@@ -13,6 +13,7 @@ from actorproc.core.book import Book
 from actorproc.core.limits import known_limits_of
 from actorproc.core.poisoning import declare
 from actorproc.core.ready import DEFAULT_CLASS
+from actorproc.core.reloading import open_to
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import own_worker
 from actorproc.core.tree import Tree
@@ -219,13 +220,15 @@ def _ask_abort(book: Book, procedure: str) -> None:
 def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
     """Who gets the next step; None when nobody can, and the procedure waits."""
     known = known_limits_of(book, record)
-    if known.is_plain and book.shares is None:
+    if known.is_plain and book.shares is None and not book.outdated:
         return book.staff.choose(record.type_name, book.warm.get(record.id))
     limits = known.limits
     if limits.dedicated:
         return own_worker(book, record)
     threads = 1 if record.id in book.suspects else limits.threads
     among = None if book.shares is None else open_workers(book, book.shares, record)
+    if book.outdated:
+        among = open_to(book, record.id, among)
     return book.staff.choose(record.type_name, book.warm.get(record.id), threads, among)
 
 
@@ -267,6 +270,8 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
     book.touch(record)
     procedure, type_name, attempt = record.id, record.type_name, record.attempt
     token = StepToken(book.epoch, worker.id, procedure, step, attempt, mode)
+    if book.outdated and worker.id not in book.outdated:
+        book.renewed.add(procedure)
     known = known_limits_of(book, record)
     limits = known.limits
     threads = 1 if known.is_plain or procedure in book.suspects else limits.threads

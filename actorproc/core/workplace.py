@@ -48,6 +48,10 @@ class Workplace:
         """Procedures with a worker of their own; None: it was asked for."""
         self.suspects: set[str] = set()
         """Procedures one of which killed a worker that ran several: each runs alone until it was answered."""
+        self.outdated: set[WorkerId] = set()
+        """While workers are reloaded: those with old code."""
+        self.renewed: set[str] = set()
+        """Procedures that a worker with new code was handed meanwhile."""
         self.hindered: dict[str, Hindered] = {}
         """Steps that could not be begun for a reason that may pass, by procedure."""
         self.warm: dict[str, WorkerId] = {}

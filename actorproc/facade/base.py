@@ -72,6 +72,10 @@ class RunningEngine(Engine, Protocol):
         """Compact the store, and wait for it."""
         ...
 
+    def reload(self, timeout: float) -> int:
+        """Replace all workers one by one; how many."""
+        ...
+
     def open_gate(self) -> None:
         """Let the steps run after a gated start."""
         ...

@@ -22,6 +22,7 @@ __all__ = [
     "PauseRequested",
     "PoisonCleared",
     "Published",
+    "ReloadBegan",
     "RemovalContinued",
     "Resized",
     "ResumeRequested",
@@ -266,6 +267,12 @@ class Resized(msgspec.Struct, frozen=True, gc=False):
     reply: int
 
 
+class ReloadBegan(msgspec.Struct, frozen=True, gc=False):
+    """Workers that start from now on have newer code; those that are there now are replaced one by one."""
+
+    reply: int
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time passed: do what is due at `now`."""
 
@@ -296,5 +303,6 @@ Event = (
     | TreesExpired
     | RemovalContinued
     | Resized
+    | ReloadBegan
     | Tick
 )

@@ -76,6 +76,9 @@ class FakePool(NoProcesses):
             for message in messages:
                 fake.desk.take_in(message)
 
+    def forget_spares(self) -> None:
+        """There are none."""
+
     def stop(self, worker: WorkerId) -> None:
         """Orderly end after the running step."""
         self.send(worker, [Stop()])

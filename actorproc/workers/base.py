@@ -105,6 +105,10 @@ class WorkerPool(Protocol):
         """Queue messages for a worker, in order. Messages for a dead or unknown worker are dropped."""
         ...
 
+    def forget_spares(self) -> None:
+        """End the processes that wait to replace a worker: they have loaded what was on disk when they started."""
+        ...
+
     def stop(self, worker: WorkerId) -> None:
         """Ask for an orderly end after the running step."""
         ...

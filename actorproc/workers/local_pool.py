@@ -169,6 +169,11 @@ class LocalPool:
         thread = self._opened()
         thread.post(partial(thread.stop, worker))
 
+    def forget_spares(self) -> None:
+        """End the spare processes: they have loaded what was on disk when they started. Others are started."""
+        thread = self._opened()
+        thread.post(thread.forget_spares)
+
     def kill(
         self,
         worker: WorkerId,

@@ -374,8 +374,9 @@ class PoolThread:
     def _report(self, link: Link, report: CrashReport) -> None:
         link.dead = True
         if link.worker is None:
+            is_news = not self._closing and not self._spares.is_forgotten(link)
             self._spares.died(link)
-            if not self._closing:
+            if is_news:
                 logger.warning("a spare worker died: %s", report.message)
             return
         del self._links[link.worker]
@@ -401,6 +402,11 @@ class PoolThread:
         self._links[successor.worker] = successor
         self._take_over(spare, successor)
         return successor
+
+    def forget_spares(self) -> None:
+        """End all spares; the next ones load what is on disk then."""
+        for link in self._spares.forget():
+            self._killer.kill_at_once(link, "stopped", "workers are reloaded")
 
     def close(self, timeout: float) -> None:
         """Stop all, and kill what is left after `timeout` seconds."""

@@ -58,6 +58,8 @@ class Spares:
         self._write = write
         self._may_start = may_start
         self._links: list[Link] = []
+        self._forgotten: list[Link] = []
+        """Those of them that are being ended, and that nobody may take."""
         self._is_allowed = False
         """Workers boot at all."""
         self._known: dict[str, Definition] = {}
@@ -88,9 +90,10 @@ class Spares:
 
     def take(self) -> Link | None:
         """Any spare, to be given a name; the next is started soon."""
-        if not self._links:
+        there = [spare for spare in self._links if spare not in self._forgotten]
+        if not there:
             return None
-        best = next((spare for spare in self._links if spare.prepared), self._links[0])
+        best = next((spare for spare in there if spare.prepared), there[0])
         self._links.remove(best)
         self._timers.after(_LAG, self.fill)
         return best
@@ -98,15 +101,30 @@ class Spares:
     def take_ready(self) -> Link | None:
         """A spare that is ready to take the place of a worker in this moment."""
         for spare in self._links:
+            if spare in self._forgotten:
+                continue
             if spare.prepared and spare.process is not None and not spare.process.is_over():
                 self._links.remove(spare)
                 self._timers.after(_LAG, self.fill)
                 return spare
         return None
 
+    def forget(self) -> list[Link]:
+        """Give none of these away any more: the caller ends them."""
+        self._forgotten = list(self._links)
+        return list(self._links)
+
+    def is_forgotten(self, spare: Link) -> bool:
+        """It was given up, so its end is no news."""
+        return spare in self._forgotten
+
     def died(self, spare: Link) -> None:
         """A spare is dead, which is nobody's trouble; the next comes later."""
         self._links.remove(spare)
+        if spare in self._forgotten:
+            self._forgotten.remove(spare)
+            self._timers.after(0.0, self.fill)
+            return
         self._is_allowed = False
         self._timers.after(_PAUSE, self._allow)
 

@@ -41,6 +41,9 @@ class Launches:
         self.workers: list[WorkerId] = []
         self.stopped: list[WorkerId] = []
 
+    def forget_spares(self) -> None:
+        """There are none."""
+
     def stop(self, worker: WorkerId) -> None:
         self.stopped.append(worker)
 

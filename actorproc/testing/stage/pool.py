@@ -82,6 +82,9 @@ class StagePool(NoProcesses):
                 self.world.journal.append(("ask-abort", message.token))
             found.wire.append(message)
 
+    def forget_spares(self) -> None:
+        """There are none."""
+
     def stop(self, worker: WorkerId) -> None:
         """It ends when it has read this; one that is not ready is killed."""
         found = self.workers.get(worker)

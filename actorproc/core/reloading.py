@@ -1,0 +1,37 @@
+"""Old and new code side by side, while workers are replaced one by one.
+
+A procedure whose step a worker with new code was handed goes to no worker with the old: its state, or what it
+remembered, may be of a form that the old code cannot read. New is whichever worker came after the beginning; when the
+older code comes back, it is the new one. Nothing here is stored: after a restart all workers are alike.
+"""
+
+from __future__ import annotations
+
+from actorproc.core.book import Book
+from actorproc.core.staff import Worker
+from actorproc.model.commands import Reply
+from actorproc.model.events import ReloadBegan
+
+__all__ = ["begin", "gone", "open_to"]
+
+
+def begin(book: Book, event: ReloadBegan) -> None:
+    """All workers that are there now have old code."""
+    book.outdated = {worker.id for worker in book.staff.workers.values()}
+    book.renewed.clear()
+    book.command(Reply(event.reply, value=True))
+
+
+def gone(book: Book, worker: Worker) -> None:
+    """A worker is gone; with the last one of old code nobody needs to be kept from any."""
+    book.outdated.discard(worker.id)
+    if not book.outdated:
+        book.renewed.clear()
+
+
+def open_to(book: Book, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
+    """Of these workers (None: all) those that may get a step of this procedure."""
+    if procedure not in book.renewed:
+        return among
+    workers = book.staff.workers.values() if among is None else among
+    return [worker for worker in workers if worker.id not in book.outdated]
