@@ -13,6 +13,7 @@ from actorproc.arguments import checked_directory
 from actorproc.config import Config
 from actorproc.control.engine import RemoteEngine
 from actorproc.durations import in_seconds
+from actorproc.engine_log import engine_logger
 from actorproc.errors import ManagerStopped
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from actorproc.why import EngineFacts
 
 __all__ = ["ProcedureClient"]
+
+logger = engine_logger("actorproc")
 
 _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 
@@ -75,6 +78,8 @@ class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloadi
         )
         self._pid = os.getpid()
         self._attached = False
+        self._warned: set[str] = set()
+        """Types of a script that were warned of."""
         for procedure_class in procedures:
             self.register(procedure_class)
 
@@ -135,4 +140,13 @@ class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloadi
             self._types.definitions()
             self._types.attach(self._engine)
             self._attached = True
-        return super()._describe(*arguments, **options)
+        new = super()._describe(*arguments, **options)
+        if new.type_name.startswith("__main__.") and new.type_name not in self._warned:
+            self._warned.add(new.type_name)
+            logger.warning(
+                "%s is a class of this program's script: the manager runs it as long as it lives, and after its restart "
+                "no module has it, so what is unfinished is parked. Put the class into a module that both import, or "
+                "give it a type_name under which the manager's module registers the same class",
+                new.type_name,
+            )
+        return new
