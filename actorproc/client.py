@@ -144,9 +144,9 @@ class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloadi
         if new.type_name.startswith("__main__.") and new.type_name not in self._warned:
             self._warned.add(new.type_name)
             logger.warning(
-                "%s is a class of this program's script: the manager runs it as long as it lives, and after its restart "
-                "no module has it, so what is unfinished is parked. Put the class into a module that both import, or "
-                "give it a type_name under which the manager's module registers the same class",
+                "%s is a class of this program's script: the manager runs it as long as it lives, and after its "
+                "restart no module has it, so what is unfinished is parked. Put the class into a module that both "
+                "import, or give it a type_name under which the manager's module registers the same class",
                 new.type_name,
             )
         return new

@@ -31,10 +31,13 @@ class OfModule(Procedure):
 
 
 def test_a_client_is_warned_of_each_class_of_a_script_once(tmp_path, caplog):
-    with ProcedureManager(tmp_path / "state", workers=1, **LIGHT), ProcedureClient(tmp_path / "state") as client:
-        with caplog.at_level(logging.WARNING, "actorproc"):
-            assert [client.run(OfScript(number)) for number in range(2)] == [0, 1]
-            assert client.run(OfModule(2)) == 2
+    with (
+        caplog.at_level(logging.WARNING, "actorproc"),
+        ProcedureManager(tmp_path / "state", workers=1, **LIGHT),
+        ProcedureClient(tmp_path / "state") as client,
+    ):
+        assert [client.run(OfScript(number)) for number in range(2)] == [0, 1]
+        assert client.run(OfModule(2)) == 2
 
     warned = [record.getMessage() for record in caplog.records if "of this program's script" in record.getMessage()]
     assert len(warned) == 1
