@@ -8,6 +8,7 @@ not concerned.
 from __future__ import annotations
 
 import logging
+import posixpath
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,12 @@ import msgspec
 from actorproc.actors.outlet import Outlet
 from actorproc.errors import RemoteError
 from actorproc.model.lines import plain_text
+from actorproc.procedure.log_records import EXCEPTION, STANDARD
 from actorproc.workers.frames import LogLine
 
 __all__ = ["LogLines"]
 
-_facts = msgspec.msgpack.Decoder(dict[str, Any])
+_extra = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 class LogLines:
@@ -63,25 +65,38 @@ def _logger_of(name: str) -> logging.Logger:
 
 
 def _record(line: LogLine, type_name: str) -> logging.LogRecord:
+    origin, token = line.origin, line.token
+    record = logging.makeLogRecord({})
+    record.name, record.levelno, record.levelname = line.name, line.level, logging.getLevelName(line.level)
+    record.msg, record.args = plain_text(line.text), None
+    record.pathname, record.lineno, record.funcName = origin.path, origin.line, origin.function
+    record.filename = posixpath.basename(origin.path)
+    record.module = posixpath.splitext(record.filename)[0]
+    record.process, record.processName = origin.process, origin.process_name
+    record.thread, record.threadName = origin.thread, origin.thread_name
+    if origin.created:
+        record.relativeCreated += (origin.created - record.created) * 1000
+        record.created, record.msecs = origin.created, origin.created % 1 * 1000 // 1
+    given = vars(record)
+    given["procedure"] = token.procedure if token is not None else ""
+    given["type_name"] = type_name
+    given["step"] = token.step if token is not None else 0
+    given["attempt"] = token.attempt if token is not None else 0
+    extra = _extra_of(line)
+    trace = plain_text(line.trace) if line.trace else ""
+    match extra.get(EXCEPTION):
+        case [str() as kind, str() as message]:
+            record.exc_info = (RemoteError, RemoteError(message, trace, kind), None)
+            record.exc_text = trace
+        case _ if trace:
+            record.stack_info = trace
+    # Attributes that the step gave by the names of ours are its own.
+    given.update((name, value) for name, value in extra.items() if name not in STANDARD)
+    return record
+
+
+def _extra_of(line: LogLine) -> dict[str, Any]:
     try:
-        facts = _facts.decode(line.facts) if line.facts else {}
+        return _extra.decode(line.extra) if line.extra else {}
     except msgspec.MsgspecError:
-        facts = {}
-    kind, message = facts.pop("exc_type", None), facts.pop("exc_message", None)
-    token = line.token
-    facts = {
-        "procedure": token.procedure if token is not None else "",
-        "type_name": type_name,
-        "step": token.step if token is not None else 0,
-        "attempt": token.attempt if token is not None else 0,
-    } | facts  # attributes that the step gave by these names are its own
-    trace = plain_text(line.trace)
-    if kind is not None:
-        error = RemoteError(str(message), trace, str(kind))
-        facts["exc_info"] = (RemoteError, error, None)
-        facts["exc_text"] = trace
-    elif trace:
-        facts["stack_info"] = trace
-    level = logging.getLevelName(line.level)
-    facts |= {"name": line.name, "levelno": line.level, "levelname": level, "msg": plain_text(line.text), "args": None}
-    return logging.makeLogRecord(facts)
+        return {}

@@ -13,22 +13,38 @@ import msgspec
 
 from actorproc.procedure.failures import encodable
 
-__all__ = ["LogParts", "log_parts"]
+__all__ = ["EXCEPTION", "STANDARD", "LogOrigin", "LogParts", "log_parts"]
+
+EXCEPTION = "exc_info"
+"""Key of the exception's type and text among the extra attributes."""
 
 _LONGEST = 64 * 1024
 """Characters of a text."""
 _LONGEST_FACT = 16 * 1024
 """Bytes of one attribute of a record; a longer one goes as the beginning of its repr."""
 _SHORTENED = 1000
-_FACTS = 128
-"""Attributes of a record at most."""
+_EXTRAS = 128
+"""Attributes beside those of every record, at most."""
 _DEPTH = 8
 """Containers in containers."""
 _PLAIN = (type(None), bool, int, float, bytes, dt.datetime, dt.date, dt.time, uuid.UUID, decimal.Decimal)
-_ELSEWHERE = frozenset({"args", "exc_info", "exc_text", "levelname", "levelno", "message", "msg", "name", "stack_info"})
-"""Attributes that travel in another form, or are made anew."""
+STANDARD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+"""Attributes that every record has; they travel by name."""
 _formatter = logging.Formatter()
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class LogOrigin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The time and place of a log record."""
+
+    created: float = 0.0
+    path: str = ""
+    line: int = 0
+    function: str = ""
+    process: int = 0
+    process_name: str = ""
+    thread: int = 0
+    thread_name: str = ""
 
 
 class LogParts(NamedTuple):
@@ -41,32 +57,47 @@ class LogParts(NamedTuple):
     """The message."""
     trace: str
     """Traceback of `exc_info` and the stack of `stack_info`; "": neither was given."""
-    facts: bytes
-    """A msgpack map of the record's other attributes, those of `extra` included."""
+    origin: LogOrigin
+    extra: bytes
+    """A msgpack map of the attributes that `extra` gave, and the exception's type and text; empty: there are none."""
 
 
 def log_parts(record: logging.LogRecord) -> LogParts:
     """The parts of a record. One that was made by hand may have anything in its attributes."""
-    facts = {}
-    for name, value in list(vars(record).items())[:_FACTS]:
-        if name not in _ELSEWHERE:
-            facts[encodable(str(name)[:_SHORTENED])] = msgspec.Raw(_fact(value))
+    extra = {}
+    for name in list(vars(record).keys() - STANDARD)[:_EXTRAS]:
+        extra[encodable(str(name)[:_SHORTENED])] = msgspec.Raw(_fact(vars(record)[name]))
     trace = record.exc_text or ""
     if record.exc_info and record.exc_info[1] is not None:
         trace = trace or _formatter.formatException(record.exc_info)
         kind = type(record.exc_info[1])
-        facts["exc_type"] = msgspec.Raw(_fact(f"{kind.__module__}.{kind.__qualname__}"))
-        facts["exc_message"] = msgspec.Raw(_fact(_said(record.exc_info[1])))
+        extra[EXCEPTION] = msgspec.Raw(_fact([f"{kind.__module__}.{kind.__qualname__}", _said(record.exc_info[1])]))
     if record.stack_info:
         trace += ("\n" if trace else "") + record.stack_info
-    text = encodable(record.getMessage()[:_LONGEST])
     return LogParts(
         int(record.levelno),
         encodable(str(record.name)[:_LONGEST]),
-        text,
-        encodable(trace[-_LONGEST:]),  # the last lines say most
-        _encode(facts),
+        encodable(record.getMessage()[:_LONGEST]),
+        encodable(trace[-_LONGEST:]) if trace else "",  # the last lines say most
+        _origin(record),
+        _encode(extra) if extra else b"",
     )
+
+
+def _origin(record: logging.LogRecord) -> LogOrigin:
+    try:
+        return LogOrigin(
+            float(record.created),
+            encodable(record.pathname),
+            int(record.lineno),
+            encodable(record.funcName or ""),
+            record.process or 0,
+            encodable(record.processName or ""),
+            record.thread or 0,
+            encodable(record.threadName or ""),
+        )
+    except (AttributeError, TypeError, ValueError):
+        return LogOrigin()
 
 
 def _fact(value: Any) -> bytes:

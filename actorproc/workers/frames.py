@@ -21,6 +21,7 @@ from actorproc.model.exact import as_plain
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.outcomes import Outcome
 from actorproc.model.policies import StepLimits
+from actorproc.procedure.log_records import LogOrigin
 from actorproc.workers.host_program import HostProgram
 
 __all__ = [
@@ -287,7 +288,8 @@ class LogLine(_Message, frozen=True, array_like=True, tag="log", gc=False):
     text: str
     trace: str = ""
     """Traceback and stack of the record; "": it has none."""
-    facts: bytes = b""
+    origin: LogOrigin = LogOrigin()
+    extra: bytes = b""
     """Its other attributes (`procedure.log_records`)."""
 
 

@@ -118,12 +118,12 @@ class LocalPool:
             )
             recipe = Recipe(
                 executable=found_from_anywhere(self._executable),
-                place=Place(),
                 first_bytes=boot_bytes(path) + encode_frame([prepare], self._max_frame),
                 epoch=self._epoch,
                 max_frame=self._max_frame,
                 spares=self._spares,
                 use_pidfd=self._use_pidfd,
+                place=Place(),  # last: it holds a descriptor
             )
             self._pid = os.getpid()
             # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.

@@ -367,10 +367,12 @@ def test_captured_warnings_come_as_records(tmp_path, attach):
     assert "a warning of a step" in seen.records[0].getMessage()
 
 
-@pytest.mark.parametrize("facts", [b"", b"\xc1", b"\x01", b"\x81\x01\x02", b"\x81\xa4args\x01"])
+@pytest.mark.parametrize(
+    "facts", [b"", b"\xc1", b"\x01", b"\x81\x01\x02", b"\x81\xa4args\x01", b"\x81\xa8exc_info\x01"]
+)
 def test_attributes_that_cannot_be_read_cost_no_record(attach, facts):
     seen = attach()
-    LogLines(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", "", facts), "a.Type")
+    LogLines(lambda errand: errand()).put(LogLine(None, 30, "myapp", "100 %s", extra=facts), "a.Type")
 
     (record,) = seen.records
     assert (record.getMessage(), record.type_name, record.procedure) == ("100 %s", "a.Type", "")
