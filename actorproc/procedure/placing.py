@@ -186,11 +186,11 @@ class Route:
         renamed = " @step(was=(…,)) on a step that has another name now," if barred is None else ""
         today, done = set(self._resolved), set(detour.done)
         kept = [self.names[self._resolved[name]] for name in order if name in today]
-        meant = ", ".join(map(repr, dict.fromkeys((*kept, *self.names))))
+        meant = tuple(dict.fromkeys((*kept, *self.names)))
         return (
             f"{self.owner} has the steps {_arrows(self.names)} in this order, and the procedure was stored with "
             f"{_arrows(order)}, of which {_listed([n for n in order if n in done])} done: {problem}. Write{renamed} "
-            f"order=({meant},) in the class line to keep the order, "
+            f"order={meant} in the class line to keep the order, "
             'on_change="run" to run what has not run, or on_change="skip" to leave it out'
         )
 

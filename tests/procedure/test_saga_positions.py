@@ -136,7 +136,7 @@ def _is_barred(today: tuple[str, ...], done: list[str], following: str | None) -
 def test_the_order_that_the_reason_names_lets_it_go_on(context):
     state = standing_before(saga(*STEPS), "ship", context)
     _, end = forward(saga("ship", "pay", "reserve", "wait"), state, context)
-    named = end.reason.partition("order=(")[2].partition(",)")[0]
+    named = end.reason.partition("order=(")[2].partition(")")[0]
     order = tuple(name.strip().strip("'") for name in named.split(","))
 
     ran, end = forward(saga("ship", "pay", "reserve", "wait", order=order), state, context)
