@@ -15,6 +15,7 @@ import pickle
 import sys
 import threading
 import typing
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, MemberDescriptorType, ModuleType
@@ -25,7 +26,7 @@ import msgspec
 
 from actorproc.procedure import origins, reducers as parts_by_reducer
 from actorproc.procedure.importable import is_importable, is_on_path
-from actorproc.procedure.names import is_top_of_main
+from actorproc.procedure.names import MAIN_MODULES, is_top_of_main
 from actorproc.procedure.origins import (
     fill,
     follow,
@@ -38,6 +39,7 @@ from actorproc.procedure.origins import (
 )
 from actorproc.procedure.reducers import reducers
 from actorproc.procedure.struct_parts import make_with_fields
+from actorproc.procedure.worker_main import names_in
 
 __all__ = ["dumped", "of_main_in", "returned", "unimportable_by_value"]
 
@@ -143,9 +145,21 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
             _make_with_slots(subject, given[-1], attributes[0])
         # Without cloudpickle's own token: by that it would set attributes of classes that exist.
         parts = make, (*given, None, extra), tuple(origin_of(subject))
-        return self._make, parts, (set_state, attributes), None, None, self._set_state
+        return self._make, parts, self._state(subject, set_state, attributes), None, None, self._set_state
+
+    def _state(self, subject: Any, set_state: Any, attributes: Any) -> tuple[Any, ...]:
+        hints = vars(subject).get("__annotations__")
+        module = sys.modules.get(subject.__module__) if hints and subject.__module__ in MAIN_MODULES else None
+        # Hints first: attributes, such as a schema of pydantic, may need the classes of the hints whole.
+        return {} if module is None else _hinted(subject, hints, vars(module)), set_state, attributes
 
     def _function(self, subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+        try:
+            hints = subject.__annotations__
+        except Exception:  # noqa: BLE001 - Python 3.14 evaluates them here
+            hints = None
+        if hints:
+            reduced[2][1]["__globals__"].update(_hinted(subject, hints, subject.__globals__))
         return _named(subject, reduced)
 
 
@@ -168,6 +182,10 @@ class _Defining(_Sending):
 
     _make = staticmethod(made_in_program)
     _set_state = staticmethod(fill)
+
+    def _state(self, subject: Any, set_state: Any, attributes: Any) -> tuple[Any, ...]:
+        del subject
+        return set_state, attributes
 
     def _function(self, subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
         del subject
@@ -200,6 +218,33 @@ def _make_with_slots(cls: type, given: Any, attributes: dict[str, Any]) -> None:
 
 def _missing() -> Any:
     return dataclasses.MISSING
+
+
+# ---------------------------------------------------------------- postponed annotations
+_sendable: dict[int, tuple[weakref.ref[Any], tuple[str, ...]]] = {}
+"""Names in the hints of a class or function whose objects can be pickled, by the id of that."""
+
+
+def _hinted(subject: Any, hints: Any, scope: dict[str, Any]) -> dict[str, Any]:
+    """Objects of the script that the hints name in text: `typing.get_type_hints` looks for them in a worker."""
+    if str not in map(type, hints.values()):
+        return {}
+    known = _sendable.get(id(subject))
+    if known is None or known[0]() is not subject:
+        place = id(subject)
+        reference = weakref.ref(subject, lambda _: _sendable.pop(place, None))
+        _sendable[place] = known = reference, ()  # its hints may lead back to it
+        names = dict.fromkeys(names_in(hints.values(), scope))
+        _sendable[place] = known = reference, tuple(name for name in names if _can_travel(scope[name]))
+    return {name: scope[name] for name in known[1] if name in scope}
+
+
+def _can_travel(subject: Any) -> bool:
+    try:
+        dumped(subject)
+    except Exception:  # noqa: BLE001 - whatever it is, a call that does without the hint is made
+        return False
+    return True
 
 
 # ---------------------------------------------------------------- modules on no path

@@ -19,6 +19,8 @@ from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any, Self
 
+from actorproc.procedure.worker_main import pickled_main, receive_main
+
 __all__ = ["Importer", "Shut", "imports_only", "is_repeated", "mark_multiprocessing", "shut_here"]
 
 _MARK = "actorproc"
@@ -138,13 +140,14 @@ def _is_importlib(frame: FrameType) -> bool:
 class _Mark:
     """Sets the flag in the process that unpickles it: a child of a step, before its function is looked up."""
 
-    def __reduce__(self) -> tuple[Callable[[], _Mark], tuple[()]]:
-        return (_in_child, ())
+    def __reduce__(self) -> tuple[Callable[[dict[str, bytes]], _Mark], tuple[dict[str, bytes]]]:
+        return (_in_child, (pickled_main(),))
 
 
-def _in_child() -> _Mark:
+def _in_child(main: dict[str, bytes]) -> _Mark:
     if _current is None:
         imports_only("a child process of a step", repeats=True).__enter__()
+    receive_main(main)
     return _Mark()
 
 

@@ -30,6 +30,7 @@ from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.importable import found_at
 from actorproc.procedure.names import MAIN_MODULES, module_name, name_of_main
 from actorproc.procedure.skeletons import empty_class
+from actorproc.procedure.worker_main import show
 
 __all__ = [
     "Origin",
@@ -311,6 +312,8 @@ def named_in_worker(make: Callable[..., Any], parts: tuple[Any, ...], module: st
     """A copy of a function or variable that the program has under a name."""
     made = make(*parts)
     _registry.note(made, Origin(module, name, "", _OBJECT, is_main, True), is_copy=True)
+    if is_main:
+        show(name, made)
     return made
 
 
@@ -337,12 +340,14 @@ def _travels(cls: type) -> bool:
     return id(cls) in _loading.unfilled or _registry.of(cls) is not None or cls.__module__ in MAIN_MODULES
 
 
-def follow(subject: Any, state: tuple[Callable[[Any, Any], object], Any]) -> None:
-    """Give a copy in a worker the attributes that its original has in the program."""
-    if not fill(subject, state):
+def follow(subject: Any, state: tuple[dict[str, Any], Callable[[Any, Any], object], Any]) -> None:
+    """Give a copy in a worker the attributes that its original has in the program, and show what its hints name."""
+    hinted, set_state, attributes = state
+    for name, value in hinted.items():
+        show(name, value)
+    if not fill(subject, (set_state, attributes)):
         entry = _registry.of(subject)
         if entry is None or entry.is_copy:
-            set_state, attributes = state
             set_state(subject, attributes)
 
 
@@ -355,6 +360,8 @@ def fill(subject: Any, state: tuple[Callable[[Any, Any], object], Any]) -> bool:
     # Only now others may find it. What refers to it in this pickle has it already.
     _, origin = _loading.unfilled.pop(id(subject))
     _registry.note(subject, origin, is_copy=True)
+    if origin.is_main and origin.is_named:
+        show(origin.qualname, subject)
     return True
 
 

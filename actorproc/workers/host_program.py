@@ -49,6 +49,8 @@ class HostProgram(msgspec.Struct, frozen=True, array_like=True, gc=False):
     levels: dict[str, int] = {}
     """Levels of the loggers that were given one, by name."""
     root_level: int = logging.WARNING
+    main_file: bytes | None = None
+    """`__main__.__file__`, in UTF-8 with surrogates; None: the program is no file."""
 
 
 def host_program() -> HostProgram:
@@ -60,6 +62,7 @@ def host_program() -> HostProgram:
         captures_warnings=getattr(logging, "_warnings_showwarning", None) is not None,
         levels=_levels(),
         root_level=logging.getLogger().level,
+        main_file=_main_file(),
     )
 
 
@@ -106,6 +109,11 @@ def _arguments() -> tuple[bytes, ...] | None:
 def _levels() -> dict[str, int]:
     loggers = list(logging.Logger.manager.loggerDict.items())  # placeholders have no level
     return {name: int(logger.level) for name, logger in loggers if isinstance(logger, logging.Logger) and logger.level}
+
+
+def _main_file() -> bytes | None:
+    found: Any = getattr(sys.modules.get("__main__"), "__file__", None)
+    return found.encode("utf-8", "surrogatepass") if isinstance(found, str) else None
 
 
 def _umask() -> int | None:

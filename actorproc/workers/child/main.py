@@ -22,6 +22,7 @@ from actorproc.procedure.codec import permit_calls, permit_size
 from actorproc.procedure.context import StopStep
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.importing import imports_only, mark_multiprocessing
+from actorproc.procedure.worker_main import show_what_comes
 from actorproc.workers.child import logs
 from actorproc.workers.child.channel import Channel
 from actorproc.workers.child.desk import Desk
@@ -86,6 +87,7 @@ def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoRe
 
     os.register_at_fork(after_in_child=in_forked_copy)
     imports_only("a worker process", repeats=True).__enter__()
+    show_what_comes()
     mark_multiprocessing()
     changes.watch()
     offspring.watch()

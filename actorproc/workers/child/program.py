@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import warnings
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from actorproc.workers.host_program import HostProgram, WarningFilter
@@ -25,6 +26,11 @@ def take_over(program: HostProgram) -> None:
         _take_over_filters(program.filters)
     if program.captures_warnings:
         logging.captureWarnings(True)
+    main: Any = sys.modules["__main__"]
+    if program.main_file is not None and getattr(main, "__file__", None) is None:
+        # For `inspect.getsource`. Under this name children of multiprocessing do not run the file, as they else would.
+        main.__file__ = program.main_file.decode("utf-8", "surrogatepass")
+        main.__spec__ = ModuleSpec("__main__", None)
 
 
 def _take_over_filters(filters: tuple[WarningFilter, ...]) -> None:
