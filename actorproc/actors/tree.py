@@ -379,7 +379,11 @@ class EngineTree(Switchboard):
         self.pool.forget_spares()
         self.request(ReloadBegan)
         reason = "its code is loaded again"
-        count = replace_each(self, lambda worker: self._to_manager(ReplaceWorker(worker, reason)), timeout)
+        try:
+            count = replace_each(self, lambda worker: self._to_manager(ReplaceWorker(worker, reason)), timeout)
+        finally:
+            if not self.closed:
+                self.request(lambda reply: ReloadBegan(reply, is_over=True))
         _call_all(self.after_reload)
         return count
 

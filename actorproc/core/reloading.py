@@ -2,7 +2,8 @@
 
 A procedure whose step a worker with new code was handed goes to no worker with the old: its state, or what it
 remembered, may be of a form that the old code cannot read. New is whichever worker came after the beginning; when the
-older code comes back, it is the new one. Nothing here is stored: after a restart all workers are alike.
+older code comes back, it is the new one. When the replacement is given up half-way, nobody waits for a worker that may
+never come: what the old code cannot read is parked then. Nothing here is stored: after a restart all workers are alike.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ __all__ = ["begin", "gone", "open_to"]
 
 
 def begin(book: Book, event: ReloadBegan) -> None:
-    """All workers that are there now have old code."""
-    book.outdated = {worker.id for worker in book.staff.workers.values()}
+    """All workers that are there now have old code; or that matters no more."""
+    book.outdated = set() if event.is_over else {worker.id for worker in book.staff.workers.values()}
     book.renewed.clear()
     book.command(Reply(event.reply, value=True))
 

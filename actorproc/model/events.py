@@ -271,6 +271,8 @@ class ReloadBegan(msgspec.Struct, frozen=True, gc=False):
     """Workers that start from now on have newer code; those that are there now are replaced one by one."""
 
     reply: int
+    is_over: bool = False
+    """That has come to its end, well or not: whoever is there may run whatever there is."""
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):

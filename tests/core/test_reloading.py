@@ -57,6 +57,20 @@ def test_with_the_last_worker_of_old_code_everything_is_as_before() -> None:
     assert slot_of(stage, "new") == 1
 
 
+def test_nobody_waits_for_new_code_when_the_reload_was_given_up() -> None:
+    stage = half_reloaded()
+    stage.submit(stage.new("new"))
+    stage.answer("new", Slept(state=b"1", seconds=5.0, elapsed=LONG))
+    stage.kill(0, 2)
+    stage.now += 6.0
+    stage.handle(Tick())
+    assert slot_of(stage, "new") is None
+
+    stage.handle(ReloadBegan(100, is_over=True))
+
+    assert slot_of(stage, "new") == 1
+
+
 def test_the_older_code_is_the_new_one_when_it_comes_back() -> None:
     stage = half_reloaded()
     stage.submit(stage.new("new"))
