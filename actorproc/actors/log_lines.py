@@ -86,7 +86,9 @@ def _record(line: LogLine, type_name: str) -> logging.LogRecord:
     trace = plain_text(line.trace) if line.trace else ""
     match extra.get(EXCEPTION):
         case [str() as kind, str() as message]:
-            record.exc_info = (RemoteError, RemoteError(message, trace, kind), None)
+            error = RemoteError(message, trace, kind)
+            error.add_note(trace)  # for handlers that format exceptions themselves
+            record.exc_info = (RemoteError, error, None)
             record.exc_text = trace
         case _ if trace:
             record.stack_info = trace

@@ -9,6 +9,7 @@ import logging
 import logging.handlers
 import os
 import sys
+import traceback
 import uuid
 import warnings
 from pathlib import Path
@@ -312,6 +313,10 @@ def test_tracebacks_arrive(tmp_path, attach, way):
         assert error.type_name == f"{__name__}.Odd"
         assert "raise Odd" in record.exc_text
         assert "raise Odd" in error.traceback_text
+        assert "raise Odd" in "".join(traceback.format_exception(error)), (
+            "as handlers show it that format it themselves"
+        )
+        assert shown.count("raise Odd") == 1
         assert shown.startswith("failed\nTraceback")
         assert "\\x1b[2J" in shown
         assert "raise Odd" in kept

@@ -45,6 +45,8 @@ def _take_over_filters(filters: tuple[WarningFilter, ...]) -> None:
                 lineno=entry.line,
                 append=True,
             )
+    # Python 3.12 and later warn of every fork here, because of the worker's own second thread: no step can help it.
+    warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
 
 
 class _Named(type):
