@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from actorproc import Saga, Status, step
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Advanced, Finished, Refused
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.runtime import StateRefused, TypeRuntime
 
 STEPS = ("reserve", "pay", "wait", "ship")
 
@@ -355,3 +356,30 @@ def test_an_undo_runs_whatever_the_order_is_now(context):
 
     assert isinstance(outcome, Finished)
     assert log_of(outcome.state)[-1] == "wait.undo"
+
+
+def test_what_the_class_line_says_outlives_a_class_that_is_made_again():
+    @dataclass(slots=True)
+    class Order(Saga, order=("second", "first"), on_change="skip"):
+        number: int = 0
+
+        @step
+        def first(self, ctx): ...
+
+        @step(was=("gone",))
+        def second(self, ctx): ...
+
+    runtime = TypeRuntime.of_class(Order)
+    live = runtime.load(b"\x92\x92\xa4gone\x91\xa4gone\x80", "data", 1)
+
+    assert msgspec.msgpack.decode(runtime.describe(Order()).state)[0] == ["second", ["second", "first"]]
+    assert live._engine_next_unit() is None
+    assert live._engine_position()[:2] == ["gone", ["gone", "first"]]
+
+
+@pytest.mark.parametrize(
+    "position", [b"\xa4only", b"\x92\xa4gone\x91\xa4only", b"\x91\xa4only", b"\x07", b"\x92\x07\x90"]
+)
+def test_what_is_no_position_is_refused_in_words(position):
+    with pytest.raises(StateRefused, match="in the place of a position, which is the next step and the order of all"):
+        TypeRuntime.of_class(saga("only")).load(b"\x92" + position + b"\x81\xa3log\x90", "data", 1)
