@@ -109,7 +109,8 @@ def check_deploy(
         EngineError: there is no store at the path, or it cannot be read.
         UsageError: a class cannot be run.
     """
-    registry = TypeRegistry(signing_key=signing_key or read_keys(path) or None)
+    # A store without a key has nothing that is pickled, or nothing that a manager would believe: it makes a new key.
+    registry = TypeRegistry(signing_key=signing_key or read_keys(path) or os.urandom(32))
     for procedure_class in procedures:
         registry.register(procedure_class)
     with LmdbReader(path) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ def _check(options: argparse.Namespace) -> int:
             return USAGE
     given = getattr(options, "path", None)
     place = given if given is not None else manager._path
-    key = manager._config.signing_key or read_keys(place) or None
+    key = manager._config.signing_key or read_keys(place) or os.urandom(32)
     registry = manager._types.registry(key)
     with LmdbReader(place, allow_any_filesystem=manager._config.allow_any_filesystem) as store:
         report = examined(store, registry.get, registry.names())

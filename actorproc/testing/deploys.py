@@ -51,7 +51,8 @@ def survives_deploy(
     Args:
         procedures: the classes and `procedure` functions, with what they `uses`.
         export: the file that ``actorproc export`` wrote.
-        signing_key: the key that signs what is pickled; default: none, which parks what is.
+        signing_key: the key, or keys, of the store that was exported; classes with ``codec = "pickle"`` need it.
+            Default: none.
         check: raise when something would be parked; else only report it.
 
     Returns:
@@ -59,7 +60,7 @@ def survives_deploy(
 
     Raises:
         DidNotSurviveDeploy: something would be parked.
-        UsageError: the file is no export, or a class cannot be run.
+        UsageError: the file is no export, or a class cannot be run, or needs a signing key.
     """
     registry = TypeRegistry(signing_key=signing_key)
     for procedure_class in procedures:

@@ -13,6 +13,7 @@ from actorproc.cli.main import main
 from actorproc.deploy import examined
 from actorproc.manager import ProcedureManager
 from actorproc.procedure.runtime import TypeRegistry
+from actorproc.signing_key import read_keys
 from actorproc.store.memory import MemoryStore
 from actorproc.testing import DidNotSurviveDeploy, InlineManager
 from tests.kit.managers import LIGHT
@@ -332,3 +333,42 @@ def test_the_command_starts_nothing_and_its_exit_code_is_the_answer(place, tmp_p
     assert (found["verdict"], found["count"]) == ("parks", 3)
     assert main(["check", "shop_nowhere"]) == 2
     assert not (tmp_path / "ran").exists()
+
+
+@dataclass
+class Pickled(Procedure):
+    type_name = "shop.Pickled"
+    codec = "pickle"
+    what: object
+
+    def execute(self, ctx):
+        return Status.wait("on")
+
+
+@pytest.mark.processes
+def test_what_is_pickled_is_checked_with_the_key_of_the_store(place, tmp_path, survives_deploy):
+    assert check_deploy([Simple, Pickled], place).ok  # nothing pickled is there, nor a key
+    with ProcedureManager(place, workers=1, **LIGHT) as manager:
+        manager.submit(Pickled({1, 2}), id="d")
+        wait_until(lambda: manager.info("d").phase == "waiting")
+    assert main(["--path", str(place), "export", "--all", "--reveal", "--out", str(tmp_path / "all.json")]) == 0
+
+    assert check_deploy([Simple, Pickled], place).ok
+    assert survives_deploy([Simple, Pickled], tmp_path / "all.json", signing_key=read_keys(place)).checked == 4
+    with pytest.raises(UsageError, match="needs a signing key"):
+        survives_deploy([Simple, Pickled], tmp_path / "all.json")
+
+
+class Exits(Simple):
+    type_name = "shop.Simple"
+
+    @classmethod
+    def load(cls, data):
+        raise SystemExit(3)
+
+
+@pytest.mark.processes
+def test_a_load_that_exits_is_a_reason_and_ends_nothing(place):
+    [found] = check_deploy([Exits], place).findings
+
+    assert (found.verdict, found.reason) == ("parks", "shop.Simple cannot load its state: SystemExit: 3")
