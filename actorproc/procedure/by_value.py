@@ -221,22 +221,36 @@ def _missing() -> Any:
 
 
 # ---------------------------------------------------------------- postponed annotations
-_sendable: dict[int, tuple[weakref.ref[Any], tuple[str, ...]]] = {}
-"""Names in the hints of a class or function whose objects can be pickled, by the id of that."""
+_sendable: dict[int, tuple[weakref.ref[Any], dict[str, int], tuple[str, ...]]] = {}
+"""By the id of a class or function: names in its hints with the ids of what they are, and those that can be pickled."""
+
+
+class _Trying(threading.local):
+    """Classes and functions whose hints are being tried on this thread; hints may lead back to them."""
+
+    def __init__(self) -> None:
+        self.places: set[int] = set()
+
+
+_trying = _Trying()
 
 
 def _hinted(subject: Any, hints: Any, scope: dict[str, Any]) -> dict[str, Any]:
     """Objects of the script that the hints name in text: `typing.get_type_hints` looks for them in a worker."""
-    if str not in map(type, hints.values()):
+    place = id(subject)
+    if type(hints) is not dict or str not in map(type, hints.values()) or place in _trying.places:
         return {}
-    known = _sendable.get(id(subject))
-    if known is None or known[0]() is not subject:
-        place = id(subject)
+    known = _sendable.get(place)
+    if known is None or known[0]() is not subject or any(id(scope.get(name)) != at for name, at in known[1].items()):
         reference = weakref.ref(subject, lambda _: _sendable.pop(place, None))
-        _sendable[place] = known = reference, ()  # its hints may lead back to it
-        names = dict.fromkeys(names_in(hints.values(), scope))
-        _sendable[place] = known = reference, tuple(name for name in names if _can_travel(scope[name]))
-    return {name: scope[name] for name in known[1] if name in scope}
+        places = {name: id(scope[name]) for name in names_in(hints.values(), scope)}
+        _trying.places.add(place)
+        try:
+            known = reference, places, tuple(name for name in places if _can_travel(scope[name]))
+        finally:
+            _trying.places.discard(place)
+        _sendable[place] = known
+    return {name: scope[name] for name in known[2]}
 
 
 def _can_travel(subject: Any) -> bool:

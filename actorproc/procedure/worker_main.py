@@ -82,4 +82,5 @@ def _names_of(text: str, levels: int) -> Iterator[str]:
 
 
 def _is_typing(value: Any) -> bool:
-    return isinstance(value, type | types.ModuleType) or type(value).__module__ in _TYPING
+    kind = type(value)  # not by isinstance: a proxy may say that it is one, or raise
+    return issubclass(kind, type | types.ModuleType) or kind.__module__ in _TYPING
