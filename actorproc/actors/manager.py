@@ -76,6 +76,7 @@ from actorproc.model.events import (
     Published,
     ReloadBegan,
     Resized,
+    ResultsTaken,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
@@ -245,6 +246,7 @@ class ManagerActor(QuickActor):
             ReplaceWorker: lambda message: self._floor.leaving(message.worker, message.reason),
             Acknowledged: self._keep,
             DeleteRequested: self._keep,
+            ResultsTaken: self._keep,
             SweepDue: lambda _: self._sweeper.sweep(),
             Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
             Watch: self._desk.watch,
@@ -374,7 +376,7 @@ class ManagerActor(QuickActor):
             with collector_paused_for(len(event.procedures)):
                 self._ring.handle(event)
 
-    def _keep(self, event: Acknowledged | DeleteRequested) -> None:
+    def _keep(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> None:
         if self._outage.refuses:
             self._replies.fail(event.reply, self._outage.refusal())
         else:

@@ -26,7 +26,15 @@ from actorproc.core.retention import CHUNK
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StoreDamaged
 from actorproc.info import RetentionHealth
-from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, SignalsExpired, TreesExpired
+from actorproc.model.cold import is_alone
+from actorproc.model.events import (
+    Acknowledged,
+    DeleteRequested,
+    RemovalContinued,
+    ResultsTaken,
+    SignalsExpired,
+    TreesExpired,
+)
 from actorproc.model.policies import Retention
 from actorproc.model.snapshot import FinishedTree
 from actorproc.store.base import ProcedureStore
@@ -106,9 +114,12 @@ class Sweeper:
         self._stopped = True
 
     # ------------------------------------------------------------ asked by callers
-    def ask(self, event: Acknowledged | DeleteRequested) -> None:
+    def ask(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> None:
         """Complete the event with what is stored of the procedure, and have it decided."""
         try:
+            if isinstance(event, ResultsTaken):
+                self._take(event)
+                return
             head = self._store.procedure(event.id)
             if isinstance(event, Acknowledged):
                 event = msgspec.structs.replace(event, head=head)
@@ -121,6 +132,12 @@ class Sweeper:
         self._ring.handle(event)
         if self._ring.core.removals:
             self._wake_in(_PAUSE)
+
+    def _take(self, event: ResultsTaken) -> None:
+        """Calls have no children, and nothing to undo."""
+        heads = [head for id in event.ids if (head := self._store.procedure(id)) is not None]  # noqa: A001
+        trees = tuple(FinishedTree((head,)) for head in heads if is_alone(head))
+        self._ring.handle(msgspec.structs.replace(event, trees=trees))
 
     # ------------------------------------------------------------ the clock
     def sweep(self) -> None:

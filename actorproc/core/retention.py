@@ -19,13 +19,13 @@ from actorproc.core.damage import error_of
 from actorproc.core.poisoning import disown
 from actorproc.errors import ActorprocError, NotAllowed
 from actorproc.model.commands import Reply
-from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, TreesExpired
+from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, ResultsTaken, TreesExpired
 from actorproc.model.records import AcknowledgementRecord, ProcedureRecord, RemovalRecord
 from actorproc.model.snapshot import FinishedTree
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import DeleteLock, DeleteProcedure, DeleteRemoval, PutAcknowledgement, PutRemoval
 
-__all__ = ["CHUNK", "acknowledge", "continue_removal", "delete", "expire", "is_leaving", "remove_one"]
+__all__ = ["CHUNK", "acknowledge", "continue_removal", "delete", "expire", "is_leaving", "remove_one", "take"]
 
 CHUNK = 256
 """Procedures removed in one commit."""
@@ -101,12 +101,28 @@ def _poisoners(book: Book) -> Iterable[tuple[str, frozenset[str]]]:
 
 
 # ---------------------------------------------------------------------- the clock
+def take(book: Book, event: ResultsTaken) -> None:
+    """Remove calls whose results were taken; the reply names those that are not at rest yet."""
+    left = []
+    for tree in event.trees:
+        root = tree.members[0]
+        if root.id in book.trees or root.state not in TERMINAL:
+            left.append(root.id)
+        elif not _is_in_use(book, root.id):
+            _remove(book, tree)
+    book.command(Reply(event.reply, value=tuple(left)))
+
+
+def _is_in_use(book: Book, root: str) -> bool:
+    return is_leaving(book, root) or root in book.trees or root in book.backlog or root in book.damaged
+
+
 def expire(book: Book, event: TreesExpired) -> None:
     """Remove those of the trees that have been kept long enough and that nobody has to look at any more."""
     unsound = {root for _, owners in _poisoners(book) for root in owners}
     for tree in event.trees:
         root = tree.members[0]
-        if is_leaving(book, root.id) or root.id in book.trees or root.id in book.backlog or root.id in book.damaged:
+        if _is_in_use(book, root.id):
             continue
         is_over = not root.left_open and all(member.state in TERMINAL for member in tree.members)
         if is_over and _is_due(book, tree, event.at, needs_operator=_needs_operator(tree, unsound)):

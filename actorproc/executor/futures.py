@@ -21,6 +21,8 @@ __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
 logger = logging.getLogger("actorproc")
 
 T = TypeVar("T")
+_OVER = frozenset({"FINISHED", "CANCELLED_AND_NOTIFIED"})
+"""States of a future that has its outcome, as `concurrent.futures` has them."""
 _here = threading.local()
 
 
@@ -53,6 +55,10 @@ class CallDesk(Protocol):
         """A worker has the call."""
         ...
 
+    def took(self, id: str) -> None:  # noqa: A002
+        """The program has the outcome of a call that it did not name."""
+        ...
+
     def late(self, id: str, timeout: float | None) -> TimeoutError:  # noqa: A002
         """The error of a wait for this call whose time is up."""
         ...
@@ -70,6 +76,10 @@ class DurableFuture(Future[T], Generic[T]):
         self._claims = [None]
         self.is_attached = batch is None
         """The call was stored before, perhaps by another executor."""
+        self.is_named = True
+        """The program knows it by an id."""
+        self.is_kept_until_taken = False
+        """It has ended, and what is stored of it goes when the program has the outcome."""
 
     def claim(self) -> bool:
         """Whether the caller is the one to end this future: the first who asks."""
@@ -81,7 +91,10 @@ class DurableFuture(Future[T], Generic[T]):
 
     @property
     def id(self) -> str:
-        """The procedure's id; good for `ProcedureExecutor.get`, also after a restart."""
+        """The procedure's id; good for `ProcedureExecutor.get`, also after a restart, until the result was taken.
+
+        The result of a call that the program named itself (`submit_as`) stays longer: for `Config.retain_for`.
+        """
         return self._id
 
     def result(self, timeout: float | timedelta | None = None) -> T:
@@ -97,6 +110,9 @@ class DurableFuture(Future[T], Generic[T]):
             if self.done():  # meanwhile, or the function raised it
                 return super().result(0)
             raise self._desk.late(self._id, seconds) from None
+        finally:
+            if self.is_kept_until_taken and self._state in _OVER:
+                self._take()
 
     def exception(self, timeout: float | timedelta | None = None) -> BaseException | None:
         """Wait as `result`; return what the call raised, None when it returned."""
@@ -107,6 +123,14 @@ class DurableFuture(Future[T], Generic[T]):
             if self.done():
                 return super().exception(0)
             raise self._desk.late(self._id, seconds) from None
+        finally:
+            if self.is_kept_until_taken and self._state in _OVER:
+                self._take()
+
+    def _take(self) -> None:
+        """The program has the outcome: nothing need be kept of the call."""
+        self.is_kept_until_taken = False
+        self._desk.took(self._id)
 
     def durable(self, timeout: float | timedelta | None = None) -> Self:
         """Wait until the call is on disk, at most `timeout` (seconds or a timedelta); returns the future.
@@ -152,6 +176,8 @@ class DurableFuture(Future[T], Generic[T]):
         """Become cancelled, without asking anybody; called once, by the executor."""
         super().cancel()
         self.set_running_or_notify_cancel()
+        if self.is_kept_until_taken:
+            self._take()
 
     def running(self) -> bool:
         """A worker has the call at the moment."""

@@ -23,6 +23,7 @@ import msgspec
 from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy, ManagerStopped
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.receiver import AnyFuture, Receiver
+from actorproc.executor.taken import Taken
 from actorproc.handle import late
 from actorproc.manager import ProcedureManager
 from actorproc.model.events import AbortRequested, Submitted
@@ -40,6 +41,8 @@ logger = logging.getLogger("actorproc")
 _MOST_CALLS = 1000
 _MOST_BYTES = 4 * 1024 * 1024
 """One commit takes no more than this, so that it stays short."""
+_TAKEN_PAUSE = 0.1
+"""Seconds between looks at what was taken."""
 _BUSY_PAUSE = 0.05
 """Seconds between tries while the manager has no room for more procedures (`ManagerBusy`)."""
 
@@ -71,9 +74,10 @@ class CallQueue:
         self._held: Batch | None = None
         """The one for which the manager has no room, between two tries."""
         self._unfinished: dict[AnyFuture, None] = {}
+        self._taken = Taken(manager)
         self.receiver = Receiver(manager, self._count_off)
         self._threads: tuple[threading.Thread, ...] = ()
-        self._closing = False
+        self._closing = self._is_asleep = False
         self._watch, self._is_watched = watch, False
         self.is_left = False
         """The program was interrupted: it waits for no call any more."""
@@ -98,6 +102,7 @@ class CallQueue:
             self._start()
             batch = Batch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
+            future.is_named = alone
             batch.calls.append((future, call, name, not alone, limits))
             batch.size += len(call) if isinstance(call, bytes) else sum(map(len, call))
             self._unfinished[future] = None
@@ -184,6 +189,13 @@ class CallQueue:
         except ActorprocError:
             return False
 
+    def took(self, id: str) -> None:  # noqa: A002
+        """The program has the outcome of this call: what is stored of it goes soon."""
+        self._taken.add(id)
+        if self._is_asleep:
+            with self._lock:
+                self._news.notify()
+
     def late(self, id: str, timeout: float | None) -> TimeoutError:  # noqa: A002
         """The error of a wait for this call whose time is up."""
         return late(id, timeout, self._manager._glance(id))
@@ -204,6 +216,7 @@ class CallQueue:
             sender, receiver = threads
             if threading.current_thread() not in threads:
                 sender.join()
+            self._taken.drop_all()
             self.receiver.leave()
             if threading.current_thread() not in threads:
                 receiver.join()
@@ -300,8 +313,14 @@ class CallQueue:
 
     def _next(self) -> Batch | None:
         with self._lock:
+            self._taken.drop_some()
             while not self._full and not self._open.calls and not self._closing:
-                self._news.wait()
+                # While calls are under way results are taken at any time: to be woken for each would take longer.
+                patience = _TAKEN_PAUSE if self._unfinished or self._taken.is_busy else None
+                self._is_asleep = patience is None
+                self._news.wait(patience)
+                self._is_asleep = False
+                self._taken.drop_some()
             if self._full:
                 return self._full.popleft()
             if not self._open.calls:

@@ -105,8 +105,10 @@ class Receiver:
             try:
                 value = result_of(ending, key)
             except CallBroken as broken:
-                return _end(future, error=broken)
+                return _end(future, error=broken)  # another program may be able to read it
+            future.is_kept_until_taken = not future.is_named
             return _end(future, value)
+        future.is_kept_until_taken = not future.is_named
         if was_aborted(record):
             if not future.claim():
                 return False

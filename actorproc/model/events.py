@@ -25,6 +25,7 @@ __all__ = [
     "ReloadBegan",
     "RemovalContinued",
     "Resized",
+    "ResultsTaken",
     "ResumeRequested",
     "RetryRequested",
     "RollbackRequested",
@@ -244,6 +245,17 @@ class DeleteRequested(msgspec.Struct, frozen=True, gc=False):
     tree: FinishedTree | None = None
 
 
+class ResultsTaken(msgspec.Struct, frozen=True, gc=False):
+    """The program has the results of these calls of its executor, which nothing else will ask for: they may go.
+
+    `trees` are what is stored of them.
+    """
+
+    ids: tuple[str, ...]
+    reply: int
+    trees: tuple[FinishedTree, ...] = ()
+
+
 class TreesExpired(msgspec.Struct, frozen=True, gc=False):
     """Finished trees that may have been kept long enough at the time `at` (epoch seconds): it is judged here."""
 
@@ -302,6 +314,7 @@ Event = (
     | PoisonCleared
     | Acknowledged
     | DeleteRequested
+    | ResultsTaken
     | TreesExpired
     | RemovalContinued
     | Resized
