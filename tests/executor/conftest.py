@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from actorproc.executor import ProcedureExecutor
+from actorproc.executor.taken import Taken
 from tests.kit.fixtures import nothing_is_left_behind, until
 
-__all__ = ["nothing_is_left_behind", "open_executor", "until"]
+__all__ = ["nothing_is_left_behind", "open_executor", "results_stay", "until"]
 
 
 @pytest.fixture
@@ -27,3 +28,9 @@ def open_executor(tmp_path: Path) -> Iterator[Callable[..., ProcedureExecutor]]:
     for executor in opened:
         executor.manager.stop(drain=False, timeout=10)
         executor.shutdown()
+
+
+@pytest.fixture
+def results_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored of calls stays when their results were taken, for tests that look at it."""
+    monkeypatch.setattr(Taken, "add", lambda *_: None)

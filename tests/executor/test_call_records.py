@@ -7,7 +7,7 @@ import pytest
 from actorproc import ProcedureExecutor, ProcedureManager, StoreReader
 from tests.executor.calls import add
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("results_stay")]
 
 
 def test_a_call_keeps_no_state_in_its_closing_record_and_has_no_digest(open_executor, tmp_path):

@@ -12,7 +12,7 @@ from actorproc import Config, ProcedureExecutor, ProcedureManager, StoreReader
 from actorproc.errors import StateTooLarge
 from tests.executor.calls import add
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("results_stay")]
 
 MIB = 1024 * 1024
 

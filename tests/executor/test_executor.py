@@ -51,7 +51,7 @@ from tests.executor.calls import (
     readiness,
 )
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("results_stay")]
 
 
 def began(marker):

@@ -13,7 +13,7 @@ from actorproc import Config, ProcedureManager, Status, UnknownProcedure, proced
 from actorproc.executor import CallBroken, ProcedureExecutor, queue
 from tests.executor.calls import Never, add, fail, mark_and_wait
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("results_stay")]
 
 
 def refuse():

@@ -18,7 +18,7 @@ from tests.executor.calls import die_once
 from tests.kit.stores import HeldStore
 from tests.kit.waiting import wait_until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("results_stay")]
 
 SIZE = 3_000_000
 
