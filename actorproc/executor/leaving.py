@@ -19,6 +19,8 @@ logger = logging.getLogger("actorproc")
 
 _LOOK_EVERY = 0.5
 """Seconds between looks at whether calls are left, and whether the store is."""
+_LOOK_FOR_END, _BEATS = 0.1, 5
+"""Seconds between looks at whether the program ends; every fifth time also at whether calls are left."""
 _STORE_SECONDS = 0.3
 """How long Ctrl-C waits for what was submitted a moment ago to be stored."""
 _STOP_SECONDS = 0.3
@@ -114,22 +116,25 @@ def _tell(reason: str, calls: CallQueue, owned: ProcedureManager | None, lost: i
 
 
 # ---------------------------------------------------------------- at the end of the program
-def watch_for_exit(calls: CallQueue, owned: ProcedureManager | None) -> None:
+def watch_for_exit(calls: CallQueue, owned: ProcedureManager | None) -> threading.Thread:
     """Have a thread see to it that the interpreter does not end before what was submitted is stored.
 
     The interpreter joins the thread, which ends by itself soon after the last call has. It waits `Config.stop_timeout`
     seconds at most.
     """
-    threading.Thread(target=_watch, args=(calls, owned), name="actorproc-exit", daemon=False).start()
+    thread = threading.Thread(target=_watch, args=(calls, owned), name="actorproc-exit", daemon=False)
+    thread.start()
+    return thread
 
 
 def _watch(calls: CallQueue, owned: ProcedureManager | None) -> None:
     main = threading.main_thread()
-    while True:
-        main.join(_LOOK_EVERY)
-        if not main.is_alive():
-            break
-        if calls.needs_no_watch():
+    beats = 0
+    while main.is_alive():
+        if calls.over.wait(_LOOK_FOR_END):
+            return
+        beats += 1
+        if not beats % _BEATS and calls.needs_no_watch():
             return
     if not calls.is_left:
         lost = _await_stored(calls, calls.manager._config.stop_timeout)

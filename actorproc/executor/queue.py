@@ -58,7 +58,7 @@ class CallQueue:
         tags: tuple[str, ...],
         *,
         is_own: bool,
-        watch: Callable[[CallQueue], object],
+        watch: Callable[[CallQueue], threading.Thread],
     ) -> None:
         self._manager = self.manager = manager
         self._is_own = is_own
@@ -79,6 +79,9 @@ class CallQueue:
         self._threads: tuple[threading.Thread, ...] = ()
         self._closing = self._is_asleep = False
         self._watch, self._is_watched = watch, False
+        self._watcher: threading.Thread | None = None
+        self.over = threading.Event()
+        """The executor has ended, so its watcher may."""
         self.is_left = False
         """The program was interrupted: it waits for no call any more."""
         self.pid = os.getpid()
@@ -108,7 +111,7 @@ class CallQueue:
             self._unfinished[future] = None
             if not self._is_watched:
                 self._is_watched = True
-                self._watch(self)
+                self._watcher = self._watch(self)
             if alone:
                 self._turn_over()
                 self._full.append(batch)
@@ -218,8 +221,11 @@ class CallQueue:
                 sender.join()
             self._taken.drop_all()
             self.receiver.leave()
+            self.over.set()
             if threading.current_thread() not in threads:
                 receiver.join()
+                if self._watcher is not None:
+                    self._watcher.join()
 
     # ------------------------------------------------------------ leaving
     @property
