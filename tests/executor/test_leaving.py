@@ -111,7 +111,8 @@ print(*[executor.submit(abs, -number).id for number in range({count})], flush=Tr
     with run(tmp_path, program) as ended:
         ids, said = ended.communicate(timeout=60)
 
-    assert (ended.returncode, "calls have not ended" in said) == (0, True), said
+    assert ended.returncode == 0, said
+    assert count < 1000 or "calls have not ended" in said  # a few may have ended in time
     with ProcedureExecutor(tmp_path / "state", 2) as executor:
         assert [executor.get(id_).result(60) for id_ in ids.split()] == list(range(count))
 
