@@ -1,7 +1,8 @@
 """Steps that no worker could begin for a reason that may pass: an I/O error, files that are being replaced.
 
-Such a step was not run: its attempt and its errors are not counted, and it comes back with backoff. A reason that lasts
-for a minute parks the procedure like any other refusal. Nothing here is stored but the due time; a restart begins anew.
+Such a step was not run: no error is counted, and it comes back with backoff. Its attempt has another number then, so
+that an answer which comes twice is not taken for the next one's. A reason that lasts for a minute parks the procedure
+like any other refusal. Nothing here is stored but the due time; a restart begins anew.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ def put_off_or_park(book: Book, record: ProcedureRecord, mode: Mode, outcome: Re
         on_refused(book, record, outcome)
         return
     book.hindered[record.id] = Hindered(step, tried + 1, outcome.reason)
-    record.attempt -= 1
     record.due_at = book.now + _PAUSES[tried]
     book.touch(record)
     wake(book, record)

