@@ -456,7 +456,7 @@ def test_uncovered_code_changes_between_two_starts_and_the_stored_state_is_migra
     first.stop()
 
     second = open_manager(procedures=[new])
-    second.publish("report")
+    second.signal("report")
 
     assert second.get("report").result(BOUND) == [0, 1, 2]
 

@@ -19,6 +19,7 @@ from actorproc import (
     Procedure,
     ProcedureAborted,
     ProcedureManager,
+    ProcedureParked,
     RemoteError,
     Status,
     StepTimeout,
@@ -204,7 +205,7 @@ class Reads(Procedure):
         return Status.done([child.output for child in ctx.children.values()])
 
 
-def test_a_step_that_meets_such_a_value_fails_with_the_documented_error():
+def test_a_procedure_whose_step_meets_such_a_value_is_parked_and_its_callers_are_told():
     store = MemoryStore()
     with InlineManager([Reads, Asks, _buy(RECEIPT(5, "x"), RECEIPT)], store=store, workers=2) as manager:
         manager.submit(Reads(), "reads")
@@ -212,9 +213,8 @@ def test_a_step_that_meets_such_a_value_fails_with_the_documented_error():
     changed = _buy(None, _dataclass("Receipt", ("total", int)))
     with InlineManager([Reads, Asks, changed], store=store) as manager:
         manager.signal("other", 1)
-        failure = manager.get("reads").exception(BOUND)
-    assert failure.cause.type_name == "actorproc.errors.ValueNotDecodable"
-    assert "has a field 'memo' that the class does not have" in str(failure.cause)
+        with pytest.raises(ProcedureParked, match="has a field 'memo' that the class does not have"):
+            manager.get("reads").exception(BOUND)
 
 
 # ---------------------------------------------------------------- the phase up to the end

@@ -69,4 +69,5 @@ def test_every_example_is_run_by_a_test():
     programs = [path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py")]
 
     assert programs
-    assert [program for program in programs if Path(program).name not in told] == []
+    # Of an example of several files the folder is run as a whole.
+    assert [name for name in programs if Path(name).name not in told and name.partition("/")[0] not in told] == []

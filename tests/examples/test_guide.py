@@ -119,7 +119,7 @@ print(sorted({line.kind for line in Journal("journal").lines()}))
 
 @pytest.mark.processes
 def test_the_programs_of_the_page_about_tests_run_as_they_stand(tmp_path):
-    crashes, move, judge = programs_in("docs/testing.md")
+    crashes, _deploy, move, judge = programs_in("docs/testing.md")
     (tmp_path / "page.py").write_text(f"{crashes}\n{move}\n{MOVED}\n{judge}")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 

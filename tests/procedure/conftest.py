@@ -22,6 +22,7 @@ class MemoryChannel:
         self.asked: list[str] = []
         self.beats: list[tuple[float | None, str | None]] = []
         self.lines: list[tuple[int, str, str]] = []
+        """Level, logger, and message with its traceback."""
         self.abort_asked = False
 
     def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
@@ -37,7 +38,7 @@ class MemoryChannel:
         self.beats.append((progress, message))
 
     def log(self, parts: LogParts) -> None:
-        self.lines.append((parts.level, parts.name, parts.text))
+        self.lines.append((parts.level, parts.name, "\n".join(filter(None, (parts.text, parts.trace)))))
 
     def aborting(self) -> bool:
         return self.abort_asked

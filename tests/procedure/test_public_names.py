@@ -20,7 +20,7 @@ AUTHORING = {
 ENGINE = {
     "AuditInfo", "BackupReport", "Change", "CompactionReport", "Config", "CrashReport", "DeployFinding", "DeployReport",
     "ErrorInfo", "Health", "Leftover", "LockInfo", "LockWaiterInfo",
-    "LogEntry", "SignalInfo", "as_completed", "check_deploy",
+    "LogEntry", "SignalInfo", "as_completed", "freeze_support", "check_deploy",
     "Metrics", "Overflow", "Phase", "PoisonInfo", "ProcedureEvent", "ProcedureExecutor", "ProcedureHandle", "ProcedureInfo",
     "ProcedureClient", "ProcedureManager", "ProcedureState", "ProcedureTree", "RetentionHealth", "SlotHealth", "StepInfo", "StoreReader", "Watch",
     "WorkerEvent", "WorkerInfo",

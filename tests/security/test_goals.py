@@ -99,6 +99,10 @@ def test_s2_bytes_are_unpickled_only_in_places_that_are_known():
         ("procedure/call.py", "loads_returned"),  # its result, after the signature
         ("procedure/values.py", "loads_returned"),  # outputs, notes and payloads, after the signature
         ("procedure/shipping.py", "loads"),  # in a worker: classes of the manager's own program, never stored
+        (
+            "procedure/worker_main.py",
+            "loads",
+        ),  # in a child of a step: what its parent, a worker, has in its main module
         ("workers/child/main.py", "loads"),  # in a worker: the environment of the manager's own program
     }
 

@@ -289,6 +289,11 @@ def _a_stored_procedure_is_told_to_be_unknown(left: Left) -> Left | None:
     return None
 
 
+def _a_signal_to_an_unknown_procedure_is_acknowledged(left: Left) -> Left | None:
+    call = ("call", _NEW_REPLY, "signal", "never-submitted", b"payload")
+    return _with(left, len(left.journal), call, ("reply", _NEW_REPLY, True, None))
+
+
 def _an_acknowledged_root_is_gone(left: Left) -> Left | None:
     head = _succeeded(left)
     if head is None:
@@ -482,6 +487,11 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "the bystander fails": (17, "the bystander is FAILED", _the_bystander_fails),
     "more roots run than may": (21, "roots run, 0 may", _fewer_roots_might_run),
     "slots are given that are not there": (21, "hold slots of", _there_are_no_slots),
+    "a signal to an unknown procedure is acknowledged": (
+        20,
+        "there is no such procedure",
+        _a_signal_to_an_unknown_procedure_is_acknowledged,
+    ),
     "a signal goes to two": (20, "was delivered to", _a_signal_goes_to_two),
 }
 """What is done to a history, the number of the promise that is broken by it, and words of what must be said."""
