@@ -1,11 +1,13 @@
 """Does retention keep up? How fast do finished procedures leave, and what does a minute of full load leave behind?
 
-    python bench/retention.py [--procedures 30000] [--seconds 60] [--retain 5] [--in-flight 512] [--repeat 3]
+    python bench/retention.py [--procedures 30000] [--seconds 60] [--retain 5] [--in-flight 512] [--ended 100000]
+                              [--repeat 3]
 
 How many finished procedures are removed per second while nothing else goes on, and for how much of the host's
 processor time? With so many procedures of one step in flight all the time and ``retain_for`` set, how large is the
 file, and how many procedures are in it, at each tenth of the time? And what does `StoreReader.stats` cost with a
-thousand and with ``--procedures`` ended ones? With ``--seconds 0`` or ``--procedures 0`` that part is left out.
+thousand and with ``--ended`` ended ones, a third of them in each terminal state? With ``--seconds 0``,
+``--procedures 0`` or ``--ended 0`` that part is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from common import fresh_directory, middle, options, report
 from rest import wait_for_spares
 
 from actorproc import Config, ProcedureManager, StoreReader, procedure
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import TERMINAL
+from actorproc.model.writes import PutProcedure
+from actorproc.store.lmdb import LmdbStore
 
 _CHUNK = 5_000
 
@@ -124,6 +130,22 @@ def load(seconds: float, retain: float, in_flight: int, workers: int) -> dict[st
         }
 
 
+def fill_with_ends(path: str, procedures: int) -> None:
+    """A store with so many heads of ended procedures, a third of them in each terminal state."""
+    store = LmdbStore(path, durability="process")
+    epoch, states = store.own(), sorted(TERMINAL)
+    for start in range(1, procedures + 1, _CHUNK):
+        heads = (
+            ProcedureRecord(
+                id=f"p-{n}", type_name="T", version=1, root=f"p-{n}", parent=None, seq=n,
+                state=states[n % len(states)], finished_at=float(n),
+            )
+            for n in range(start, min(start + _CHUNK, procedures + 1))
+        )  # fmt: skip
+        store.commit([PutProcedure(head, None) for head in heads], epoch)
+    store.close()
+
+
 def stats(path: str) -> float:
     """Seconds of `stats` of a store."""
     with StoreReader(path) as reader:
@@ -143,6 +165,7 @@ def main() -> None:
         seconds=(60.0, 3.0),
         retain=(5.0, 0.5),
         in_flight=(512, 16),
+        ended=(100_000, 2_000),
         workers=(2, 1),
         repeat=(3, 1),
     )
@@ -151,13 +174,18 @@ def main() -> None:
     if given.procedures:
         rounds = []
         for _ in range(given.repeat):
-            with fresh_directory() as small, fresh_directory() as path:
-                fill(small, min(1_000, given.procedures))
+            with fresh_directory() as path:
                 fill(path, given.procedures)
-                costs = {"stats_ms_small": stats(small) * 1e3, "stats_ms": stats(path) * 1e3}
-                rounds.append(removal(path) | costs)
+                rounds.append(removal(path))
         result["idle"] = middle(rounds)
         text.append("nothing else going on: " + _shown(result["idle"]))
+    if given.ended:
+        with fresh_directory() as small, fresh_directory() as large:
+            fill_with_ends(small, 1_000)
+            fill_with_ends(large, given.ended)
+            costs = {"stats_ms_of_1000": stats(small) * 1e3, "stats_ms": stats(large) * 1e3}
+        result["stats"] = costs | {"ended": float(given.ended)}
+        text.append("stats: " + _shown(result["stats"]))
     if given.seconds:
         result["load"] = load(given.seconds, given.retain, given.in_flight, given.workers)
         figures = {name: value for name, value in result["load"].items() if name != "samples"}

@@ -189,7 +189,7 @@ def show_key(table: Table, key: bytes) -> str:
     """A key for people: ``order-7/3`` for step 3 of ``order-7``."""
     if table in (Table.META, Table.PROCEDURES, Table.POISON, Table.ACKNOWLEDGED, Table.REMOVALS):
         return _text(key)
-    if table is Table.ORDER:
+    if table in (Table.ORDER, Table.FAILED, Table.ROLLED_BACK):
         return _numbers(key)
     if table in (Table.TIMERS, Table.FINISHED):
         return f"{_numbers(key[:8])}/{_text(key[9:])}"

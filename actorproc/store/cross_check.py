@@ -26,7 +26,7 @@ from actorproc.store.keys import head_key, owner_of, time_key
 from actorproc.store.layout import EPOCH, STORE_ID, Row, index_rows, key_of, meta_of
 from actorproc.store.ownership import BELONGS, exists, names_in, neighbours_of, owners_of, with_gaps
 from actorproc.store.places import check_place, is_a_copy, is_sound
-from actorproc.store.tables import INDEXES, Rows, Table
+from actorproc.store.tables import INDEXES, STATE_TABLES, Rows, Table
 from actorproc.store.trust import damaged_pages
 
 __all__ = ["Findings", "cross_check"]
@@ -35,7 +35,7 @@ _R = TypeVar("_R")
 _OTHERS = (Table.AUDIT, Table.POISON, Table.STARTS, Table.ACKNOWLEDGED, Table.REMOVALS)
 _NUMBER = 8
 """Bytes of a number in a key."""
-_BY_SEQ = {Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG}
+_BY_SEQ = {*STATE_TABLES, Table.BY_TYPE, Table.BY_TAG}
 """Indexes whose keys end in the place of the procedure in the order of submits."""
 _HEAD_OF = {Table.TIMERS, Table.FINISHED}
 """Indexes whose values name the root; the procedure itself is in the key."""

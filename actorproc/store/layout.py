@@ -19,7 +19,9 @@ All stores share this page, so a store is only something that keeps sorted rows 
     audit        id NUL number                        AuditRecord; the id is empty for the manager's own
     order        seq                                  id
     finished     finished_at NUL root                 root
-    by_state     state NUL seq                        id
+    by_state     state NUL seq                        id, unless it failed or was rolled back
+    failed       seq                                  id
+    rolled_back  seq                                  id
     by_type      type NUL seq                         id
     by_tag       tag NUL seq                          id
     acknowledged root                                 AcknowledgementRecord
@@ -31,7 +33,8 @@ long or holds NUL is cut and ends in its hash, which keeps every key within LMDB
 (`actorproc.store.keys`). Why the number comes first in the step log: `actorproc.store.step_log`.
 
 Index rows move by `PutProcedure.was`; storing a head never reads. The root, the seq, the type and the tags
-of a procedure never change, so their index rows are written once.
+of a procedure never change, so their index rows are written once. `failed` and `rolled_back` are tables of their own,
+because the length of a table is known in constant time.
 """
 
 from __future__ import annotations
@@ -83,7 +86,7 @@ __all__ = [
     "LARGEST",
     "NEXT_SEQ",
     "PAUSED",
-    "STATE_PREFIX",
+    "STATE_INDEX",
     "STORE_ID",
     "SWEEP",
     "Row",
@@ -115,7 +118,7 @@ _TEXTS = {STORE_ID, PAUSED, COPIED_FROM}
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _PROCEDURES, _STEPS = Table.PROCEDURES, Table.STEPS
-_ORDER, _MEMBERS, _BY_STATE, _BY_TYPE = Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE
+_ORDER, _MEMBERS, _BY_TYPE = Table.ORDER, Table.MEMBERS, Table.BY_TYPE
 _type_key = functools.lru_cache(maxsize=1024)(text_key)
 _pack = struct.Struct(">Q").pack
 _pack_two = struct.Struct(">QQ").pack
@@ -152,7 +155,10 @@ Row = tuple[Table, bytes, bytes | bytearray | int | Sweep | WholeLog | Until | N
 `WholeLog`, `Until`: delete what they name; an int: raise the number stored under this key to at least this."""
 
 
-STATE_PREFIX = {state: state.value.encode() + b"\0" for state in ProcedureState}
+STATE_INDEX: dict[ProcedureState, tuple[Table, bytes]] = {
+    state: (Table.BY_STATE, state.value.encode() + b"\0") for state in ProcedureState
+} | {ProcedureState.FAILED: (Table.FAILED, b""), ProcedureState.ROLLEDBACK: (Table.ROLLED_BACK, b"")}
+"""Table and beginning of the keys of the index rows of each state; the seq is the rest of a key."""
 
 
 def rows_of(writes: Sequence[Write], batch: int = 0) -> list[Row]:
@@ -190,8 +196,10 @@ def _put_procedure(write: PutProcedure, rows: list[Row]) -> None:
         return
     if was.state is not record.state:
         seq = _pack(record.seq)
-        rows.append((_BY_STATE, STATE_PREFIX[was.state] + seq, None))
-        rows.append((_BY_STATE, STATE_PREFIX[record.state] + seq, id_))
+        table, start = STATE_INDEX[was.state]
+        rows.append((table, start + seq, None))
+        table, start = STATE_INDEX[record.state]
+        rows.append((table, start + seq, id_))
     if was.due_at != record.due_at:
         _move(Table.TIMERS, was.due_at, record.due_at, record, rows)
     if was.finished_at != record.finished_at and record.root == record.id:
@@ -210,10 +218,11 @@ def index_rows(record: ProcedureRecord) -> list[Row]:
     """Every index row of a head as it is."""
     id_, seq = record.id.encode(), _pack(record.seq)
     root = id_ if record.root == record.id else record.root.encode()
+    table, start = STATE_INDEX[record.state]
     rows: list[Row] = [
         (_ORDER, seq, id_),
         (_MEMBERS, root + b"\0" + seq, id_),
-        (_BY_STATE, STATE_PREFIX[record.state] + seq, id_),
+        (table, start + seq, id_),
         (_BY_TYPE, _type_key(record.type_name) + b"\0" + seq, id_),
     ]
     if record.tags:

@@ -31,7 +31,7 @@ from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
 from actorproc.store.keys import head_key, number_key, prefix, text_key, time_key
-from actorproc.store.layout import COPIED_FROM, EPOCH, PAUSED, STATE_PREFIX, STORE_ID, meta_of
+from actorproc.store.layout import COPIED_FROM, EPOCH, PAUSED, STATE_INDEX, STORE_ID, meta_of
 from actorproc.store.recovery import read_number, read_snapshot
 from actorproc.store.step_log import read_log, step_key
 from actorproc.store.tables import Rows, Table
@@ -39,6 +39,8 @@ from actorproc.store.tables import Rows, Table
 __all__ = ["RecordReader"]
 
 _CHUNK = 256
+_COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
+"""States with an index table of their own."""
 
 
 class RecordReader(ABC):
@@ -222,15 +224,17 @@ class RecordReader(ABC):
     def count_states(self) -> dict[ProcedureState, int]:
         """How many procedures are in which state; states without any are left out.
 
-        Those that succeeded, nearly all of a store, are what the others leave of the number of all: so their number
-        costs nothing, however many there are.
+        Only those that have not ended are read. Tables have lengths: that of `failed` and that of `rolled_back` are
+        numbers of a state, and those that succeeded are what the unfinished leave of `by_state`.
         """
         with self._view() as rows:
             counts = {
-                state: 0 if state is ProcedureState.SUCCESS else sum(1 for _ in rows.scan(Table.BY_STATE, start))
-                for state, start in STATE_PREFIX.items()
+                state: 0 if state in TERMINAL else sum(1 for _ in rows.scan(*index))
+                for state, index in STATE_INDEX.items()
             }
             counts[ProcedureState.SUCCESS] = max(0, rows.count(Table.BY_STATE) - sum(counts.values()))
+            for state in _COUNTED:
+                counts[state] = rows.count(STATE_INDEX[state][0])
         return {state: count for state, count in counts.items() if count}
 
     def size(self) -> StoreSize:
@@ -294,7 +298,7 @@ def _narrowest_index(
     if tag is not None:
         return Table.BY_TAG, text_key(tag) + b"\0"
     if state is not None and (state not in TERMINAL or type_name is None):
-        return Table.BY_STATE, STATE_PREFIX[state]
+        return STATE_INDEX[state]
     if type_name is not None:
         return Table.BY_TYPE, text_key(type_name) + b"\0"
     return Table.ORDER, b""

@@ -19,15 +19,16 @@ from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
 from actorproc.store.keys import head_key, number_key, prefix
-from actorproc.store.layout import AUDITS, BATCH, EPOCH, LARGEST, NEXT_SEQ, PAUSED, STATE_PREFIX, meta_of
-from actorproc.store.tables import Rows, Table
+from actorproc.store.layout import AUDITS, BATCH, EPOCH, LARGEST, NEXT_SEQ, PAUSED, STATE_INDEX, meta_of
+from actorproc.store.tables import STATE_TABLES, Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
 
 _LIVE = [state for state in ProcedureState if state not in TERMINAL]
 _AT_ONCE = 512
 """Rows looked up with one call."""
-_ONE_PER_HEAD = (Table.ORDER, Table.MEMBERS, Table.BY_STATE)
+_ONE_PER_HEAD = ((Table.PROCEDURES,), (Table.ORDER,), (Table.MEMBERS,), STATE_TABLES)
+"""Tables that have, together, one row for each procedure."""
 
 
 def read_snapshot(rows: Rows, *, whole: bool) -> Snapshot:
@@ -132,8 +133,10 @@ class _Reader:
 
     def _by_index(self) -> list[ProcedureRecord]:
         rows = self._rows
-        if len({rows.count(table) for table in (Table.PROCEDURES, *_ONE_PER_HEAD)}) > 1:
-            counts = ", ".join(f"{table.label} {rows.count(table)}" for table in (Table.PROCEDURES, *_ONE_PER_HEAD))
+        if len({sum(map(rows.count, tables)) for tables in _ONE_PER_HEAD}) > 1:
+            counts = ", ".join(
+                " + ".join(f"{table.label} {rows.count(table)}" for table in tables) for tables in _ONE_PER_HEAD
+            )
             self._disagree(Table.BY_STATE, b"", f"there should be one row per procedure in each index: {counts}")
         # Those that may run first: what their trees hold is loaded, also members that only wait.
         alone: dict[bytes, ProcedureRecord] = {}
@@ -165,13 +168,14 @@ class _Reader:
 
     def _in_state(self, state: ProcedureState) -> Iterator[tuple[bytes, ProcedureRecord | None]]:
         """Ids and heads of the procedures in a state, in submit order; None for a damaged one."""
-        entries = self._rows.scan(Table.BY_STATE, STATE_PREFIX[state])
+        table, start = STATE_INDEX[state]
+        entries = self._rows.scan(table, start)
         while some := list(islice(entries, _AT_ONCE)):
             values = self._rows.get_many(Table.PROCEDURES, [id_ for _, id_ in some])
             for key, id_ in some:
-                head = self._sound(Table.BY_STATE, key, id_, values.get(id_))
+                head = self._sound(table, key, id_, values.get(id_))
                 if head is not None and head.state is not state:
-                    self._disagree(Table.BY_STATE, key, f"the procedure it points to is {head.state}")
+                    self._disagree(table, key, f"the procedure it points to is {head.state}")
                 yield id_, head
 
     def _check_places(self, alone: Mapping[bytes, ProcedureRecord]) -> None:

@@ -24,7 +24,7 @@ from actorproc.store.directory import DATA_FILE, check_directory
 from actorproc.store.layout import Row, index_rows
 from actorproc.store.reading import RecordReader
 from actorproc.store.redo import RedoRecord
-from actorproc.store.tables import Rows, Table
+from actorproc.store.tables import INDEXES, Rows, Table
 
 __all__ = ["SalvageReader"]
 
@@ -36,9 +36,7 @@ _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
 _BIG, _SUB = 1, 2
 _DEEPEST = 32
 _LAST = b"\xff" * 512
-_INDEXES = frozenset(
-    {Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG, Table.TIMERS, Table.FINISHED}
-)
+_INDEXES = frozenset(INDEXES)
 
 
 class SalvageReader(RecordReader):

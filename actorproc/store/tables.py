@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Protocol
 
-__all__ = ["INDEXES", "Rows", "Table"]
+__all__ = ["INDEXES", "STATE_TABLES", "Rows", "Table"]
 
 
 class Table(IntEnum):
@@ -32,6 +32,8 @@ class Table(IntEnum):
     REMOVALS = 17
     AUDIT = 18
     STARTS = 19
+    FAILED = 20
+    ROLLED_BACK = 21
 
     @property
     def label(self) -> str:
@@ -39,7 +41,10 @@ class Table(IntEnum):
         return self.name.lower()
 
 
-INDEXES = (Table.ORDER, Table.MEMBERS, Table.BY_STATE, Table.BY_TYPE, Table.BY_TAG, Table.TIMERS, Table.FINISHED)
+STATE_TABLES = (Table.BY_STATE, Table.FAILED, Table.ROLLED_BACK)
+"""Tables that hold one row for each procedure between them, by its state."""
+
+INDEXES = (Table.ORDER, Table.MEMBERS, *STATE_TABLES, Table.BY_TYPE, Table.BY_TAG, Table.TIMERS, Table.FINISHED)
 """Tables whose rows follow from the heads; they have no checksum."""
 
 

@@ -48,14 +48,15 @@ PARENT = head(
 CHILD = head("child", 2, root="parent", parent="parent", depth=1, state=ProcedureState.SUCCESS, finished_at=7.0)
 OTHER = head("other", 3, state=WAITS, due_at=6e9)
 ENDED = head("ended", 4, state=ProcedureState.FAILED, finished_at=9.0, undo_next=2)
-HEADS = (PARENT, CHILD, OTHER, ENDED)
+UNDONE = head("undone", 5, state=ProcedureState.ROLLEDBACK, finished_at=9.5)
+HEADS = (PARENT, CHILD, OTHER, ENDED, UNDONE)
 
 
 def step(name, number):
     return StepRecord(procedure=name, number=number, kind=StepKind.STEP, at=1.0, state=b"%d" % number)
 
 
-LOG = (step("parent", 1), step("parent", 2), step("child", 1), step("other", 1), step("ended", 1))
+LOG = (step("parent", 1), step("parent", 2), step("child", 1), step("other", 1), step("ended", 1), step("undone", 1))
 LINK = ChildRecord("parent", 1, 0, "child")
 UNIT = UndoRecord("parent", 1, "parent", "", 1)
 KEPT = UndoRecord("ended", 1, "ended", "", 1)
@@ -152,6 +153,8 @@ INDEX_ROWS = {
     Table.ORDER: number_key(3),
     Table.MEMBERS: b"other\0" + number_key(3),
     Table.BY_STATE: b"WAITING_TIMEOUT\0" + number_key(3),
+    Table.FAILED: number_key(4),
+    Table.ROLLED_BACK: number_key(5),
     Table.BY_TYPE: b"T\0" + number_key(3),
     Table.BY_TAG: b"eu\0" + number_key(3),
     Table.TIMERS: number_key(6 * 10**15) + b"\0other",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from actorproc.model.states import ProcedureState
+import pytest
+
+from actorproc import StoreReader
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.model.writes import DeleteProcedure
+from actorproc.store.environment import Snapshot
 from actorproc.store.lmdb import LmdbStore
 from actorproc.store.memory import MemoryStore
 
@@ -24,6 +29,66 @@ def test_procedures_are_counted_by_state(store, make):
     store.commit([make.change(heads[0], state=ProcedureState.SUCCESS, finished_at=5.0)[0]], 1)
 
     assert store.count_states() == {ProcedureState.RUNNABLE: 2, ProcedureState.SUCCESS: 1}
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_each_end_moves_the_number_of_its_state_and_goes_with_its_procedure(store, make, state):
+    write, ended = make.change(make.head("p", 1), state=state, finished_at=5.0)
+    store.commit([make.new("p", 1), make.new("other", 2), write], 1)
+    assert store.count_states() == {ProcedureState.RUNNABLE: 1, state: 1}
+    assert [head.id for head in store.scan(state=state)] == ["p"]
+
+    again, running = make.change(ended, state=ProcedureState.RUNNABLE, finished_at=None)
+    store.commit([again], 1)
+    assert store.count_states() == {ProcedureState.RUNNABLE: 2}
+    assert not list(store.scan(state=state))
+
+    write, ended = make.change(running, state=state, finished_at=6.0)
+    store.commit([write], 1)
+    store.commit([DeleteProcedure(ended)], 1)
+    assert store.count_states() == {ProcedureState.RUNNABLE: 1}
+
+
+def test_pages_of_each_ended_state_go_on_after_a_procedure(store, make):
+    states = sorted(TERMINAL)
+    heads = [make.head(f"p-{n}", n, state=states[n % 3], finished_at=1.0) for n in range(1, 13)]
+    store.commit([make.put(head) for head in heads], 1)
+
+    for state in states:
+        ids = [head.id for head in heads if head.state is state]
+        assert [head.id for head in store.scan(state=state, after=ids[1])] == ids[2:]
+        assert [head.id for head in store.scan(state=state, after=ids[2], reverse=True)] == ids[1::-1]
+
+
+def test_what_is_read_for_the_numbers_does_not_grow_with_what_has_ended(lmdb_path, make, monkeypatch):
+    store = LmdbStore(lmdb_path, map_size=1 << 24)
+    store.own()
+    states = sorted(TERMINAL)
+    read = []
+    scan, get, get_many = Snapshot.scan, Snapshot.get, Snapshot.get_many
+
+    def scanned(self, *given, **more):
+        for row in scan(self, *given, **more):
+            read.append(row)
+            yield row
+
+    monkeypatch.setattr(Snapshot, "scan", scanned)
+    monkeypatch.setattr(Snapshot, "get", lambda self, *given: read.append(given) or get(self, *given))
+    monkeypatch.setattr(Snapshot, "get_many", lambda self, *given: read.append(given) or get_many(self, *given))
+
+    def stats():
+        read.clear()
+        with StoreReader(lmdb_path) as reader:
+            return reader.stats().states, len(read)
+
+    store.commit([make.new(f"live-{n}", n) for n in range(1, 8)], 1)
+    _, least = stats()
+    store.commit([make.new(f"p-{n}", n, state=states[n % 3], finished_at=float(n)) for n in range(10, 3010)], 1)
+    found, reads = stats()
+    store.close()
+
+    assert found == {"RUNNABLE": 7} | {str(state): 1000 for state in states}
+    assert reads == least >= 7
 
 
 def test_a_store_tells_its_size(store, make):
