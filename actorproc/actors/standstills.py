@@ -161,10 +161,22 @@ class Standstills:
         due = (since[0] if since is not None else self._begun) + self._grace
         if due > now:
             return due
+        if not self._is_stored(name, obstacle.record):
+            return now + _PAUSE
         error = parked_error(name, obstacle)
         self._waiters.fail(name, error, Patience.CALL)
         self.log_waiting(name, str(error))
         return math.inf
+
+    def _is_stored(self, name: str, parked: ProcedureRecord) -> bool:
+        """Whether the store has both as well; memory is ahead of it while a batch is open or under way."""
+        try:
+            waited, head = self._store.procedure(name), self._store.procedure(parked.id)
+        except EngineError:
+            return False
+        if waited is None or head is None:
+            return False
+        return waited.root == head.root and head.parked == parked.parked
 
     def _obstacle_of_left(self, name: str) -> Parked | None:
         """Of one that may not be in memory. Its class may not be registered, or that of a child that it waits for."""
