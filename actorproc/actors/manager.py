@@ -119,6 +119,7 @@ class ManagerActor(QuickActor):
         self._news = WorkerNews(events, parts.clock)
         self._observer = Observer(
             epoch=parts.snapshot.epoch,
+            last_batch=parts.snapshot.last_batch if parts.config.control else None,
             clock=parts.clock,
             ledger=self._ledger,
             events=events,

@@ -7,9 +7,20 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from actorproc.changes import Change, Overflow
 
-__all__ = ["Subscription"]
+__all__ = ["Mark", "Subscription"]
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A place in the stream: all changes of the commits so far were told before it."""
+
+    seq: int
+    """Number of the last change there was, told or not wanted."""
+    batch: int
+    """Number of the last commit of this life of the manager."""
 
 
 class Subscription:
@@ -19,8 +30,24 @@ class Subscription:
     procedure is never lost, and the taker is told of the gap before it gets the rest.
     """
 
-    def __init__(self, id: str | None, *, steps: bool, progress: bool, bound: int) -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: str | None,  # noqa: A002 - a procedure id
+        *,
+        steps: bool,
+        progress: bool,
+        bound: int,
+        marks: bool = False,
+        batch: int | None = None,
+    ) -> None:
+        """With `marks` the taker gets a `Mark` after each commit, for a watcher that may outlive the manager.
+
+        `batch` is that of the last mark it got, perhaps of an earlier life of the manager.
+        """
         self.id = id
+        self.batch = batch
+        self._marks = marks
+        self._mark: Mark | None = None
         self.steps = steps
         self.progress = progress
         self._bound = bound
@@ -57,6 +84,14 @@ class Subscription:
                 self._over = True
             self._wake()
 
+    def mark(self, seq: int, batch: int) -> None:
+        """All changes up to these numbers were offered; only the last mark counts."""
+        if self._marks:
+            with self._changed:
+                if not self._over:
+                    self._mark = Mark(seq, batch)
+                    self._wake()
+
     def mark_gap(self, seq: int) -> None:
         """Changes before this one are not known any more."""
         with self._changed:
@@ -72,7 +107,7 @@ class Subscription:
                 self._error = error
                 self._wake()
 
-    def take(self, timeout: float | None = None) -> Change | Overflow | None:
+    def take(self, timeout: float | None = None) -> Change | Overflow | Mark | None:
         """The next one, waiting at most `timeout` seconds (None: as long as it takes); None when there is no more.
 
         Raises the builtin `TimeoutError`, and the error with which the watch was ended.
@@ -82,7 +117,7 @@ class Subscription:
                 raise TimeoutError
             return self._next()
 
-    def take_now(self, wake: Callable[[], None]) -> tuple[bool, Change | Overflow | None]:
+    def take_now(self, wake: Callable[[], None]) -> tuple[bool, Change | Overflow | Mark | None]:
         """As `take` without waiting: (True, the next one), or (False, None).
 
         Then `wake` is called once when to ask again, on another thread; it must return at once.
@@ -99,15 +134,18 @@ class Subscription:
             self._wakers.remove(wake)
 
     def _ready(self) -> bool:
-        return self._over or bool(self._items) or self._lost != 0
+        return self._over or bool(self._items) or self._lost != 0 or self._mark is not None
 
-    def _next(self) -> Change | Overflow | None:
+    def _next(self) -> Change | Overflow | Mark | None:
         if self._lost != 0:
             gap = Overflow(seq=self._gap_at, lost=self._lost)
             self._lost = 0
             return gap
         if self._items:
             return self._items.popleft()
+        if self._mark is not None:
+            mark, self._mark = self._mark, None
+            return mark
         if self._error is not None:
             raise self._error
         return None

@@ -37,6 +37,8 @@ _HISTORY = 4096
 """Changes kept for those who come back with ``since``."""
 _LINGER = 60.0
 """Seconds for which changes are still noted after the last watcher left, so that it may come back."""
+_RETURN = 10.0
+"""Seconds for which changes are noted after a restart, for watchers in other processes that come back."""
 _EPOCH_BITS = 32
 """Numbers of changes grow with the epoch, so those of an earlier life of the manager are smaller."""
 
@@ -72,7 +74,10 @@ class _Seen(msgspec.Struct, gc=False):
 class Observer:
     """Finds out what changed and tells those who asked."""
 
-    def __init__(self, *, epoch: int, clock: Clock, ledger: Ledger, events: EventSink) -> None:
+    def __init__(
+        self, *, epoch: int, clock: Clock, ledger: Ledger, events: EventSink, last_batch: int | None = None
+    ) -> None:
+        """`last_batch` is the number of the last commit of the life before; None: no watcher of it can come back."""
         self._clock = clock
         self._ledger = ledger
         self._events = events
@@ -81,9 +86,13 @@ class Observer:
         self._history: deque[Change] = deque(maxlen=_HISTORY)
         self._known_since = self._seq
         """Every change after this number is in the history, or was in it."""
-        self._left_at: float | None = None
-        """When the last watcher left; monotonic. None: somebody watches, or changes are not noted."""
-        self._noting = False
+        self._first, self._epoch = self._seq, epoch
+        self._batch = 0
+        """Number of the last commit."""
+        self._last_batch = last_batch
+        self._noting = epoch > 1 and last_batch is not None
+        self._noted_until: float | None = clock.monotonic() + _RETURN if self._noting else None
+        """When changes are not noted any more; monotonic. None: there are watchers, or changes are not noted."""
         self._seen: dict[str, _Seen] = {}
 
     @property
@@ -111,8 +120,8 @@ class Observer:
             # Nothing had numbers meanwhile: whoever knows an earlier one has missed something.
             self._seq += 1
             self._known_since = self._seq
-        self._left_at = None
-        if since is not None and self._knows(since):
+        self._noted_until = None
+        if since is not None and (self._knows(since) or self._goes_on(since, subscription.batch)):
             for change in self._history:
                 if change.seq > since and subscription.wants(change):
                     subscription.offer(change)
@@ -123,20 +132,31 @@ class Observer:
                 subscription.offer(self._present(present, parked))
         if present is not None and present.state in TERMINAL:
             subscription.end()
-            self._left_at = self._clock.monotonic() if not self._subscriptions else None
+            self._noted_until = self._clock.monotonic() + _LINGER if not self._subscriptions else None
         else:
             self._subscriptions.append(subscription)
+            subscription.mark(self._seq, self._batch)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Tell this watcher nothing more."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
             if not self._subscriptions:
-                self._left_at = self._clock.monotonic()
+                self._noted_until = self._clock.monotonic() + _LINGER
 
     def _knows(self, since: int) -> bool:
         first = self._history[0].seq - 1 if len(self._history) == _HISTORY else self._known_since
         return first <= since <= self._seq
+
+    def _goes_on(self, since: int, batch: int | None) -> bool:
+        """A watcher was told of all commits of the life before, and every change since then is still known."""
+        return (
+            batch is not None
+            and batch == self._last_batch
+            and since >> _EPOCH_BITS == self._epoch - 1
+            and self._known_since == self._first
+            and len(self._history) < _HISTORY
+        )
 
     def _present(self, record: ProcedureRecord, parked: str | None) -> Change:
         in_hand = _InHand(None, self._ledger)
@@ -201,8 +221,8 @@ class Observer:
 
     def committed(self, batch: Batch) -> None:
         """A batch is durable and was acted on."""
-        if self._left_at is not None and self._clock.monotonic() - self._left_at > _LINGER:
-            self._left_at, self._noting = None, False
+        if self._noted_until is not None and self._clock.monotonic() > self._noted_until:
+            self._noted_until, self._noting = None, False
             self._history.clear()
         level = self._events.level
         if self._noting or level <= logging.INFO:
@@ -211,6 +231,10 @@ class Observer:
             self._seen.clear()
         if level > logging.INFO:
             self._tell_troubles(batch)
+        if batch.number:
+            self._batch = batch.number
+            for subscription in self._subscriptions:
+                subscription.mark(self._seq, self._batch)
 
     def _compare(self, batch: Batch, *, events: bool) -> None:
         in_hand = _InHand(batch, self._ledger)

@@ -42,6 +42,8 @@ _CALLS = 1000
 """Calls of one client that may be without an answer before no more of it are read."""
 _WATCHES = 1000
 """Watches of one client."""
+_WATCH = tuple[str | None, int | None, int | None, bool, bool, int]
+"""The body of a watch: id, the number of the last change and of the last commit it knows, what it wants, buffer."""
 
 
 class _Server(Protocol):
@@ -251,14 +253,14 @@ class Connection:
 
     # ------------------------------------------------------------ streams
     def _watch(self, call: Call) -> None:
-        id_, since, steps, progress, bound = decode_as(call.body, tuple[str | None, int | None, bool, bool, int])
+        id_, since, batch, steps, progress, bound = decode_as(call.body, _WATCH)
         if id_ is not None:
             check_id(id_)
         if call.number in self._leaves or len(self._leaves) >= _WATCHES:
             msg = f"this connection watches as call {call.number} already, or has {_WATCHES} watches; end one first"
             raise UsageError(msg)
         bound = max(1, min(bound, MOST_CHANGES))
-        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound)
+        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound, marks=True, batch=batch)
         leave = self._engine.subscribe(subscription, since)
 
         def end() -> None:

@@ -28,7 +28,7 @@ from actorproc.actors.messages import (
     SlotStatus,
 )
 from actorproc.actors.replies import SharedEnds, pass_on
-from actorproc.actors.subscription import Subscription
+from actorproc.actors.subscription import Mark, Subscription
 from actorproc.changes import Change, Overflow
 from actorproc.control.channel import Channel
 from actorproc.control.interruption import refuse_whom_it_interrupts
@@ -259,20 +259,24 @@ class RemoteEngine:
     # ------------------------------------------------------------ streams
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
         """Tell a subscription what changes; after a loss of the manager it goes on where it stood, as far as known."""
-        last = since
+        last, batch = since, None
 
         def arrived(body: msgspec.Raw) -> None:
-            nonlocal last
+            nonlocal last, batch
             kind, item = decode_as(body, tuple[str, msgspec.Raw])
             if kind == Overflow.__name__:
                 subscription.mark_gap(decode_as(item, Overflow).seq)
+                return
+            if kind == Mark.__name__:
+                mark = decode_as(item, Mark)
+                last, batch = mark.seq, mark.batch
                 return
             change: Change = decode_as(item, Change)
             last = change.seq
             subscription.offer(change)
 
         def asked() -> bytes:
-            return encode((subscription.id, last, subscription.steps, subscription.progress, _BUFFER))
+            return encode((subscription.id, last, batch, subscription.steps, subscription.progress, _BUFFER))
 
         pending = self._channel.call("watch", "", asked(), Any, on_change=arrived, renew=asked)
 

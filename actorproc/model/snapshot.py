@@ -47,6 +47,8 @@ class Snapshot(msgspec.Struct):
     damage: list[Damage]
     batch: int = 0
     """Number of the last batch its present owner committed; 0: none yet."""
+    last_batch: int = 0
+    """Number of the last batch that the owner before committed; 0: none."""
     paused: str | None = None
     """Why an operator paused the whole manager; None: it is not paused."""
     audits: int = 0

@@ -84,6 +84,7 @@ __all__ = [
     "FORMAT",
     "FORMAT_KEY",
     "LARGEST",
+    "LAST_BATCH",
     "NEXT_SEQ",
     "PAUSED",
     "STATE_INDEX",
@@ -107,6 +108,7 @@ FORMAT_KEY = b"format"
 STORE_ID = b"store_id"
 EPOCH = b"epoch"
 BATCH = b"batch"
+LAST_BATCH = b"last_batch"
 NEXT_SEQ = b"next_seq"
 PAUSED = b"paused"
 AUDITS = b"audits"

@@ -44,7 +44,7 @@ from actorproc.store.environment import (
     translated,
 )
 from actorproc.store.gathering import Gathering
-from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, STORE_ID, rows_of
 from actorproc.store.lmdb_reader import LmdbReader, here
 from actorproc.store.meta_pages import check_data_file
 from actorproc.store.open_store import OpenStore
@@ -331,6 +331,8 @@ class LmdbStore(OpenStore):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)
         epoch = int(read_meta(txn, databases, EPOCH)) + 1
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=meta)
+        last = int(read_meta(txn, databases, BATCH)) if names else 0
+        txn.put(LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last), db=meta)
         txn.put(BATCH, codec.encode(Table.META, BATCH, 0), db=meta)
         return epoch, str(read_meta(txn, databases, STORE_ID))
 

@@ -18,7 +18,7 @@ from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.model.writes import Write
 from actorproc.store import codec
-from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, STORE_ID, Row, Until, WholeLog, rows_of
+from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, STORE_ID, Row, Until, WholeLog, rows_of
 from actorproc.store.reading import RecordReader
 from actorproc.store.recovery import read_number
 from actorproc.store.step_log import keys_of_log
@@ -41,6 +41,8 @@ class MemoryStore(RecordReader):
         with self._rows:
             epoch = read_number(self._rows, EPOCH) + 1
             self._rows.put(Table.META, EPOCH, codec.encode(Table.META, EPOCH, epoch))
+            last = read_number(self._rows, BATCH)
+            self._rows.put(Table.META, LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last))
             self._rows.put(Table.META, BATCH, codec.encode(Table.META, BATCH, 0))
             self._owned = True
             return epoch

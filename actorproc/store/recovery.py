@@ -19,7 +19,7 @@ from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store import codec
 from actorproc.store.keys import head_key, number_key, prefix
-from actorproc.store.layout import AUDITS, BATCH, EPOCH, LARGEST, NEXT_SEQ, PAUSED, STATE_INDEX, meta_of
+from actorproc.store.layout import AUDITS, BATCH, EPOCH, LARGEST, LAST_BATCH, NEXT_SEQ, PAUSED, STATE_INDEX, meta_of
 from actorproc.store.tables import STATE_TABLES, Rows, Table
 
 __all__ = ["read_number", "read_snapshot"]
@@ -66,6 +66,7 @@ def _read(rows: Rows, reader: _Reader) -> Snapshot:
         audits=reader.last_audit(),
         damage=list(reader.damage.values()),
         batch=reader.number(BATCH),
+        last_batch=reader.number(LAST_BATCH),
         acknowledgements=sorted(reader.records(Table.ACKNOWLEDGED), key=lambda row: (row.at, row.root)),
         removals=list(reader.records(Table.REMOVALS)),
         cold=reader.cold,

@@ -34,7 +34,7 @@ from actorproc.model.records import LockRecord, ProcedureRecord, StepKind, StepR
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import DeleteLock, PutLock, PutProcedure, PutStep, Was, Write
 from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE
-from actorproc.store.layout import BATCH, EPOCH
+from actorproc.store.layout import BATCH, EPOCH, LAST_BATCH
 from actorproc.store.lmdb import LmdbReader, LmdbStore
 from actorproc.store.meta_pages import read_meta_pages
 from actorproc.store.tables import Table
@@ -46,7 +46,7 @@ SECTOR = 512
 _LOOKED_AT = 20
 _LATER = 1 << 62
 _IN_A_PAGE = 4096 // SECTOR
-_OF_THE_OWNER = {(Table.META, EPOCH), (Table.META, BATCH)}
+_OF_THE_OWNER = {(Table.META, EPOCH), (Table.META, BATCH), (Table.META, LAST_BATCH)}
 
 View = dict[tuple[Table, bytes], bytes]
 
