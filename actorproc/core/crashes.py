@@ -16,7 +16,7 @@ from actorproc.core.staff import InHand
 from actorproc.core.staffing import join, was_lost
 from actorproc.core.stepping import on_step_error
 from actorproc.core.undoing import on_rollback_error
-from actorproc.core.verbs import ask_again, end_forced
+from actorproc.core.verbs import ask_again, begin_abort, end_forced, may_abort
 from actorproc.core.workforce import joined, left
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.events import WorkerLost, WorkerReady
@@ -85,6 +85,14 @@ def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
     elif item.forced is not None:
         end_forced(book, record, item)
     else:
+        _run_again(book, record, item)
+
+
+def _run_again(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """A step whose worker is gone goes first again; a forward one whose abort was asked for is not begun once more."""
+    if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(book, record):
+        begin_abort(book, record)
+    else:
         wake(book, record, to_the_front=True)
 
 
@@ -123,7 +131,7 @@ def _count_crash(book: Book, record: ProcedureRecord, item: InHand, report: Cras
             record.undo_error = error
         elif not record.rolling and not record.undoing:
             record.error = error
-        wake(book, record, to_the_front=True)
+        _run_again(book, record, item)
     elif item.token.mode is Mode.ROLLBACK:
         on_rollback_error(book, record, error, retryable=False)
     else:

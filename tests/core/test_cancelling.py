@@ -183,6 +183,36 @@ def test_a_step_that_was_told_and_is_sent_again_is_told_again() -> None:
     assert [command.aborting for command in decision.commands if type(command).__name__ == "SendAgain"] == [True]
 
 
+@pytest.mark.parametrize("is_charged", [True, False])
+@pytest.mark.parametrize("asks_abort", [False, True])
+def test_a_step_that_was_told_and_whose_worker_died_is_not_begun_again(is_charged: bool, asks_abort: bool) -> None:
+    stage = Stage(2, rollback_supported=True, asks_abort=asks_abort, abort_grace=1.0)
+    stage.submit(stage.new("p", unit="p"))
+    assert _told(stage.handle(AbortRequested("p", 2))) == {"p"}
+    token = stage.inbox.pop("p").token
+
+    report = CrashReport(kind="signal", message="killed")
+    stage.handle(WorkerLost(token.worker, report, crashed=is_charged))
+
+    assert image_of(stage).heads["p"].errors == 0
+    assert stage.inbox["p"].token.mode is (Mode.ASK_ABORT if asks_abort else Mode.ROLLBACK)
+    if asks_abort:
+        stage.answer("p", Answered(allowed=True))
+    assert stage.undo_all() == ["p:p"]
+    assert (stage.state("p"), difference(stage)) == (ROLLEDBACK, None)
+
+
+def test_a_crash_past_the_point_of_no_return_begins_the_step_again_whatever_was_asked() -> None:
+    stage = Stage(2, rollback_supported=True)
+    stage.submit(stage.new("p", unit="p"))
+    stage.answer("p", Advanced(state=b"", unit="q", no_return=True))
+    stage.handle(AbortRequested("p", 2))
+
+    _bury(stage, stage.inbox.pop("p").token, "signal")
+
+    assert stage.inbox["p"].token.mode is Mode.EXECUTE
+
+
 # ---------------------------------------------------------------- force
 FORCED: dict[str, tuple[tuple[str, ...], str, set[str]]] = {
     "the root": ((), "root", {"leaf", "one", "two"}),

@@ -29,6 +29,7 @@ PIECE = 200
 """Histories of one test."""
 
 _FULL = [
+    5645,
     22517,
     23163,
     26381,
