@@ -93,6 +93,8 @@ class Observer:
         self._noting = epoch > 1 and last_batch is not None
         self._noted_until: float | None = clock.monotonic() + _RETURN if self._noting else None
         """When changes are not noted any more; monotonic. None: there are watchers, or changes are not noted."""
+        self._awaits_first = self._noting
+        """Changes are noted for watchers of the life before, and none has come yet."""
         self._seen: dict[str, _Seen] = {}
 
     @property
@@ -120,7 +122,7 @@ class Observer:
             # Nothing had numbers meanwhile: whoever knows an earlier one has missed something.
             self._seq += 1
             self._known_since = self._seq
-        self._noted_until = None
+        self._noted_until, self._awaits_first = None, False
         if since is not None and (self._knows(since) or self._goes_on(since, subscription.batch)):
             for change in self._history:
                 if change.seq > since and subscription.wants(change):
@@ -221,8 +223,11 @@ class Observer:
 
     def committed(self, batch: Batch) -> None:
         """A batch is durable and was acted on."""
-        if self._noted_until is not None and self._clock.monotonic() > self._noted_until:
-            self._noted_until, self._noting = None, False
+        if self._noted_until is not None and (
+            self._clock.monotonic() > self._noted_until
+            or (self._awaits_first and len(self._history) == _HISTORY)  # it would be told a gap anyway
+        ):
+            self._noted_until, self._noting, self._awaits_first = None, False, False
             self._history.clear()
         level = self._events.level
         if self._noting or level <= logging.INFO:

@@ -260,7 +260,9 @@ class Connection:
             msg = f"this connection watches as call {call.number} already, or has {_WATCHES} watches; end one first"
             raise UsageError(msg)
         bound = max(1, min(bound, MOST_CHANGES))
-        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound, marks=True, batch=batch)
+        # A mark comes with each commit, which is too much for each of many that watch one procedure.
+        marks = id_ is None
+        subscription = Subscription(id_, steps=steps, progress=progress, bound=bound, marks=marks, batch=batch)
         leave = self._engine.subscribe(subscription, since)
 
         def end() -> None:

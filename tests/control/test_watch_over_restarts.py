@@ -55,19 +55,17 @@ def last_commit(path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("scope", ["everything", "one"])
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_restart_in_which_nothing_was_lost_tells_no_gap(serve, marks, how, scope):
+def test_a_restart_in_which_nothing_was_lost_tells_no_gap(serve, marks, how):
     service = serve()
     with actorproc.ProcedureClient(service.path, procedures=[add]) as client:
         client.submit(add(1, 0), "later", delay=3600)
-        watch = client.watch() if scope == "everything" else client.watch("later")
+        watch = client.watch()
         told = []
         for life in range(3):
             name = f"job-{life}"
             client.submit(add(life, 1), name).result(BOUND)
-            if scope == "everything":
-                told += until_ended(watch, name)
+            told += until_ended(watch, name)
             wait_until(lambda: marks and marks[-1] == last_commit(service.path))
             marks.clear()
             getattr(service, how)()
@@ -78,7 +76,26 @@ def test_a_restart_in_which_nothing_was_lost_tells_no_gap(serve, marks, how, sco
     assert not [change for change in told if isinstance(change, Overflow)]
     assert [change.seq for change in told] == sorted({change.seq for change in told})
     ended = [change.id for change in told if change.ended]
-    assert ended == (["job-0", "job-1", "job-2", "later"] if scope == "everything" else ["later"])
+    assert ended == ["job-0", "job-1", "job-2", "later"]
+
+
+@pytest.mark.processes
+def test_a_watch_of_one_procedure_tells_a_gap_and_how_it_is_and_costs_other_commits_nothing(serve, marks):
+    service = serve()
+    with actorproc.ProcedureClient(service.path, procedures=[add]) as client:
+        client.submit(add(1, 0), "later", delay=3600)
+        watch = client.watch("later")
+        first = watch.next(BOUND)
+        client.submit(add(1, 1), "other").result(BOUND)
+        service.kill()
+        service.start()
+        gap, present = watch.next(BOUND), watch.next(BOUND)
+        client.abort("later")
+        told = until_ended(watch, "later")
+
+    assert (first.kind, gap.kind, present.kind) == ("present", "overflow", "present")
+    assert (present.state, told[-1].id) == (first.state, "later")
+    assert not marks
 
 
 @pytest.mark.processes
@@ -165,11 +182,12 @@ def test_changes_are_noted_for_some_seconds_after_a_restart_only():
     assert isinstance(told_to(observer, BEFORE, LAST)[0], Overflow)
 
 
-def test_more_changes_than_are_kept_are_a_gap():
+def test_more_changes_than_are_kept_are_a_gap_and_end_the_noting():
     observer = observer_of(HandClock())
-    for number in range(1, _HISTORY + 1):
+    for number in range(1, _HISTORY + 2):
         observer.committed(batch_of(f"p-{number}", number))
 
+    assert not observer._history
     assert isinstance(told_to(observer, BEFORE, LAST)[0], Overflow)
 
 
