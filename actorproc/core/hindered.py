@@ -8,7 +8,7 @@ like any other refusal. Nothing here is stored but the due time; a restart begin
 from __future__ import annotations
 
 from actorproc.core.book import Book
-from actorproc.core.queueing import wake
+from actorproc.core.queueing import note_unbegun, wake
 from actorproc.core.verbs import on_refused
 from actorproc.core.workplace import Hindered
 from actorproc.model.ids import Mode
@@ -35,6 +35,8 @@ def put_off_or_park(book: Book, record: ProcedureRecord, mode: Mode, outcome: Re
     if tried >= len(_PAUSES) or not outcome.is_passing or not (is_step or is_undo):
         on_refused(book, record, outcome)
         return
+    if is_step:
+        note_unbegun(book, record)
     book.hindered[record.id] = Hindered(step, tried + 1, outcome.reason)
     record.due_at = book.now + _PAUSES[tried]
     book.touch(record)

@@ -35,7 +35,7 @@ from actorproc.model.records import WITH_RUNNING, ProcedureRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import PutUndo
 
-__all__ = ["fill", "go_on", "let_in", "park", "push_unit", "queue_again", "steal", "wake"]
+__all__ = ["fill", "go_on", "let_in", "note_unbegun", "park", "push_unit", "queue_again", "steal", "wake"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _RUNNABLE, _EXECUTE, _ON_TIMEOUT = ProcedureState.RUNNABLE, Mode.EXECUTE, Mode.ON_TIMEOUT
@@ -264,6 +264,16 @@ def push_unit(book: Book, record: ProcedureRecord, label: str) -> None:
     book.tree_of(record).push(unit)
     book.write(PutUndo(unit))
     book.touch(root)
+
+
+def note_unbegun(book: Book, record: ProcedureRecord) -> None:
+    """The attempt that was handed out last has not begun its step: if none before has, the next one is the first."""
+    tree = book.tree_of(record)
+    units = tree.units_of.get(record.id)
+    if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
+        unit = msgspec.structs.replace(units[-1], attempt=record.attempt + 1)
+        tree.exchange_newest(unit)
+        book.write(PutUndo(unit))
 
 
 def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step: int, unit: str | None) -> None:

@@ -205,7 +205,7 @@ def _place(book: Book, record: ProcedureRecord, item: InHand, outcome: Advanced)
     """No step ran: the code has changed, and another one comes next, which sees what this one would have seen."""
     tree = book.tree_of(record)
     units = tree.units_of.get(record.id)
-    if units and units[-1].step == record.step and record.attempt == 1:
+    if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
         # The undo of the step that was to come: that one was never begun.
         unit = units[-1]
         tree.pop(unit)

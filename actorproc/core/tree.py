@@ -120,6 +120,10 @@ class Tree:
         self.units[unit.seq] = unit
         self.units_of.setdefault(unit.procedure, []).append(unit)
 
+    def exchange_newest(self, unit: UndoRecord) -> None:
+        """Another text of the newest unit of its procedure; it keeps its place."""
+        self.units[unit.seq] = self.units_of[unit.procedure][-1] = unit
+
     def pop(self, unit: UndoRecord) -> bool:
         """A unit is done; whether it was the last of its procedure."""
         del self.units[unit.seq]

@@ -7,7 +7,7 @@ from actorproc.core.cancelling import cancel_step, kill_cancelled, kill_outstayi
 from actorproc.core.damage import error_of
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.lifecycle import Trigger, move
-from actorproc.core.queueing import park, wake
+from actorproc.core.queueing import note_unbegun, park, wake
 from actorproc.core.staff import InHand
 from actorproc.errors import UnknownProcedure
 from actorproc.model.commands import AnswerWorker, AskAbort, Reply
@@ -124,8 +124,8 @@ def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
     """No worker can run its step as it is: it is set aside, unless it must not go on anyway, or has ended."""
     if record.state in TERMINAL and not record.undoing:
         return  # while it was to be asked about its abort
-    if outcome.is_unbegun and record.attempt:
-        record.attempt -= 1
+    if outcome.is_unbegun:
+        note_unbegun(book, record)
     record.parked = outcome.reason
     book.touch(record)
     park(book, record, outcome.needs)

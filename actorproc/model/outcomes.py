@@ -124,7 +124,7 @@ class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref", gc=F
     is_passing: bool = False
     """It may be otherwise soon: an I/O error, or an import of files that are being replaced."""
     is_unbegun: bool = False
-    """A forward step that was not begun: the attempt is not counted."""
+    """A forward step that was not begun: its attempt has a number, and is none that needs an undo."""
 
 
 class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=False):

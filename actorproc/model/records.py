@@ -321,6 +321,8 @@ class UndoRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     procedure: str
     label: str
     step: int
+    attempt: int = 1
+    """The first attempt that may have begun the step; later ones where those before it were refused unbegun."""
 
 
 class ChildRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from actorproc.model.events import AbortRequested, Signalled, Tick
+import pytest
+
+from actorproc.model.events import AbortRequested, Signalled, StepEnded, Tick
 from actorproc.model.outcomes import Advanced, Finished, Refused, Suspended, Waited
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom, difference, later
@@ -71,13 +73,29 @@ def test_a_tree_that_failed_meanwhile_is_undone() -> None:
     assert difference(stage) is None
 
 
-def test_an_attempt_that_was_refused_for_the_position_is_not_counted() -> None:
+@pytest.mark.parametrize("is_passing", [False, True])
+def test_an_attempt_that_was_refused_for_the_position_needs_no_undo_and_its_answer_counts_once(
+    is_passing: bool,
+) -> None:
     stage = Stage(rollback_supported=True)
     stage.submit(stage.new("p", unit="pay"))
     stage.answer("p", Advanced(state=b"1", unit="ship"))
-    stage.answer("p", Refused(reason="no place", is_unbegun=True))
-
+    token = stage.inbox["p"].token
+    refused = Refused(reason="no place", is_unbegun=True, is_passing=is_passing)
+    stage.answer("p", refused)
     record = stage.core.view("p")
     assert record is not None
-    assert (record.attempt, record.parked) == (0, "no place")
+    assert record.parked == (None if is_passing else "no place")
+    assert difference(stage) is None
+
+    stage.now = 1.0
+    stage.handle(Tick()) if is_passing else stage.register("T", rollback_supported=True)
+    assert (record.parked, stage.inbox["p"].token.step) == (None, token.step)
+    stage.handle(StepEnded(token, refused))
+    assert (record.parked, stage.core._book.stale_results) == (None, 1)
+
+    stage.answer("p", placed("check"))
+    assert difference(stage) is None
+    stage.answer("p", boom())
+    assert stage.undo_all() == ["p:check", "p:pay"]
     assert difference(stage) is None
