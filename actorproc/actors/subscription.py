@@ -11,7 +11,10 @@ import msgspec
 
 from actorproc.changes import Change, Overflow
 
-__all__ = ["Mark", "Subscription"]
+__all__ = ["EPOCH_BITS", "Mark", "Subscription"]
+
+EPOCH_BITS = 32
+"""Numbers of changes grow with the epoch, so those of an earlier life of the manager are smaller."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -21,6 +24,13 @@ class Mark(msgspec.Struct, frozen=True):
     """Number of the last change there was, told or not wanted."""
     batch: int
     """Number of the last commit of this life of the manager."""
+
+    def batch_at(self, seq: int | None) -> int | None:
+        """Number of the commit for a watcher whose last change is `seq`; None if that is one of another life.
+
+        Each life counts its commits from 1.
+        """
+        return self.batch if seq is not None and seq >> EPOCH_BITS == self.seq >> EPOCH_BITS else None
 
 
 class Subscription:

@@ -18,7 +18,7 @@ from actorproc.actors.batch import Batch
 from actorproc.actors.clock import Clock
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.lifecycle_events import EventSink
-from actorproc.actors.subscription import Subscription
+from actorproc.actors.subscription import EPOCH_BITS, Subscription
 from actorproc.changes import Change, ChangeKind, EventKind, ProcedureEvent
 from actorproc.core.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
 from actorproc.info import as_text
@@ -39,8 +39,6 @@ _LINGER = 60.0
 """Seconds for which changes are still noted after the last watcher left, so that it may come back."""
 _RETURN = 10.0
 """Seconds for which changes are noted after a restart, for watchers in other processes that come back."""
-_EPOCH_BITS = 32
-"""Numbers of changes grow with the epoch, so those of an earlier life of the manager are smaller."""
 
 _PHASE_EVENTS: dict[Phase, EventKind] = {
     Phase.SUSPENDED: "suspended",
@@ -81,7 +79,7 @@ class Observer:
         self._clock = clock
         self._ledger = ledger
         self._events = events
-        self._seq = epoch << _EPOCH_BITS
+        self._seq = epoch << EPOCH_BITS
         self._subscriptions: list[Subscription] = []
         self._history: deque[Change] = deque(maxlen=_HISTORY)
         self._known_since = self._seq
@@ -155,7 +153,7 @@ class Observer:
         return (
             batch is not None
             and batch == self._last_batch
-            and since >> _EPOCH_BITS == self._epoch - 1
+            and since >> EPOCH_BITS == self._epoch - 1
             and self._known_since == self._first
             and len(self._history) < _HISTORY
         )

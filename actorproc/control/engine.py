@@ -259,23 +259,24 @@ class RemoteEngine:
     # ------------------------------------------------------------ streams
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
         """Tell a subscription what changes; after a loss of the manager it goes on where it stood, as far as known."""
-        last, batch = since, None
+        last, mark = since, Mark(0, 0)
 
         def arrived(body: msgspec.Raw) -> None:
-            nonlocal last, batch
+            nonlocal last, mark
             kind, item = decode_as(body, tuple[str, msgspec.Raw])
             if kind == Overflow.__name__:
                 subscription.mark_gap(decode_as(item, Overflow).seq)
                 return
             if kind == Mark.__name__:
                 mark = decode_as(item, Mark)
-                last, batch = mark.seq, mark.batch
+                last = mark.seq
                 return
             change: Change = decode_as(item, Change)
             last = change.seq
             subscription.offer(change)
 
         def asked() -> bytes:
+            batch = mark.batch_at(last)
             return encode((subscription.id, last, batch, subscription.steps, subscription.progress, _BUFFER))
 
         pending = self._channel.call("watch", "", asked(), Any, on_change=arrived, renew=asked)

@@ -9,8 +9,8 @@ from actorproc import Overflow, procedure
 from actorproc.actors.batch import Batch
 from actorproc.actors.ledger import Ledger
 from actorproc.actors.lifecycle_events import EventSink
-from actorproc.actors.subscription import Mark, Subscription
-from actorproc.actors.watching import _EPOCH_BITS, _HISTORY, _RETURN, Observer
+from actorproc.actors.subscription import EPOCH_BITS, Mark, Subscription
+from actorproc.actors.watching import _HISTORY, _RETURN, Observer
 from actorproc.control import engine
 from actorproc.control.wire import decode_as
 from actorproc.model.records import ProcedureRecord
@@ -118,7 +118,7 @@ def test_a_commit_that_the_watcher_was_not_told_of_is_a_gap(serve):
 
 # ---------------------------------------------------------------- the manager's end alone
 EPOCH, LAST = 7, 40
-BEFORE = ((EPOCH - 1) << _EPOCH_BITS) + 99
+BEFORE = ((EPOCH - 1) << EPOCH_BITS) + 99
 
 
 def observer_of(clock, **more):
@@ -161,8 +161,8 @@ def test_what_happened_before_the_watcher_was_back_is_told_without_a_gap():
         (BEFORE, LAST - 1),
         (BEFORE, LAST + 1),
         (BEFORE, None),
-        (BEFORE - (1 << _EPOCH_BITS), LAST),
-        (BEFORE + (2 << _EPOCH_BITS), LAST),
+        (BEFORE - (1 << EPOCH_BITS), LAST),
+        (BEFORE + (2 << EPOCH_BITS), LAST),
     ],
     ids=["a commit was missed", "of a restored store", "no mark", "of an earlier life", "of a later life"],
 )
@@ -213,6 +213,15 @@ def test_a_mark_comes_after_all_changes_before_it_and_only_the_last_one_is_kept(
     assert told[3] == Mark(told[2].seq, 3)
     with pytest.raises(TimeoutError):
         watcher.take(0)
+
+
+@pytest.mark.parametrize(
+    ("seq", "batch"),
+    [(BEFORE, LAST), (BEFORE + 5, LAST), (BEFORE + (1 << EPOCH_BITS), None), (None, None)],
+    ids=["itself", "a later change of its life", "a change of the next life", "nothing told yet"],
+)
+def test_a_mark_says_nothing_of_another_life_which_counts_its_commits_anew(seq, batch):
+    assert Mark(BEFORE, LAST).batch_at(seq) == batch
 
 
 def test_a_store_names_the_last_commit_of_the_owner_before(tmp_path):
