@@ -6,7 +6,6 @@ decide who may run a step.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -102,6 +101,8 @@ def _stamp(place: str) -> tuple[int, int, int] | None:
 
 
 def _look(place: str) -> _Seen | None:
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL, which a worker that imports this through its module never needs
+
     stamp = _stamp(place)
     try:
         with open(place, "rb") as file:  # noqa: PTH123 - as above

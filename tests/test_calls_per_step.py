@@ -18,7 +18,7 @@ from tests.kit.counting import calls_of
 
 CALLS_OF_A_STEP = 55.2
 CALLS_OF_A_STEP_THAT_QUEUES = 113.2
-CALLS_OF_A_SUBMIT = 50.9
+CALLS_OF_A_SUBMIT = 52.8
 CALLS_OF_A_CHILD = 190.8
 """As counted with CPython 3.11: a procedure's next step, in turn or behind other procedures' steps; a submit; a child from
 its parent's step to its end."""

@@ -44,6 +44,7 @@ def differences(definitions: Sequence[Definition]) -> list[str]:
         input=json.dumps(wanted),
         capture_output=True,
         text=True,
+        encoding="utf-8",
         check=False,
         timeout=_PATIENCE,
     )

@@ -591,7 +591,7 @@ def test_a_submit_again_is_the_same_one_also_when_a_newer_version_of_its_class_h
     stage.register("T", version=2)
     stage.answer("p", Advanced(state=b"", version=2))
 
-    reply = stage.submit(replace(stage.new("p"), version=2, digest=b"of a state with one more field"))
+    reply = stage.submit(replace(stage.new("p"), version=2, digest=b"of a state with one more field", is_compared=True))
 
     assert (reply.value, reply.error) == (("p",), None)
     assert difference(stage) is None

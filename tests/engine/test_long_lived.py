@@ -193,7 +193,7 @@ def test_what_earlier_generations_did_is_not_undone(manager, tmp_path):
     with pytest.raises(ProcedureFailed):
         manager.run(Fails(3, str(path)), id="f", timeout=30)
 
-    assert path.read_text().splitlines() == ["did 1", "did 2", "did 3", "undid 3 f.g3.3.undo.first"]
+    assert path.read_text().splitlines() == ["did 1", "did 2", "did 3", "undid 3 f.g3.first.undo"]
 
 
 @dataclass

@@ -247,9 +247,6 @@ def test_who_asks_a_broken_engine_again_and_again_does_not_gather_what_the_other
 
 @pytest.mark.processes
 def test_a_variable_that_another_thread_removes_keeps_no_worker_from_starting(open_manager, until, monkeypatch):
-    manager = open_manager(workers=1)
-    worker = until(lambda: idle_worker(manager))
-
     class Changing(dict):
         is_changed = False
 
@@ -260,7 +257,8 @@ def test_a_variable_that_another_thread_removes_keeps_no_worker_from_starting(op
             return super().items()
 
     monkeypatch.setattr(os, "environ", Changing(os.environ))
-    os.kill(worker.pid, signal.SIGKILL)
+    manager = open_manager(workers=1)  # workers begin with the environment that a start found
+    os.kill(until(lambda: idle_worker(manager)).pid, signal.SIGKILL)
 
     assert manager.submit(Job()).result(30) == "done"
     assert Changing.is_changed
