@@ -135,7 +135,8 @@ def test_a_step_that_was_never_begun_is_not_undone_though_it_was_parked_before()
             if not again:
                 today.signal("o1", "here")
             parked(today)
-            assert today.info("o1").attempt == 0
+            # Each refused attempt has a number of its own, and charges nothing.
+            assert (today.info("o1").errors, today.info("o1").crashes) == (0, 0)
     today = edition("fail", "pay", "ask", "reserve", on_change="run")
     with opened(store, today, clock) as later, pytest.raises(ProcedureFailed):
         later.get("o1").result(timeout=30)
