@@ -84,7 +84,7 @@ class CodeFiles:
 
 
 def in_words(modules: Iterable[str]) -> str:
-    """What is to be known of changed modules, and done about it."""
+    """Facts about changed modules, and what to do about them."""
     names = ", ".join(modules)
     return (
         f"files changed since this manager loaded them ({names}): workers that start from now on run the new code "

@@ -45,7 +45,7 @@ _REPEATED = 3
 
 
 class DeployFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What these classes make of the procedures of one type that stand at one step."""
+    """The verdict of these classes on the procedures of one type that stand at one step."""
 
     type_name: str
     step: str
@@ -65,7 +65,7 @@ class DeployFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeployReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What these classes make of all unfinished procedures of a store."""
+    """The verdict of these classes on all unfinished procedures of a store."""
 
     checked: int
     """Procedures that were read."""
@@ -181,7 +181,7 @@ class _Look:
         self._names = names
 
     def at(self, head: ProcedureRecord, units: list[UndoRecord]) -> _Judged | None:
-        """What becomes of a procedure; None when it has ended, or was removed, while it was looked for."""
+        """The fate of a procedure; None when it has ended, or was removed, while it was looked for."""
         for _ in range(_REPEATED):
             record = self._store.step(head.id, head.state_at or head.records)
             if record is not None:
@@ -295,10 +295,10 @@ class _NoChannel:
         raise ActorprocError(msg)
 
     def heartbeat(self, progress: float | None, message: str | None) -> None:
-        """Tell nobody."""
+        """Notify no watcher."""
 
     def log(self, parts: LogParts) -> None:
-        """Tell nobody."""
+        """Notify no watcher."""
 
     def aborting(self) -> bool:
         """No step runs."""

@@ -215,7 +215,7 @@ class ProcedureHandle:
     def _watch(self, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
         end = self._end
         if os.getpid() != self._pid:
-            # A forked copy of the program: an open future is never settled here. Whoever the handle is of says so.
+            # A forked copy of the program: an open future is never settled here. The owner of the handle says so.
             return end if end is not None and _has_come(end) else self._source._end_of(self._id)
         if patience is not _CALL:
             return end if end is not None and _has_come(end) else self._source._end_of(self._id, patience)

@@ -123,7 +123,7 @@ class CallerDesk:
                     self._tell_damage(name, damage)
 
     def _tell_damage(self, id: str, damage: StoreDamaged) -> None:  # noqa: A002 - a procedure id
-        """Those that wait for the end of a damaged procedure are told, but for callbacks and futures."""
+        """Notify the waits for the end of a damaged procedure, but for callbacks and futures."""
         error = quarantined(id, damage)
         self._waiters.fail(id, error, Patience.PARKED)
         self._standstills.log_waiting(id, str(error))

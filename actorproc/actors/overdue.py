@@ -64,7 +64,7 @@ class Overdue:
             self._count -= 1
 
     def look(self, at: float, oldest: float | None) -> None:
-        """What is overdue now; `oldest` is when the root finished that comes next in the pass."""
+        """The overdue trees as of now; `oldest` is when the root finished that comes next in the pass."""
         seconds = self._retention.seconds
         if seconds is None or oldest is None or oldest <= self._judged_until:
             self._lag = 0.0 if self._began is None else max(0.0, at - self._began)

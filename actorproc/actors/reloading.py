@@ -41,7 +41,7 @@ def replace_each(engine: Engine, replace: Callable[[WorkerId], None], timeout: f
     """
     deadline = time.monotonic() + timeout
     status = engine.manager_status()
-    # Idle ones first: for as long as the others are in their steps there is somebody to do the work.
+    # Idle ones first: for as long as the others are in their steps there are workers to do the work.
     workers = sorted(status.workers, key=lambda line: line.procedure is not None) if status is not None else []
     for line in workers:
         replace(line.worker)

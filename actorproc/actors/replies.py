@@ -226,7 +226,7 @@ class Waiters:
     def __init__(self) -> None:
         self._waiting: dict[str, list[Future[Ending] | EndListener]] = {}
         self._patient: dict[str, list[tuple[Patience, Future[Ending] | EndListener]]] = {}
-        """Those that wait on where others are told that the end cannot come."""
+        """Waits that go on where others are told that the end cannot come."""
 
     def __contains__(self, id: str) -> bool:  # noqa: A002 - a procedure id
         return id in self._waiting or id in self._patient

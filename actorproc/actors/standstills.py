@@ -99,7 +99,7 @@ class Standstills:
             self._look_by(self._looked + _PAUSE)
 
     def _note(self, now: float) -> None:
-        """What is parked now, and since when."""
+        """Parked procedures, and since when they are."""
         core = self._ring.core
         before, self._since = self._since, {}
         roots = set()
@@ -169,7 +169,7 @@ class Standstills:
         return math.inf
 
     def _is_stored(self, name: str, parked: ProcedureRecord) -> bool:
-        """Whether the store has both as well; memory is ahead of it while a batch is open or under way."""
+        """True when the store has both as well; memory is ahead of it while a batch is open or under way."""
         try:
             waited, head = self._store.procedure(name), self._store.procedure(parked.id)
         except EngineError:

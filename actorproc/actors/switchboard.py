@@ -105,7 +105,7 @@ class Switchboard:
         self._is_succeeded = True
 
     def left_waiting(self) -> WaitingForEnds:
-        """Those who still waited for ends when it stopped. They are forgotten here."""
+        """Take the waits for ends that were open when it stopped; they are forgotten here."""
         left, self._left_waiting = self._left_waiting, WaitingForEnds([], {})
         return left
 

@@ -33,7 +33,7 @@ def backoff_of(book: Book, record: ProcedureRecord) -> Backoff:
 
 
 def retries_overtime(book: Book, record: ProcedureRecord) -> bool:
-    """Whether a step that was killed for its wall time or CPU time is tried again."""
+    """True: a step that was killed for its wall time or CPU time is tried again."""
     if record.limits is not None and record.limits.retry is not None:
         return record.limits.retries_overtime
     return book.types[record.type_name].retries_overtime

@@ -49,7 +49,7 @@ class Residents:
         return root.no_return and root.state not in TERMINAL
 
     def shows_abort(self, record: ProcedureRecord) -> bool:
-        """Whether `Context.aborting` of a step that goes out now is true: an abort was asked and may have an effect."""
+        """`Context.aborting` of a step that goes out now: True when an abort was asked and may have an effect."""
         return record.aborting and not record.rolling and not self.has_no_return(record)
 
     def open_members(self, tree: Tree) -> list[ProcedureRecord]:

@@ -154,7 +154,7 @@ def published(book: Book) -> list[str]:
 
 
 def too_old(book: Book, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
-    """Those of the events kept under these targets that have been kept long enough at the time `at`."""
+    """Events kept under these targets whose time is over at `at`."""
     limit = book.retention.signals_seconds
     if limit is None:
         return ()

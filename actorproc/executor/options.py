@@ -36,7 +36,7 @@ class CallOptions(NamedTuple):
     limits: Limits | None = None
     retry: RetryPolicy | None = None
     stored: StepLimits | None = None
-    """What the engine stores of both."""
+    """Rows that the engine stores of both."""
 
     @classmethod
     def of(cls, limits: Any, retry: Any, timeout: Any = None) -> CallOptions:
@@ -64,7 +64,7 @@ class CallOptions(NamedTuple):
 
 
 def _takes_timeouts(retry: RetryPolicy) -> bool:
-    """Whether a call that was killed for its time is tried again: callers know its error as `CallTimeout`."""
+    """True: a call that was killed for its time is tried again; callers know its error as `CallTimeout`."""
     classes = retry.retry_on if isinstance(retry.retry_on, tuple) else (retry.retry_on,)
     return retry.retries_overtime or CallTimeout in classes
 

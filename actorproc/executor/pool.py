@@ -304,7 +304,7 @@ class ProcedureExecutor(Executor):
                 raise
             except StorageUnavailable:
                 raise
-            except BaseException:  # an exit while it waits: nobody else would stop what is running
+            except BaseException:  # an exit while it waits: nothing else would stop what is running
                 if is_first:
                     finish_later(self._queue, self._owned)
                 raise

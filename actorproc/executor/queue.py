@@ -380,7 +380,7 @@ class CallQueue:
         tree = self._manager._running()
         try:
             reply = tree.ask(functools.partial(Submitted, tuple(news)))
-            # In the inbox right behind the submit: an end cannot come before somebody watches for it.
+            # In the inbox right behind the submit: an end cannot come before a watch for it.
             self.receiver.watch(tree, futures, reply)
             refused = reply.exception()
         except ManagerStopped as error:

@@ -93,7 +93,7 @@ class Facade:
         "ctx.query(id) looks, Status.suspended([…]) starts children; a ProcedureClient made there reaches it too. "
         "Connections and clients that steps need come from the manager's environment=, as ctx.env"
     )
-    """What is said where one is found in a state, or in what a class refers to."""
+    """The words for one that is found in a state, or in what a class refers to."""
     _path: str
     _config: Config
     _clock: Clock

@@ -50,7 +50,7 @@ def statement_here() -> weakref.ref[CodeType] | None:
 
 
 class Succession(Facade):
-    """What a manager has of those before and after it in an interactive session."""
+    """Managers before and after a manager of an interactive session."""
 
     _given_store: ProcedureStore | None
     _starting: threading.Lock
@@ -60,7 +60,7 @@ class Succession(Facade):
         self._statement = statement_here()
         self._successor: Succession | None = None
         self._predecessors: weakref.WeakSet[Succession] = weakref.WeakSet()
-        """Those that go on through this one."""
+        """Managers that go on through this one."""
 
     def _is_succeeded(self) -> bool:
         """Another manager runs in its place."""

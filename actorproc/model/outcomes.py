@@ -93,7 +93,7 @@ class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=F
         return msgspec.structs.replace(self, state=self.fresh, fresh=b"")
 
     def as_last_step(self) -> Finished:
-        """What it counts as when its tree has failed meanwhile: the step has run, and is undone like the others."""
+        """The outcome when its tree has failed meanwhile: the step has run, and is undone like the others."""
         return Finished(
             state=self.state, steps=self.steps, elapsed=self.elapsed, version=self.version, codec=self.codec
         )

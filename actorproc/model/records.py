@@ -250,7 +250,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     begun: int = 0
     """Steps of the generations before this one: step n of this one has the number ``begun + n`` here."""
     past: Past | None = None
-    """What of its past was removed, or is to be; None: nothing, as of most."""
+    """The part of its past that was removed, or is to be; None: nothing, as of most."""
 
     @property
     def trimmed(self) -> int:

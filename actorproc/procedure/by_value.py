@@ -278,14 +278,14 @@ def _has_place(root: str) -> bool:
 
 
 class _ByValue:
-    """What was added to cloudpickle's list of modules to pickle by value, which is global to the process."""
+    """Modules added to cloudpickle's list of those to pickle by value, which is global to the process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # `__reduce__` is user code, and may submit a call
         self._added: list[ModuleType] = []
 
     def add(self, module: ModuleType) -> None:
-        """To be removed again by whoever has the lock."""
+        """To be removed again by the holder of the lock."""
         self._added.append(module)
         cloudpickle.register_pickle_by_value(module)
 

@@ -20,7 +20,7 @@ __all__ = ["OPTIONS", "ClassOptions", "explain_arguments", "refuse_unknown_optio
 
 
 class ClassOptions(TypedDict, total=False):
-    """What a class may say of itself in its class line, ``class Fetch(Procedure, retry=…)``; see `Procedure`."""
+    """Options in the class line, ``class Fetch(Procedure, retry=…)``; see `Procedure`."""
 
     type_name: str
     version: int
