@@ -168,8 +168,10 @@ def test_a_child_gets_signals_as_its_program_expects(manager, way, threads, numb
 
 
 def system_in_a_call():
-    code = os.system("cat /proc/self/oom_score_adj >score; exit 3")
-    return Path("score").read_text().strip(), os.waitstatus_to_exitcode(code), pickle.loads(pickle.dumps(os.system))
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+        code = os.system(f"cat /proc/self/oom_score_adj >{file.name}; exit 3")
+        score = file.read().strip()
+    return score, os.waitstatus_to_exitcode(code), pickle.loads(pickle.dumps(os.system))
 
 
 @procedure
