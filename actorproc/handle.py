@@ -29,7 +29,7 @@ _CALL, _PARKED, _SUCCESS = Patience.CALL, Patience.PARKED, ProcedureState.SUCCES
 
 
 class HandleSource(Protocol):
-    """What a handle needs of its manager; for handles alone, so its names are private but for `info`."""
+    """The part of a manager that a handle needs; for handles alone, so its names are private but for `info`."""
 
     def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:  # noqa: A002
         """The end of procedure `id`, or a future of it while it has not ended."""

@@ -18,7 +18,7 @@ _LOOK = 0.05
 
 
 class Engine(Protocol):
-    """What is asked of the engine."""
+    """Requests to the engine."""
 
     @property
     def closed(self) -> bool:

@@ -34,7 +34,7 @@ _REASONS = {
     "bypassed": "bypassed by force",
     "deadline": "past the procedure's deadline",
 }
-"""What the worker is told, by why the step must not go on."""
+"""The words to the worker, by the reason why the step must not go on."""
 
 
 # ---------------------------------------------------------------------- one step

@@ -2,7 +2,7 @@
 
 A procedure whose step a worker with new code was handed goes to no worker with the old: its state, or what it
 remembered, may be of a form that the old code cannot read. New is whichever worker came after the beginning; when the
-older code comes back, it is the new one. When the replacement is given up half-way, nobody waits for a worker that may
+older code comes back, it is the new one. When the replacement is given up half-way, nothing waits for a worker that may
 never come: what the old code cannot read is parked then. Nothing here is stored: after a restart all workers are alike.
 """
 
@@ -24,7 +24,7 @@ def begin(book: Book, event: ReloadBegan) -> None:
 
 
 def gone(book: Book, worker: Worker) -> None:
-    """A worker is gone; with the last one of old code nobody needs to be kept from any."""
+    """A worker is gone; with the last one of old code no procedure needs to be kept from any."""
     book.outdated.discard(worker.id)
     if not book.outdated:
         book.renewed.clear()

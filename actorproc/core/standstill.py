@@ -135,7 +135,7 @@ class _Search:
         return self._first([members[name] for name in blockers if name in members])
 
     def _children(self, record: ProcedureRecord) -> list[ProcedureRecord]:
-        """Those that have not ended."""
+        """Members that have not ended."""
         members = (self._tree.members[name] for name in self._below.get(record.id, ()))
         return [child for child in members if child.state not in TERMINAL]
 

@@ -1,4 +1,4 @@
-"""What people and running steps ask for: abort, write-ahead notes, and what time brings."""
+"""Requests of people and of running steps: aborts, write-ahead notes; and what time brings."""
 
 from __future__ import annotations
 

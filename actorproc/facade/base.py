@@ -109,7 +109,7 @@ class Facade:
         return f"<{type(self).__name__} {self._path!r} {self._life()}>"
 
     def _life(self) -> str:
-        """Whether it can be used, in a word."""
+        """The word that says if it can be used."""
         tree = self._tree
         if tree is None:
             return "not started"

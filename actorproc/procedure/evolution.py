@@ -209,7 +209,7 @@ class Reading:
         return plain
 
     def _migrated(self, code: int, parts: list[Any], plain: Any) -> tuple[Any, str | None]:
-        """What the migration of its class makes of it, and why that is nothing ("": there is no migration)."""
+        """The value that the migration of its class makes of it, and why there is none ("": there is no migration)."""
         cls = self._codec.class_of(parts[0])
         migration = None if cls is None else migration_of(cls)
         if cls is None or migration is None:
