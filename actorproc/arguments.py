@@ -97,7 +97,7 @@ def checked_event(name: Any) -> str:
     return checked_text(name, "the name of an event", 255)
 
 
-def checked_receiver(id: Any) -> str:  # noqa: A002 - the public name of the argument
+def checked_receiver(id: Any) -> str:
     """The id of the procedure that a signal is for."""
     try:
         return check_id(id)
@@ -105,7 +105,7 @@ def checked_receiver(id: Any) -> str:  # noqa: A002 - the public name of the arg
         raise InvalidId(f"{error}; publish() sends an event by name") from None
 
 
-def kept_target(id: str | None, event: str | None) -> str | None:  # noqa: A002
+def kept_target(id: str | None, event: str | None) -> str | None:
     """The target of kept signals that are given by an id or by the name of an event; None for neither."""
     if id is not None and event is not None:
         raise UsageError("give the id of a procedure or the name of an event, not both")

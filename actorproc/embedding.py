@@ -92,19 +92,19 @@ class EngineActor(pykka.ThreadingActor):
         """As `ProcedureManager.submit_many`."""
         return self.manager.submit_many(procedures, **options)
 
-    def get(self, id: str) -> ProcedureHandle:  # noqa: A002 - a procedure id
+    def get(self, id: str) -> ProcedureHandle:
         """A handle of an existing procedure."""
         return self.manager.get(id)
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002
+    def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now."""
         return self.manager.info(id)
 
-    def abort(self, id: str, force: bool = False) -> bool:  # noqa: A002
+    def abort(self, id: str, force: bool = False) -> bool:
         """Ask a procedure to abort and roll back."""
         return self.manager.abort(id, force)
 
-    def signal(self, id: str, payload: Any = None, dedup: str | None = None) -> bool:  # noqa: A002
+    def signal(self, id: str, payload: Any = None, dedup: str | None = None) -> bool:
         """Send a signal to a procedure."""
         return self.manager.signal(id, payload, dedup)
 

@@ -242,7 +242,7 @@ class ProcedureFailed(ActorprocError):
         self,
         message: str,
         *,
-        id: str = "",  # noqa: A002 - the public name of the thing
+        id: str = "",
         state: str = "",
         step: int = 0,
         cause: StepFailure | None = None,
@@ -313,7 +313,7 @@ class ProcedureParked(EngineError):
         self,
         message: str,
         *,
-        id: str = "",  # noqa: A002 - the public name of the thing
+        id: str = "",
         member: str = "",
         reason: str = "",
         repair: str = "",
@@ -332,7 +332,7 @@ class ProcedureQuarantined(ProcedureParked, StoreDamaged):
         self,
         message: str,
         *,
-        id: str = "",  # noqa: A002 - the public name of the thing
+        id: str = "",
         member: str = "",
         reason: str = "",
         repair: str = "",
@@ -371,7 +371,7 @@ class ResultTimeout(TimeoutError):
         self,
         message: str,
         *,
-        id: str = "",  # noqa: A002 - the public name of the thing
+        id: str = "",
         phase: str | None = None,
         step: int = 0,
         reason: str = "",

@@ -31,19 +31,19 @@ _CALL, _PARKED, _SUCCESS = Patience.CALL, Patience.PARKED, ProcedureState.SUCCES
 class HandleSource(Protocol):
     """The part of a manager that a handle needs; for handles alone, so its names are private but for `info`."""
 
-    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:  # noqa: A002
+    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
         """The end of procedure `id`, or a future of it while it has not ended."""
         ...
 
-    def _ended(self, id: str) -> bool:  # noqa: A002
+    def _ended(self, id: str) -> bool:
         """The procedure is in a terminal state."""
         ...
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002
+    def info(self, id: str) -> ProcedureInfo:
         """The procedure as it is now."""
         ...
 
-    def _glance(self, id: str) -> Described | None:  # noqa: A002
+    def _glance(self, id: str) -> Described | None:
         """How it stands, for the words of an error; never raises, and answers soon."""
         ...
 
@@ -82,7 +82,7 @@ class ProcedureHandle:
     _engine_stays_here = "belongs to its process: keep and pass on its id, and ask the manager there for it"
     __slots__ = ("__dict__", "__weakref__", "_end", "_id", "_pid", "_source")
 
-    def __init__(self, id: str, source: HandleSource) -> None:  # noqa: A002
+    def __init__(self, id: str, source: HandleSource) -> None:
         self._id = id
         self._source = source
         self._pid = _Process.pid
@@ -333,7 +333,7 @@ def _putter(over: queue.SimpleQueue[ProcedureHandle], handle: ProcedureHandle) -
     return hear
 
 
-def late(id: str, timeout: float | timedelta | None, seen: Described | None) -> ResultTimeout:  # noqa: A002 - a procedure id
+def late(id: str, timeout: float | timedelta | None, seen: Described | None) -> ResultTimeout:
     """The error of a wait for procedure `id` whose `timeout` is over; `seen` is how it stands."""
     seconds = waiting_seconds(timeout)
     msg = f"procedure {id} has not ended" + (f" within {seconds:g} s" if seconds is not None else "")

@@ -21,7 +21,7 @@ class QueryLooks:
         self._facts = facts
         self._now = now
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - the same as the manager's
+    def info(self, id: str) -> ProcedureInfo:
         """One procedure; raises `UnknownProcedure`."""
         return self._queries.info(id)
 

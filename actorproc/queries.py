@@ -125,12 +125,12 @@ class StoredQueries:
         self._source = source
         self._store = source.store
 
-    def spooled_logs(self, id: str, directory: Path) -> list[LogEntry]:  # noqa: A002
+    def spooled_logs(self, id: str, directory: Path) -> list[LogEntry]:
         """What the files of a store's directory keep of the output."""
         record = self.head(id)
         return [entry for entry in spooled(directory, id) if _belongs(entry, record)]
 
-    def head(self, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure id
+    def head(self, id: str) -> ProcedureRecord:
         """The stored head; raises `UnknownProcedure`, and `InvalidId` for what can be no id."""
         record = self._store.procedure(check_id(id))
         if record is None:
@@ -138,7 +138,7 @@ class StoredQueries:
             raise UnknownProcedure(msg)
         return record
 
-    def ending(self, id: str) -> Ending | None:  # noqa: A002
+    def ending(self, id: str) -> Ending | None:
         """How a procedure ended; None when it has not, or when the store cannot say so now."""
         try:
             found = self._store.ending(id)
@@ -146,7 +146,7 @@ class StoredQueries:
             return None
         return None if found is None else Ending.of(*found)
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002
+    def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now."""
         return self._infos((self.head(id),))[0]
 
@@ -178,7 +178,7 @@ class StoredQueries:
             if phases is None or seen.phase in phases
         ]
 
-    def tree(self, id: str, limit: int) -> ProcedureTree:  # noqa: A002
+    def tree(self, id: str, limit: int) -> ProcedureTree:
         """A procedure and at most `limit` - 1 of those below it, level by level, in at most `_DEEPEST` levels."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             msg = f"tree(limit=…) is a number of procedures, at least 1, not {limit!r:.60}"
@@ -211,7 +211,7 @@ class StoredQueries:
             trees[name] = ProcedureTree(info=infos[name], children=children, omitted=omitted.get(name, 0))
         return trees[id]
 
-    def steps(self, id: str) -> list[StepInfo]:  # noqa: A002
+    def steps(self, id: str) -> list[StepInfo]:
         """The step log."""
         self.head(id)
         return [step_info_of(record) for record in self._store.steps(id)]
@@ -222,14 +222,14 @@ class StoredQueries:
         head_of = functools.cache(self._head_or_none)
         return [lock_info_of(lock, head_of(lock.holder), now, waiters=queue.of(lock)) for lock in self._store.locks()]
 
-    def _head_or_none(self, id: str) -> ProcedureRecord | None:  # noqa: A002
+    def _head_or_none(self, id: str) -> ProcedureRecord | None:
         """The stored head; None too when it cannot be read."""
         try:
             return self._store.procedure(id)
         except StoreDamaged:
             return None
 
-    def audit(self, id: str | None) -> list[AuditInfo]:  # noqa: A002
+    def audit(self, id: str | None) -> list[AuditInfo]:
         """What operators asked for: of a procedure, or of the manager."""
         rows = self._store.audit("" if id is None else self.head(id).id)
         return [AuditInfo(id=id, at=row.at, verb=row.verb, reason=row.reason, detail=row.detail) for row in rows]
@@ -258,7 +258,7 @@ class Queries(StoredQueries):
             for lock, reason in self._engine.dangling_locks()
         ]
 
-    def stack(self, id: str) -> str:  # noqa: A002
+    def stack(self, id: str) -> str:
         """The Python stack of the running step; "" when none runs."""
         self.head(id)
         status = self._engine.manager_status()
@@ -267,7 +267,7 @@ class Queries(StoredQueries):
                 return self._engine.pool.stack(token)
         return ""
 
-    def logs(self, id: str) -> list[LogEntry]:  # noqa: A002
+    def logs(self, id: str) -> list[LogEntry]:
         """What is kept of the output."""
         record = self.head(id)
         return [entry for entry in self._engine.pool.logs(id) if _belongs(entry, record)]

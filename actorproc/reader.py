@@ -128,7 +128,7 @@ class StoreReader(Reading):
                     found.append((name, head.state))
             return found
 
-    def logs(self, id: str) -> _List[LogEntry]:  # noqa: A002
+    def logs(self, id: str) -> _List[LogEntry]:
         """What a procedure printed and logged, oldest first, as far as the files beside the store keep it.
 
         At most 256 KiB, of ``Config.log_file_bytes`` for all procedures. Raises `UnknownProcedure`.

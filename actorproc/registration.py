@@ -88,7 +88,7 @@ class Registration:
         """The runtime registered under this name; None when none is."""
         return self._registry.get(type_name)
 
-    def decode_output(self, type_name: str, output: bytes, id: str) -> Any:  # noqa: A002 - a procedure id
+    def decode_output(self, type_name: str, output: bytes, id: str) -> Any:
         """An output as the value it was; `id` is the procedure's.
 
         Raises `UnknownType` when a class must be registered for it, and `ValueNotDecodable` when its classes changed.

@@ -56,12 +56,12 @@ class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
         self._pid = os.getpid()
         self._attached = False
 
-    def has_ended(self, id: str) -> bool:  # noqa: A002 - public contract
+    def has_ended(self, id: str) -> bool:
         """A procedure is in its final state, or is not kept any more."""
         head = self._engine.head(id)
         return head is None or head.state in TERMINAL
 
-    def logs(self, id: str) -> list[LogEntry]:  # noqa: A002 - public contract
+    def logs(self, id: str) -> list[LogEntry]:
         """What a procedure printed and logged, oldest first, as far as the files beside the store keep it.
 
         Raises `UnknownProcedure`.

@@ -26,7 +26,7 @@ _LATE = 1.0
 """Seconds after which something that is due and was not done is not just about to be done."""
 
 
-def explain(looks: Looks, id: str, now: float) -> Cause:  # noqa: A002 - public contract
+def explain(looks: Looks, id: str, now: float) -> Cause:
     """Why this procedure does not go on, at `now` (epoch seconds). Raises `UnknownProcedure`."""
     return _Inquiry(looks, now).of(looks.info(id), ())
 

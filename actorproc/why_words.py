@@ -63,7 +63,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
 class Looks(Protocol):
     """What `explain` asks."""
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - the same as the manager's
+    def info(self, id: str) -> ProcedureInfo:
         """One procedure; raises `UnknownProcedure`."""
         ...
 

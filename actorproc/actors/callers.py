@@ -109,7 +109,7 @@ class CallerDesk:
 
     def watch_each(self, message: WatchEach) -> None:
         """As `watch`, for many at once."""
-        for id, future in message.ends:  # noqa: A001 - a procedure id
+        for id, future in message.ends:
             self.watch(Watch(id, future))
 
     def look_at_damage(self) -> None:
@@ -122,7 +122,7 @@ class CallerDesk:
                 if damage is not None:
                     self._tell_damage(name, damage)
 
-    def _tell_damage(self, id: str, damage: StoreDamaged) -> None:  # noqa: A002 - a procedure id
+    def _tell_damage(self, id: str, damage: StoreDamaged) -> None:
         """Notify the waits for the end of a damaged procedure, but for callbacks and futures."""
         error = quarantined(id, damage)
         self._waiters.fail(id, error, Patience.PARKED)
@@ -237,7 +237,7 @@ class CallerDesk:
         else:
             settle_future(message.future, found)
 
-    def _head(self, id: str) -> ProcedureRecord | None:  # noqa: A002 - a procedure id
+    def _head(self, id: str) -> ProcedureRecord | None:
         return self._ring.core.view(id) or self._store.procedure(id)
 
     def info(self, record: ProcedureRecord) -> ProcedureInfo:

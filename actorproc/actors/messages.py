@@ -99,7 +99,7 @@ class EndListener:
         """The end, or why it will not come. Called on the manager's thread, which it must not hold up."""
         raise NotImplementedError
 
-    def wait_in(self, waiting: dict[EndListener, str], id: str) -> None:  # noqa: A002 - a procedure id
+    def wait_in(self, waiting: dict[EndListener, str], id: str) -> None:
         """Stay in this table until the end of procedure `id` was heard."""
         self._waiting = waiting
         waiting[self] = id

@@ -34,7 +34,7 @@ class RecentEnds:
         self._removed: set[str] = set()
         """By the last commit."""
 
-    def get(self, id: str) -> Ending | None:  # noqa: A002 - a procedure id
+    def get(self, id: str) -> Ending | None:
         """How this procedure ended, if that is known here."""
         return self._ends.get(id)
 
@@ -59,7 +59,7 @@ class RecentEnds:
                 self._removed.add(write.record.id)
             elif type(write) is PutRemoval:
                 self._removed.add(write.record.root)
-        for id in self._removed:  # noqa: A001 - a procedure id
+        for id in self._removed:
             self._ends.pop(id, None)
 
     def forget(self) -> None:

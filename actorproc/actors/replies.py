@@ -137,7 +137,7 @@ class ReplyTable:
     def listen(self, ends: Iterable[tuple[str, EndListener]]) -> None:
         """Keep these listeners, each with its procedure, until they have heard, so that a stop tells them."""
         listening, kept = self._listening, list(ends)
-        for id, listener in kept:  # noqa: A001 - a procedure id
+        for id, listener in kept:
             listener.wait_in(listening, id)
         if self._closed:
             for _, listener in kept:
@@ -202,7 +202,7 @@ class SharedEnds:
         self._waiting: dict[str, Future[Ending]] = {}
         """By id, of patient callers with their patience behind a blank, which no id has."""
 
-    def of(self, id: str, patience: Patience, ask: Callable[[], Future[Ending]]) -> Future[Ending]:  # noqa: A002
+    def of(self, id: str, patience: Patience, ask: Callable[[], Future[Ending]]) -> Future[Ending]:
         """The future of the end of procedure `id`; `ask` makes it for the first who waits."""
         key = id if patience is _CALL else f"{id} {patience:d}"
         with self._lock:
@@ -217,7 +217,7 @@ class SharedEnds:
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         found = [(*key.partition(" ")[::2], future) for key, future in waiting.items()]
-        return [(id, Patience(int(patience)) if patience else _CALL, future) for id, patience, future in found]  # noqa: A001
+        return [(id, Patience(int(patience)) if patience else _CALL, future) for id, patience, future in found]
 
 
 class Waiters:
@@ -228,12 +228,12 @@ class Waiters:
         self._patient: dict[str, list[tuple[Patience, Future[Ending] | EndListener]]] = {}
         """Waits that go on where others are told that the end cannot come."""
 
-    def __contains__(self, id: str) -> bool:  # noqa: A002 - a procedure id
+    def __contains__(self, id: str) -> bool:
         return id in self._waiting or id in self._patient
 
     def add(
         self,
-        id: str,  # noqa: A002 - a procedure id
+        id: str,
         future: Future[Ending] | EndListener,
         patience: Patience = Patience.CALL,
     ) -> None:
@@ -247,11 +247,11 @@ class Waiters:
         """Procedures that are waited for."""
         return {*self._waiting, *self._patient}
 
-    def has_patient(self, id: str) -> bool:  # noqa: A002
+    def has_patient(self, id: str) -> bool:
         """A caller waits for this procedure's end however long it takes."""
         return id in self._patient
 
-    def fail(self, id: str, error: ActorprocError, least: Patience = Patience.ALWAYS) -> None:  # noqa: A002
+    def fail(self, id: str, error: ActorprocError, least: Patience = Patience.ALWAYS) -> None:
         """Tell those that wait for this procedure's end that it cannot come, but for the more patient than `least`."""
         for future in self._waiting.pop(id, ()):
             fail_future(future, error)

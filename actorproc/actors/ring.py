@@ -183,7 +183,7 @@ class Ring:
     def _load(self, ids: tuple[str, ...]) -> bool:
         """Bring these procedures into memory; whether some turned out to be damaged."""
         damaged = 0
-        for id in ids:  # noqa: A001 - a procedure id
+        for id in ids:
             try:
                 head = self._store.procedure(id, removed=bool(self.core.removals))
                 if head is not None and head.root in self.core.removals:

@@ -31,7 +31,7 @@ _NAMED = 5
 """Procedures named in a warning."""
 
 
-def quarantined(id: str, damage: StoreDamaged) -> ProcedureQuarantined:  # noqa: A002 - a procedure id
+def quarantined(id: str, damage: StoreDamaged) -> ProcedureQuarantined:
     """The error for those that wait for a procedure that damage keeps from ending."""
     repair = "stop the manager and see `actorproc doctor`"
     return ProcedureQuarantined(
@@ -121,7 +121,7 @@ class Standstills:
             self._left_behind.add(record.id)
             self._look_by(self._begun + self._grace)
 
-    def log_waiting(self, id: str, why: str) -> None:  # noqa: A002 - a procedure id
+    def log_waiting(self, id: str, why: str) -> None:
         """Say once that callbacks and futures of a procedure wait for what cannot come."""
         if id not in self._logged and self._waiters.has_patient(id):
             self._logged.add(id)
@@ -231,7 +231,7 @@ class Standstills:
             )
 
 
-def parked_error(id: str, obstacle: Parked) -> ProcedureParked:  # noqa: A002 - a procedure id
+def parked_error(id: str, obstacle: Parked) -> ProcedureParked:
     """The error for those that wait for a procedure that a parked one keeps from ending."""
     record, reason, is_unknown = obstacle
     name = f"{record.id} ({record.type_name})"

@@ -42,7 +42,7 @@ class Subscription:
 
     def __init__(
         self,
-        id: str | None,  # noqa: A002 - a procedure id
+        id: str | None,
         *,
         steps: bool,
         progress: bool,

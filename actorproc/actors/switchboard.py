@@ -111,11 +111,11 @@ class Switchboard:
 
     def adopt(self, left: WaitingForEnds) -> None:
         """Tell those who waited for ends when another engine on this store stopped."""
-        for id, patience, future in left.futures:  # noqa: A001 - a procedure id
+        for id, patience, future in left.futures:
             own = self._ends.of(id, patience, partial(self._asked_with, future, partial(Watch, id, patience=patience)))
             if own is not future:
                 own.add_done_callback(partial(pass_on, future))
-        self.hear_each([(id, listener) for listener, id in left.listeners.copy().items()])  # noqa: A001
+        self.hear_each([(id, listener) for listener, id in left.listeners.copy().items()])
 
     def _close_replies(self, why: ActorprocError) -> None:
         if self._is_succeeded:
@@ -123,17 +123,17 @@ class Switchboard:
         else:
             self._replies.close(why)
 
-    def recent_end(self, id: str) -> Ending | None:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> Ending | None:
         """How a procedure ended, when it did so a moment ago; None says nothing."""
         return self._recent_ends.get(id)
 
-    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:  # noqa: A002
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
         return self._ends.of(
             id, patience, lambda: self._asked(self._to_manager, lambda future: Watch(id, future, patience))
         )
 
-    def glance(self, id: str) -> Described | None:  # noqa: A002
+    def glance(self, id: str) -> Described | None:
         """How a procedure stands; None when it is unknown, or the manager does not answer within a second."""
         try:
             found: Future[Described | None] = self._asked(self._to_manager, lambda future: Glance(id, future))

@@ -214,10 +214,10 @@ class RemoteEngine:
         self._channel.greet("call", "learn", encode((definition,)))
 
     # ------------------------------------------------------------ ends
-    def recent_end(self, id: str) -> None:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> None:
         """What ended a moment ago is known where the manager runs."""
 
-    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:  # noqa: A002
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, over restarts of the manager.
 
         For callbacks and futures, which wait on when it is parked, that is logged here, too.
@@ -226,11 +226,11 @@ class RemoteEngine:
             self._end_of(id, Patience.CALL).add_done_callback(partial(_log_parked, id))
         return self._end_of(id, patience)
 
-    def _end_of(self, id: str, patience: Patience) -> Future[Ending]:  # noqa: A002
+    def _end_of(self, id: str, patience: Patience) -> Future[Ending]:
         body = encode((id, patience))
         return self._ends.of(id, patience, lambda: self._channel.call("end_of", id, body, Ending).future)
 
-    def glance(self, id: str) -> Described | None:  # noqa: A002
+    def glance(self, id: str) -> Described | None:
         """How a procedure stands; None when it is unknown, or no manager answers within a second."""
         if not self._channel.is_connected:
             return None  # its time limit is over: the caller does not wait for a manager as well
@@ -363,7 +363,7 @@ class RemoteEngine:
         self._courier.post(errand)
 
 
-def _log_parked(id: str, future: Future[Ending]) -> None:  # noqa: A002 - a procedure id
+def _log_parked(id: str, future: Future[Ending]) -> None:
     error = None if future.cancelled() else future.exception()
     if isinstance(error, ProcedureParked):
         logger.warning("callbacks or futures of %s wait on: %s", id, error)

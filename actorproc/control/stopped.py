@@ -139,10 +139,10 @@ class StoppedEngine:
         """Give unused space back to the file system."""
         return self.store.compact()
 
-    def recent_end(self, id: str) -> None:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> None:
         """Nothing ends here."""
 
-    def head(self, id: str) -> ProcedureRecord | None:  # noqa: A002
+    def head(self, id: str) -> ProcedureRecord | None:
         """A procedure as it is after what was asked; None when there is none."""
         return self._opened().core.view(id) or self.store.procedure(id)
 

@@ -139,7 +139,7 @@ class Coordinator:
                 return ()
         return tuple(name for name in names if self._is_missing(name))
 
-    def _is_missing(self, id: str) -> bool:  # noqa: A002
+    def _is_missing(self, id: str) -> bool:
         """The store may know it and memory does not: a stored procedure, or the root of a tree that is half removed."""
         book = self._book
         if id in book.procs or id in book.damaged:
@@ -157,7 +157,7 @@ class Coordinator:
         restoring.load_tree(self._book, members, units)
         return not members or members[0].id not in self._book.damaged
 
-    def exclude(self, id: str, reason: str) -> None:  # noqa: A002
+    def exclude(self, id: str, reason: str) -> None:
         """A procedure that `missing` named cannot be read: nothing is done with it, and nobody gets its id.
 
         Then `missing` may name another one.
@@ -278,7 +278,7 @@ class Coordinator:
         """Procedures that stand still because of damage."""
         return len(self._book.damaged)
 
-    def damage_of(self, id: str) -> StoreDamaged | None:  # noqa: A002
+    def damage_of(self, id: str) -> StoreDamaged | None:
         """Why a procedure stands still for good; None when it is sound, or unknown."""
         return error_of(self._book, id)
 
@@ -301,7 +301,7 @@ class Coordinator:
         """Procedures in memory that are parked; read it at once."""
         return parked_residents(self._book)
 
-    def obstacle_of(self, id: str, members: Sequence[ProcedureRecord] = ()) -> Parked | None:  # noqa: A002
+    def obstacle_of(self, id: str, members: Sequence[ProcedureRecord] = ()) -> Parked | None:
         """The parked procedure that keeps this one from ending; None when none does, or it is unknown.
 
         `members` are those of its tree as they are stored, when that is not in memory.
@@ -319,11 +319,11 @@ class Coordinator:
         """Procedures that could run if a worker had room."""
         return len(self._book.ready) + len(self._book.backlog)
 
-    def wants_worker_for(self, id: str) -> bool:  # noqa: A002
+    def wants_worker_for(self, id: str) -> bool:
         """Whether a worker was asked for that is this procedure's own, and it has not ended since."""
         return id in self._book.hired
 
-    def view(self, id: str) -> ProcedureRecord | None:  # noqa: A002
+    def view(self, id: str) -> ProcedureRecord | None:
         """The head of one in memory, the backlog included; not to be changed, and only valid until the next event."""
         return self._book.procs.get(id) or self._book.backlog.get(id)
 

@@ -73,7 +73,7 @@ def request_resume(book: Book, event: ResumeRequested) -> None:
     book.command(Reply(event.reply, value=was_paused))
 
 
-def _find(book: Book, id: str, reply: int) -> ProcedureRecord | None:  # noqa: A002 - a procedure id
+def _find(book: Book, id: str, reply: int) -> ProcedureRecord | None:
     record = book.procs.get(id)
     if record is None:
         error = error_of(book, id) or UnknownProcedure(f"no procedure has the id {id!r}")

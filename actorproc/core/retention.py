@@ -64,7 +64,7 @@ def delete(book: Book, event: DeleteRequested) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def _known(book: Book, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:  # noqa: A002
+def _known(book: Book, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
     record = book.procs.get(id)
     if record is not None or stored is None or id in book.removed or stored.root in book.removals:
         return record

@@ -76,7 +76,7 @@ def request_retry(book: Book, event: RetryRequested) -> None:
     book.command(Reply(event.reply, value=True))
 
 
-def _unknown(book: Book, id: str) -> ActorprocError:  # noqa: A002 - a procedure id
+def _unknown(book: Book, id: str) -> ActorprocError:
     return error_of(book, id) or UnknownProcedure(f"no procedure has the id {id!r}")
 
 

@@ -51,15 +51,15 @@ class CallDesk(Protocol):
         """Cancel the call unless it has begun."""
         ...
 
-    def is_running(self, id: str) -> bool:  # noqa: A002 - a procedure id
+    def is_running(self, id: str) -> bool:
         """A worker has the call."""
         ...
 
-    def took(self, id: str) -> None:  # noqa: A002
+    def took(self, id: str) -> None:
         """The program has the outcome of a call that it did not name."""
         ...
 
-    def late(self, id: str, timeout: float | None) -> TimeoutError:  # noqa: A002
+    def late(self, id: str, timeout: float | None) -> TimeoutError:
         """The error of a wait for this call whose time is up."""
         ...
 
@@ -67,7 +67,7 @@ class CallDesk(Protocol):
 class DurableFuture(Future[T], Generic[T]):
     """A `concurrent.futures.Future` whose call is a procedure with the id ``id``."""
 
-    def __init__(self, id: str, desk: CallDesk, batch: Batch | None) -> None:  # noqa: A002 - a procedure id
+    def __init__(self, id: str, desk: CallDesk, batch: Batch | None) -> None:
         super().__init__()
         self._id = id
         self._desk = desk

@@ -175,7 +175,7 @@ class ProcedureExecutor(Executor):
         """
         return self._put(new_id(), self._options, fn, args, kwargs, alone=False)
 
-    def submit_as(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:  # noqa: A002
+    def submit_as(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:
         """As `submit`, under an id of yours: a call that has this id already, also of an earlier run of the program,
         is not made again, and its future is returned. Raises `InvalidId`, and `UsageError` when the id is not a call's.
         """
@@ -187,7 +187,7 @@ class ProcedureExecutor(Executor):
         limits: Limits | None = None,
         retry: RetryPolicy | None = None,
         timeout: float | timedelta | None = None,
-        id: str | None = None,  # noqa: A002 - a procedure id
+        id: str | None = None,
     ) -> Submit:
         """`submit` with options of its own: ``executor.submit_with(timeout=5)(fn, *args)``.
 
@@ -219,7 +219,7 @@ class ProcedureExecutor(Executor):
 
     def _named(
         self,
-        id: str,  # noqa: A002
+        id: str,
         options: CallOptions,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
@@ -231,7 +231,7 @@ class ProcedureExecutor(Executor):
             return self.get(name)
         return self._put(name, options, fn, args, kwargs, alone=True)
 
-    def get(self, id: str) -> DurableFuture[Any]:  # noqa: A002 - a procedure id
+    def get(self, id: str) -> DurableFuture[Any]:
         """A future of a call that is stored, also of an earlier run of the program.
 
         Raises `UnknownProcedure`, `UsageError` when the id is not a call's, and `RuntimeError` after `shutdown`.
@@ -314,7 +314,7 @@ class ProcedureExecutor(Executor):
     # ------------------------------------------------------------ parts
     def _put(
         self,
-        id: str,  # noqa: A002
+        id: str,
         options: CallOptions,
         fn: Callable[..., T],
         args: tuple[Any, ...],

@@ -92,7 +92,7 @@ class CallQueue:
     # ------------------------------------------------------------ callers
     def put(
         self,
-        id: str,  # noqa: A002
+        id: str,
         call: PickledCall,
         name: str,
         limits: StepLimits | None = None,
@@ -135,7 +135,7 @@ class CallQueue:
             full, self._open = self._open, Batch()
             self._full.append(full)
 
-    def attach(self, id: str) -> AnyFuture:  # noqa: A002
+    def attach(self, id: str) -> AnyFuture:
         """The future of a call that is stored already."""
         future: AnyFuture = DurableFuture(id, self, None)
         tree = self._manager._running()
@@ -185,21 +185,21 @@ class CallQueue:
         """As `cancel_each`, on a thread of its own. Waits for nothing and takes no lock."""
         self.receiver.do(functools.partial(self.cancel_each, futures))
 
-    def is_running(self, id: str) -> bool:  # noqa: A002
+    def is_running(self, id: str) -> bool:
         """A worker has the call."""
         try:
             return self._manager.info(id).phase is Phase.RUNNING
         except ActorprocError:
             return False
 
-    def took(self, id: str) -> None:  # noqa: A002
+    def took(self, id: str) -> None:
         """The program has the outcome of this call: what is stored of it goes soon."""
         self._taken.add(id)
         if self._is_asleep:
             with self._lock:
                 self._news.notify()
 
-    def late(self, id: str, timeout: float | None) -> TimeoutError:  # noqa: A002
+    def late(self, id: str, timeout: float | None) -> TimeoutError:
         """The error of a wait for this call whose time is up."""
         return late(id, timeout, self._manager._glance(id))
 

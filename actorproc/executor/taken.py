@@ -37,7 +37,7 @@ class Taken:
         """There are some, or some are being removed."""
         return bool(self._ids) or self._under_way is not None
 
-    def add(self, id: str) -> None:  # noqa: A002 - a procedure id
+    def add(self, id: str) -> None:
         """The program has the outcome of this call."""
         self._ids.append((id, 1))
 
@@ -67,4 +67,4 @@ class Taken:
         assert self._under_way is not None
         reply, self._under_way = self._under_way, None
         if reply.exception() is None:
-            self._ids += ((id, tries + 1) for id in reply.result() if (tries := self._page[id]) < _TRIES)  # noqa: A001
+            self._ids += ((id, tries + 1) for id in reply.result() if (tries := self._page[id]) < _TRIES)

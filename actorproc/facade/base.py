@@ -52,15 +52,15 @@ class RunningEngine(Engine, Protocol):
         """Have each of these listeners told the end of its procedure."""
         ...
 
-    def recent_end(self, id: str) -> Ending | None:  # noqa: A002 - a procedure id
+    def recent_end(self, id: str) -> Ending | None:
         """How a procedure ended, when that is at hand because it did so a moment ago; None says nothing."""
         ...
 
-    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:  # noqa: A002
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end; `patience` says what keeps it waiting."""
         ...
 
-    def glance(self, id: str) -> Described | None:  # noqa: A002
+    def glance(self, id: str) -> Described | None:
         """How a procedure stands, answered soon; None when that is not known."""
         ...
 

@@ -20,7 +20,7 @@ logger = logging.getLogger("actorproc")
 class Keeping(Facade):
     """`acknowledge`, `delete`, `compact`, `backup`."""
 
-    def acknowledge(self, id: str, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+    def acknowledge(self, id: str, reason: str | None = None) -> bool:
         """Say that the result of a finished procedure was taken; durable when it returns.
 
         It then stays for `Config.retain_acknowledged` seconds only (the idea is HBase's ``removeResult``). False when
@@ -31,7 +31,7 @@ class Keeping(Facade):
         known: bool = self._running().request(lambda reply: Acknowledged(name, reply, reason=why))
         return known
 
-    def delete(self, id: str, reason: str | None = None, *, force: bool = False) -> bool:  # noqa: A002
+    def delete(self, id: str, reason: str | None = None, *, force: bool = False) -> bool:
         """Remove a finished root and all that ran below it at once; durable when it returns.
 
         From then on the id is free: submitting it again begins anew. False when nothing is kept under this id. Raises

@@ -43,13 +43,13 @@ class Looking(Facade, Reading):
     def _engine_facts(self) -> EngineFacts:
         return facts_of(Queries(self._running()))
 
-    def get(self, id: str) -> ProcedureHandle:  # noqa: A002 - public contract
+    def get(self, id: str) -> ProcedureHandle:
         """A handle of an existing procedure, finished ones included; raises `UnknownProcedure`."""
         return ProcedureHandle(Queries(self._running()).head(id).id, self)
 
     def watch(
         self,
-        id: str | None = None,  # noqa: A002 - public contract
+        id: str | None = None,
         *,
         since: int | None = None,
         steps: bool = False,
@@ -65,7 +65,7 @@ class Looking(Facade, Reading):
         wait; beyond that the oldest are dropped and an `Overflow` says how many. Close it after use.
         """
         if id is not None:
-            id = check_id(id)  # noqa: A001 - the public name of the argument
+            id = check_id(id)
         for name, number, least in (("since", since, 0), ("buffer", buffer, 1)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
                 msg = f"watch({name}=…) is an int, at least {least}, not {number!r:.60}"
@@ -89,7 +89,7 @@ class Looking(Facade, Reading):
         """Every worker process: pid, the step in it, age, CPU seconds, memory."""
         return Queries(self._running()).workers()
 
-    def stack(self, id: str) -> str:  # noqa: A002 - public contract
+    def stack(self, id: str) -> str:
         """The Python stack of a procedure's running step, most recent call last; "" when it does not run now.
 
         A step inside C code that holds the GIL shows the stacks of all threads as `faulthandler` writes them, most
@@ -97,7 +97,7 @@ class Looking(Facade, Reading):
         """
         return Queries(self._running()).stack(id)
 
-    def logs(self, id: str) -> _List[LogEntry]:  # noqa: A002 - public contract
+    def logs(self, id: str) -> _List[LogEntry]:
         """What a procedure printed and logged, oldest first: stdout, stderr and log records of all its steps.
 
         At most ``Config.log_bytes`` of each procedure are kept in memory; what earlier lives of this program received
@@ -107,13 +107,13 @@ class Looking(Facade, Reading):
         return Queries(self._running()).logs(id)
 
     # ------------------------------------------------------------ what handles ask (HandleSource)
-    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:  # noqa: A002
+    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
         """A procedure's end, or a future of it while it has not ended; `patience` says what keeps that waiting."""
         tree = self._running()
         # One that has ended stays as it is stored, and the manager need not be asked.
         return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id, patience)
 
-    def _glance(self, id: str) -> Described | None:  # noqa: A002
+    def _glance(self, id: str) -> Described | None:
         """How a procedure stands, for the words of an error; None when that is not known soon."""
         with suppress(Exception):  # an error is on its way already
             tree = self._running()
@@ -125,7 +125,7 @@ class Looking(Facade, Reading):
             return found
         return None
 
-    def _ended(self, id: str) -> bool:  # noqa: A002
+    def _ended(self, id: str) -> bool:
         """The procedure is in a terminal state."""
         return Queries(self._running()).head(id).state in TERMINAL
 

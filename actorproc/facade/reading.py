@@ -39,7 +39,7 @@ class Reading(ABC):
     def _engine_facts(self) -> EngineFacts:
         """What is known of the engine itself. Called while nothing is asked."""
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - public contract
+    def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now; raises `UnknownProcedure`.
 
         Of one that has not ended, state and phase are those that are decided: they may be seen a commit before the
@@ -98,7 +98,7 @@ class Reading(ABC):
         with self._asking() as queries:
             return queries.listed(wanted)
 
-    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:  # noqa: A002 - public contract
+    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:
         """A procedure and what it started, nested, down to ``limit`` procedures in all; raises `UnknownProcedure`.
 
         The upper levels come first; each node says in ``omitted`` how many of its children are left out.
@@ -106,7 +106,7 @@ class Reading(ABC):
         with self._asking() as queries:
             return queries.tree(id, limit)
 
-    def steps(self, id: str) -> _List[StepInfo]:  # noqa: A002 - public contract
+    def steps(self, id: str) -> _List[StepInfo]:
         """The step log of a procedure in order; raises `UnknownProcedure`."""
         with self._asking() as queries:
             return queries.steps(id)
@@ -121,7 +121,7 @@ class Reading(ABC):
         with self._asking() as queries:
             return queries.poisons()
 
-    def signals(self, id: str | None = None, *, event: str | None = None) -> _List[SignalInfo]:  # noqa: A002
+    def signals(self, id: str | None = None, *, event: str | None = None) -> _List[SignalInfo]:
         """Signals and events that no procedure has taken yet, the oldest first, without their payloads.
 
         A manager's `withdraw` removes them; events go by themselves after `Config.retain_signals`.
@@ -140,7 +140,7 @@ class Reading(ABC):
         with self._asking() as queries:
             return queries.signals(target)
 
-    def audit(self, id: str | None = None) -> _List[AuditInfo]:  # noqa: A002 - public contract
+    def audit(self, id: str | None = None) -> _List[AuditInfo]:
         """What operators asked for, in order: of a procedure, or without an id of the manager itself.
 
         The manager's own are pauses of everything, poison keys that were cleared, and procedures that were deleted or,
@@ -149,7 +149,7 @@ class Reading(ABC):
         with self._asking() as queries:
             return queries.audit(id)
 
-    def why(self, id: str) -> Cause:  # noqa: A002 - public contract
+    def why(self, id: str) -> Cause:
         """Why a procedure does not go on: the chain of what it waits for, down to its root causes.
 
         Each end of the chain names the commands that would repair it. Raises `UnknownProcedure`.

@@ -31,7 +31,7 @@ class Repairing(Looking):
     All raise `UnknownProcedure` for an id that nobody has, and `NotAllowed` with what to do instead.
     """
 
-    def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:  # noqa: A002 - public contract
+    def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:
         """Open a new run of a root that ended ``FAILED``; the handle waits for the end of this run.
 
         A rollback that gave up goes on at the same place with a fresh budget; when it is complete, the keys that its
@@ -48,7 +48,7 @@ class Repairing(Looking):
 
     def bypass(
         self,
-        id: str,  # noqa: A002 - public contract
+        id: str,
         children: bool = False,
         ancestors: bool = False,
         force: bool = False,
@@ -72,7 +72,7 @@ class Repairing(Looking):
         )
         return accepted
 
-    def rollback(self, id: str, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+    def rollback(self, id: str, reason: str | None = None) -> bool:
         """Undo an unfinished root, as if it had failed; unlike with `abort` the procedure is not asked.
 
         Running steps end first. False when it has been undone already. Raises `NotAllowed` for a child, past the
@@ -82,7 +82,7 @@ class Repairing(Looking):
         accepted: bool = self._running().request(lambda reply: RollbackRequested(name, reply, why))
         return accepted
 
-    def pause(self, id: str | None = None, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+    def pause(self, id: str | None = None, reason: str | None = None) -> bool:
         """Hand out no more steps of a procedure and its descendants, or without an id of any, until `resume`.
 
         Running steps end, and count. Nothing else runs, rollbacks included; what is held is kept, time goes on, and
@@ -93,7 +93,7 @@ class Repairing(Looking):
         paused: bool = self._running().request(lambda reply: PauseRequested(name, reply, why))
         return paused
 
-    def resume(self, id: str | None = None, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+    def resume(self, id: str | None = None, reason: str | None = None) -> bool:
         """Lift the pause of a procedure, or without an id that of the whole manager; False when there was none.
 
         Each pause is lifted by itself: that of an ancestor, or of the whole manager, stays.

@@ -19,7 +19,7 @@ class Signalling(Facade):
 
     def signal(
         self,
-        id: str,  # noqa: A002 - public contract
+        id: str,
         payload: Any = None,
         dedup: str | None = None,
         *,
@@ -77,7 +77,7 @@ class Signalling(Facade):
 
     def withdraw(
         self,
-        id: str | None = None,  # noqa: A002 - public contract
+        id: str | None = None,
         *,
         event: str | None = None,
         number: int | None = None,

@@ -53,7 +53,7 @@ class Submitting(Looking):
     def submit(
         self,
         procedure: Procedure,
-        id: str | None = None,  # noqa: A002 - public contract
+        id: str | None = None,
         owner: str | None = None,
         priority: int = 0,
         delay: float | timedelta = 0,
@@ -86,7 +86,7 @@ class Submitting(Looking):
     def _to_submit(
         self,
         procedure: Procedure,
-        id: str | None = None,  # noqa: A002 - as `submit`
+        id: str | None = None,
         owner: str | None = None,
         priority: int = 0,
         delay: float | timedelta = 0,
@@ -172,7 +172,7 @@ class Submitting(Looking):
         with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
             pairs = [pair(item) for item in procedures]
         with collector_paused_for(len(pairs)):
-            news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)  # noqa: A001
+            news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)
         if not news:
             return []
         with collector_paused_for(len(news)):  # while they are decided about and stored
@@ -183,7 +183,7 @@ class Submitting(Looking):
     def run(
         self,
         procedure: Procedure,
-        id: str | None = None,  # noqa: A002 - as `submit`
+        id: str | None = None,
         *,
         timeout: float | timedelta | None = None,
         wait_parked: bool = False,
@@ -241,7 +241,7 @@ class Submitting(Looking):
             limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
         )
 
-    def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:  # noqa: A002
+    def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:
         """The procedure as it is stored first."""
         runtime = self._types.runtime_of(procedure)
         new = runtime.describe(

@@ -20,7 +20,7 @@ logger = logging.getLogger("actorproc")
 class Verbs(Facade):
     """`abort`, `clear_poison`."""
 
-    def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:  # noqa: A002 - public contract
+    def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:
         """Ask a procedure to abort and roll back; False when it has ended already. Durable when it returns.
 
         Its running step is told (`Context.aborting`), and those below it once its undo is decided; they are killed

@@ -49,7 +49,7 @@ class StepToken(msgspec.Struct, frozen=True, array_like=True, gc=False):
     mode: Mode = Mode.EXECUTE
 
 
-def check_id(id: object) -> str:  # noqa: A002 - the public name of the argument
+def check_id(id: object) -> str:
     """Return ``id`` as plain text when it is a valid procedure id, else raise `InvalidId`."""
     if isinstance(id, str) and _ID.fullmatch(id):
         return exact_text(id)

@@ -116,7 +116,7 @@ class _Children(Mapping[str, ChildOutcome]):
             self._found = {outcome.id: outcome for outcome in self._load()}
         return self._found
 
-    def __getitem__(self, id: str) -> ChildOutcome:  # noqa: A002 - the public name of the thing
+    def __getitem__(self, id: str) -> ChildOutcome:
         return self._outcomes()[id]
 
     def __iter__(self) -> Iterator[str]:
@@ -293,7 +293,7 @@ class Context(msgspec.Struct, eq=False):
     def _note(self, key: str, stored: bytes) -> Any:
         return self._read(self._codec, stored, NOTE, self.id, f"what remember({key!r}) kept")
 
-    def _read(self, codec: ValueCodec, data: bytes, kind: str, id: str, what: str, type_name: str = "") -> Any:  # noqa: A002
+    def _read(self, codec: ValueCodec, data: bytes, kind: str, id: str, what: str, type_name: str = "") -> Any:
         """A stored value. What cannot be read gives the attempt up: the procedure is parked with the reason."""
         try:
             return codec.decode(data, kind + id)

@@ -130,7 +130,7 @@ class TypeRuntime:
         self,
         procedure: Procedure,
         *,
-        id: str | None = None,  # noqa: A002 - the public name of the thing
+        id: str | None = None,
         fresh: bool = False,
         owner: str | None = None,
         priority: int = 0,
@@ -173,7 +173,7 @@ class TypeRuntime:
             tags=tags,
         )
 
-    def dump_state(self, procedure: Procedure, id: str = "") -> bytes:  # noqa: A002 - the public name of the thing
+    def dump_state(self, procedure: Procedure, id: str = "") -> bytes:
         """The bytes of the state as stored; a pickled one is signed for the procedure of this id."""
         if unsubmitted.watched:
             unsubmitted.keep(procedure)
@@ -187,7 +187,7 @@ class TypeRuntime:
         state: bytes | memoryview,
         codec: str,
         version: int,
-        id: str = "",  # noqa: A002 - as above
+        id: str = "",
         *,
         is_own: bool = False,
     ) -> Procedure:
@@ -214,11 +214,11 @@ class TypeRuntime:
         """The runtime of the object's own class: a loader gives objects of any. Raises `UsageError`."""
         return self._of(live)
 
-    def encode_value(self, value: object, id: str = "") -> bytes:  # noqa: A002 - as above
+    def encode_value(self, value: object, id: str = "") -> bytes:
         """The payload of a signal to the procedure of this id. Raises `StateNotEncodable` or `StateTooLarge`."""
         return self.values.encode(value, f"payload to {id} ({self.type_name})" if id else "payload", PAYLOAD + id)
 
-    def decode_output(self, data: bytes, id: str = "") -> Any:  # noqa: A002 - as above
+    def decode_output(self, data: bytes, id: str = "") -> Any:
         """The output of the procedure of this id. Raises `ValueNotDecodable`."""
         return self.values.decode(data, OUTPUT + id) if data else None
 
@@ -517,7 +517,7 @@ class TypeRuntime:
         msg = f"the loader of {self.type_name} returned {loaded!r:.80}, which is no Procedure"
         raise StateRefused(msg)
 
-    def _dump_custom(self, procedure: Procedure, id: str) -> bytes:  # noqa: A002 - as above
+    def _dump_custom(self, procedure: Procedure, id: str) -> bytes:
         if self._state_codec == "pickle":
             return signed_state(
                 self._format.values(procedure), self.type_name, id, self.signing_key, procedure._engine_tail

@@ -40,7 +40,7 @@ class RecordStore(Protocol):
         """
         ...
 
-    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:  # noqa: A002
+    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:
         """One head, None when unknown; with `removed` also one whose tree is half removed."""
         ...
 
@@ -48,15 +48,15 @@ class RecordStore(Protocol):
         """All heads of a tree in submit order (root first) and its undo units, oldest first."""
         ...
 
-    def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
+    def step(self, id: str, number: int) -> StepRecord | None:
         """One record of the step log."""
         ...
 
-    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:  # noqa: A002
+    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:
         """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
         ...
 
-    def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
+    def steps(self, id: str) -> list[StepRecord]:
         """The step log of a procedure in order of number."""
         ...
 
@@ -64,7 +64,7 @@ class RecordStore(Protocol):
         """Links to children in order of (step, index); of one step when given."""
         ...
 
-    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:  # noqa: A002
+    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:
         """Write-ahead notes of a procedure; of one step when given."""
         ...
 

@@ -16,12 +16,12 @@ _LAST_MICROSECOND = 2**63 - 1
 _pack = struct.Struct(">Q").pack
 
 
-def head_key(id: str) -> bytes:  # noqa: A002 - the public name of the thing
+def head_key(id: str) -> bytes:
     """Key of a head."""
     return id.encode()
 
 
-def prefix(id: str) -> bytes:  # noqa: A002
+def prefix(id: str) -> bytes:
     """What the keys of all rows that belong to this id begin with."""
     return id.encode() + b"\0"
 

@@ -84,7 +84,7 @@ class RecordReader(ABC):
         with self._view() as rows:
             return read_snapshot(rows, whole=whole)
 
-    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:  # noqa: A002
+    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:
         """One head, None when unknown; with `removed` also one whose tree is half removed."""
         with self._view() as rows:
             head = _head(rows, head_key(id))
@@ -100,12 +100,12 @@ class RecordReader(ABC):
             ]
             return heads, _all(rows, Table.UNDO, prefix(root))
 
-    def step(self, id: str, number: int) -> StepRecord | None:  # noqa: A002
+    def step(self, id: str, number: int) -> StepRecord | None:
         """One record of the step log."""
         with self._view() as rows:
             return _step(rows, id, number)
 
-    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:  # noqa: A002
+    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:
         """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
         with self._view() as rows:
             head = _head(rows, head_key(id))
@@ -113,7 +113,7 @@ class RecordReader(ABC):
                 return None
             return head, _step(rows, id, head.records)
 
-    def steps(self, id: str) -> list[StepRecord]:  # noqa: A002
+    def steps(self, id: str) -> list[StepRecord]:
         """The step log of a procedure in order of number."""
         with self._view() as rows:
             head = rows.get(Table.PROCEDURES, head_key(id))
@@ -128,7 +128,7 @@ class RecordReader(ABC):
         with self._view() as rows:
             return _all(rows, Table.CHILDREN, start)
 
-    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:  # noqa: A002
+    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:
         """Write-ahead notes of a procedure; of one step when given."""
         start = prefix(id) if step is None else prefix(id) + number_key(step) + b"\0"
         with self._view() as rows:
@@ -309,7 +309,7 @@ def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:
     return None if value is None else cast("ProcedureRecord", codec.decode(Table.PROCEDURES, key, value))
 
 
-def _step(rows: Rows, id: str, number: int) -> StepRecord | None:  # noqa: A002
+def _step(rows: Rows, id: str, number: int) -> StepRecord | None:
     key = step_key(id, number)
     value = rows.get(Table.STEPS, key)
     return None if value is None else cast("StepRecord", codec.decode(Table.STEPS, key, value))

@@ -28,7 +28,7 @@ Get = Callable[[bytes], bytes | None]
 """Reads the value under a key of the step log."""
 
 
-def step_key(id: str, number: int) -> bytes:  # noqa: A002 - the public name of the thing
+def step_key(id: str, number: int) -> bytes:
     """Key of one record."""
     return _pack(number) + id.encode()
 
@@ -38,7 +38,7 @@ def owner_of(key: bytes) -> bytes:
     return key[_NUMBER:]
 
 
-def read_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[StepRecord]:  # noqa: A002
+def read_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[StepRecord]:
     """The records of a procedure whose newest one has the number `last`, the newest first.
 
     Of a log that was trimmed up to the record `trimmed` the first record follows what is left behind that one.
@@ -59,7 +59,7 @@ def read_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[StepRec
             number = 1
 
 
-def keys_of_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[bytes]:  # noqa: A002
+def keys_of_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[bytes]:
     """The keys of what there is of a log, whatever is damaged or missing of it."""
     number = last
     while number > 0:

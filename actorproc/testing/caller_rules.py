@@ -84,10 +84,10 @@ class CallerRules(Judge):
         ids = self.submits.get(reply, ())
         self.answered.add(reply)
         if error is not None:
-            self.refused.update(id for id in ids if id not in self.known[reply])  # noqa: A001
+            self.refused.update(id for id in ids if id not in self.known[reply])
             return
         self.acknowledged.update(ids)
-        missing = [id for id in ids if id not in self.facts.heads.keys() | self.removed]  # noqa: A001
+        missing = [id for id in ids if id not in self.facts.heads.keys() | self.removed]
         if missing:
             self.say(1, f"submit of {missing} was acknowledged before it was durable")
 
@@ -120,10 +120,10 @@ class CallerRules(Judge):
     # ------------------------------------------------------------ ends
     def on_read(self, endings: Iterable[tuple[str, ProcedureState, bytes]]) -> None:
         """Somebody read the store: before a restart, after it, at the end."""
-        for id, state, output in endings:  # noqa: A001 - the name in the vocabulary
+        for id, state, output in endings:
             self._check_ending(id, (state, output))
 
-    def on_resolve(self, id: str, state: ProcedureState, output: bytes) -> None:  # noqa: A002
+    def on_resolve(self, id: str, state: ProcedureState, output: bytes) -> None:
         """A handle was told."""
         if state not in self.ever.get(id, ()):
             self.say(20, f"the handles of {id} were told {state}, yet it has not ended")
@@ -131,7 +131,7 @@ class CallerRules(Judge):
         if head is not None and head.state is state:  # else a retry or a removal came with the same commit
             self._check_ending(id, (state, output))
 
-    def _check_ending(self, id: str, ending: Ending) -> None:  # noqa: A002
+    def _check_ending(self, id: str, ending: Ending) -> None:
         before = self.endings.setdefault(id, ending)
         head = self.facts.heads.get(id)
         is_child = head is not None and head.parent is not None
@@ -178,7 +178,7 @@ class CallerRules(Judge):
             return True
         return self.is_forgetful and name_of_event(target) is not None
 
-    def on_removed(self, id: str) -> None:  # noqa: A002
+    def on_removed(self, id: str) -> None:
         """A finished procedure, or a whole tree, is not there any more; its buffered signals went with it."""
         self.removed.add(id)
         self.endings.pop(id, None)
@@ -188,13 +188,13 @@ class CallerRules(Judge):
 
     # ------------------------------------------------------------ the end
     def check_end(self, dump: StoreDump) -> None:
-        for id in sorted(self.acknowledged - dump.heads.keys() - self.removed):  # noqa: A001
+        for id in sorted(self.acknowledged - dump.heads.keys() - self.removed):
             self.say(1, f"{id} was acknowledged and is not in the store")
         # A submit without an answer may have been done.
-        unanswered = {id for reply, ids in self.submits.items() if reply not in self.answered for id in ids}  # noqa: A001
-        for id in sorted((self.refused - self.acknowledged - unanswered) & dump.heads.keys()):  # noqa: A001
+        unanswered = {id for reply, ids in self.submits.items() if reply not in self.answered for id in ids}
+        for id in sorted((self.refused - self.acknowledged - unanswered) & dump.heads.keys()):
             self.say(20, f"submit of {id} was refused, yet it is stored")
-        for id, head in dump.heads.items():  # noqa: A001
+        for id, head in dump.heads.items():
             if head.parent is None and id not in self.offered:
                 self.say(2, f"{id} is stored and was never submitted")
             if head.state not in TERMINAL:

@@ -109,5 +109,5 @@ class CancelRules(Judge):
             self.say(22, f"{token} runs, its undo is decided, and it was not told")
         self.to_tell.clear()
 
-    def on_removed(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def on_removed(self, id: str) -> None:
         self.killed.pop(id, None)

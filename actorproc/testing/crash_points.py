@@ -372,7 +372,7 @@ def run_everything_twice(scenario: Scenario) -> tuple[Played, list[str]]:
 def differences(played: Played, undisturbed: Played) -> list[str]:
     """What is not as in the undisturbed run, and what the checker says."""
     found = [f"invariant {violation.number}: {violation.text}" for violation in played.violations]
-    for id in sorted(undisturbed.outcomes.keys() | played.outcomes.keys()):  # noqa: A001
+    for id in sorted(undisturbed.outcomes.keys() | played.outcomes.keys()):
         wanted, got = undisturbed.outcomes.get(id), played.outcomes.get(id)
         if wanted != got and not _was_stopped_earlier(wanted, got):
             found.append(f"{id} ended as {got}, undisturbed as {wanted}")

@@ -73,7 +73,7 @@ class Facts:
         """States that complete executions of a procedure gave."""
         self.stale: list[UndoRecord] = []
 
-    def forget(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def forget(self, id: str) -> None:
         """A finished procedure was removed: its id may be used anew."""
         head = self.heads.pop(id, None)
         self.exits.pop(id, None)
@@ -89,7 +89,7 @@ class Facts:
                 del self.units[unit.root, unit.seq]
         self.stale.clear()
 
-    def line(self, id: str) -> list[str]:  # noqa: A002 - the name in the vocabulary
+    def line(self, id: str) -> list[str]:
         """A procedure and its ancestors, nearest first."""
         line = []
         place: str | None = id

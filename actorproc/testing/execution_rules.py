@@ -58,7 +58,7 @@ class ExecutionRules(Judge):
         self, token: StepToken, unit: str | None, state: bytes, record: int, warm: bool, children_step: int
     ) -> None:
         del children_step
-        id = token.procedure  # noqa: A001 - the name in the vocabulary
+        id = token.procedure
         head = self.facts.heads.get(id)
         if head is None:
             self.say(2, f"{id} runs but was never stored")
@@ -76,7 +76,7 @@ class ExecutionRules(Judge):
         self.running[id] = token
 
     def _check_start(self, token: StepToken, head: ProcedureRecord, state: bytes, record: int, warm: bool) -> None:
-        id = token.procedure  # noqa: A001
+        id = token.procedure
         stored = self.facts.records.get((id, record))
         if stored is None:
             self.say(5, f"{token} starts from record {record}, which is not durable")
@@ -101,7 +101,7 @@ class ExecutionRules(Judge):
         runs[key] = _Run()
 
     def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
-        id = token.procedure  # noqa: A001
+        id = token.procedure
         self.running.pop(id, None)
         head = self.facts.heads.get(id)
         if head is None:
@@ -135,7 +135,7 @@ class ExecutionRules(Judge):
         if not record.rolling or before is None or not before.rolling:
             self.forward[record.id] = (record.step, record.attempt)
 
-    def on_removed(self, id: str) -> None:  # noqa: A002
+    def on_removed(self, id: str) -> None:
         """Whoever is submitted under this id from now on is somebody else."""
         self.forward.pop(id, None)
         self.newest_epoch.pop(id, None)

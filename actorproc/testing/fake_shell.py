@@ -168,7 +168,7 @@ class FakeShell:
         if isinstance(event, Acknowledged | DeleteRequested):
             event = self._completed(event)
         store = self.world.store
-        for id in self.core.missing(event, self.world.now):  # noqa: A001 - the name in the vocabulary
+        for id in self.core.missing(event, self.world.now):
             head = store.procedure(id, removed=bool(self.core.removals))
             if head is not None and head.root in self.core.removals:
                 members, _ = store.removed_members(head.root, None)

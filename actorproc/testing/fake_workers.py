@@ -37,7 +37,7 @@ class FakeWorker:
 
     __slots__ = ("asked", "channel", "hanging", "id", "live", "queue", "reserved", "running", "started_at", "stopping")
 
-    def __init__(self, id: WorkerId, reserved: str | None = None) -> None:  # noqa: A002 - the name in the vocabulary
+    def __init__(self, id: WorkerId, reserved: str | None = None) -> None:
         self.id = id
         self.reserved = reserved
         """The one procedure it is there for."""

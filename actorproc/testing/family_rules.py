@@ -114,7 +114,7 @@ class FamilyRules(Judge):
         self.resumed_now.clear()
         self.ended_now.clear()
 
-    def on_removed(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def on_removed(self, id: str) -> None:
         """Whoever is submitted under this id from now on is somebody else."""
         for key in [key for key in self.resumed if key[0] == id]:
             del self.resumed[key]
@@ -147,7 +147,7 @@ class FamilyRules(Judge):
             self.say(12, f"{token} sees {ids} of the children {group} it waited for")
         if head.wait != "all" and group and not ids:
             self.say(12, f"{token} goes on before any child ended")
-        for id, state, output in rows:  # noqa: A001 - the name in the vocabulary
+        for id, state, output in rows:
             child = self.facts.heads[id]
             closing = self.facts.records[id, child.records]
             if (state, output) != (child.state, closing.output if state is ProcedureState.SUCCESS else b""):
@@ -171,7 +171,7 @@ class FamilyRules(Judge):
     # ------------------------------------------------------------ the end
     def check_end(self, dump: StoreDump) -> None:
         born = Counter(head.parent for head in dump.heads.values())
-        for id, head in dump.heads.items():  # noqa: A001
+        for id, head in dump.heads.items():
             linked = len(self.facts.links.get(id, ()))
             if not head.children == born[id] == linked:
                 self.say(13, f"{id} counts {head.children} children; {born[id]} are stored, {linked} are linked")

@@ -109,15 +109,15 @@ class Journal:
         self.exit(ctx, procedure)
 
     # ------------------------------------------------------------ outside of steps
-    def submitted(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def submitted(self, id: str) -> None:
         """A root is about to be submitted under this id."""
         self._write(JournalLine(kind="submitted", at=time.monotonic_ns(), pid=os.getpid(), procedure=id))
 
-    def acknowledged(self, id: str) -> None:  # noqa: A002
+    def acknowledged(self, id: str) -> None:
         """`submit` returned: it must be there from now on."""
         self._write(JournalLine(kind="acknowledged", at=time.monotonic_ns(), pid=os.getpid(), procedure=id))
 
-    def resolved(self, id: str, state: str) -> None:  # noqa: A002
+    def resolved(self, id: str, state: str) -> None:
         """A handle gave this final state."""
         self._write(JournalLine(kind="resolved", at=time.monotonic_ns(), pid=os.getpid(), procedure=id, text=state))
 

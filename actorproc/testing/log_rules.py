@@ -28,13 +28,13 @@ class LogRules(Judge):
         if outcome.steps > 1:
             self.jumps.setdefault(token.procedure, set()).add(outcome.steps)
 
-    def on_removed(self, id: str) -> None:  # noqa: A002
+    def on_removed(self, id: str) -> None:
         """Whoever is submitted under this id from now on is somebody else."""
         self.numbers.pop(id, None)
         self.jumps.pop(id, None)
 
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
-        id = record.procedure  # noqa: A001 - the name in the vocabulary
+        id = record.procedure
         if before is not None:
             self.say(4, f"record {record.number} of {id} was written twice: {before} and {record}")
         jump = record.number - self.numbers.get(id, 0)
@@ -62,7 +62,7 @@ class LogRules(Judge):
             self.say(14, f"{record.id} was {before.state} and became {record.state}")
 
     def check_end(self, dump: StoreDump) -> None:
-        for id, head in dump.heads.items():  # noqa: A001
+        for id, head in dump.heads.items():
             steps = dump.steps[id]
             numbers = [record.number for record in steps]
             if numbers != sorted(set(numbers)) or numbers[-1:] != [head.records]:

@@ -128,7 +128,7 @@ class OperatorRules(Judge):
             if other != record.id:
                 self.say(20, f"the signal {payload!r} was delivered to {other} and to {record.id}")
 
-    def on_removed(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def on_removed(self, id: str) -> None:
         self.done["delete", id] += 1
         self.free.pop(id, None)
 

@@ -78,7 +78,7 @@ class _History:
     def say(self, number: int, text: str) -> None:
         self.found.append(Violation(number, text))
 
-    def of(self, id: str) -> _Line:  # noqa: A002 - the name in the vocabulary
+    def of(self, id: str) -> _Line:
         return self.procedures.setdefault(id, _Line())
 
     # ------------------------------------------------------------ line by line
@@ -162,13 +162,13 @@ class _History:
         seen.last_forward = self.place
         if line.unit is not None:
             seen.forward.setdefault(line.unit, self.place)
-        for id, child in self.procedures.items():  # noqa: A001
+        for id, child in self.procedures.items():
             # A child that was killed may have failed for good without another line.
             is_running = child.open is not None and not self._is_doomed(child.open)
             if is_running and self._is_awaited_child(id, line.procedure):
                 self.say(12, f"{_shown(line)} goes on although its child {id} is inside a step")
 
-    def _is_awaited_child(self, id: str, parent: str) -> bool:  # noqa: A002
+    def _is_awaited_child(self, id: str, parent: str) -> bool:
         head, above = self.dump.heads.get(id), self.dump.heads.get(parent)
         return head is not None and above is not None and head.parent == parent and above.wait == "all"
 
@@ -190,14 +190,14 @@ class _History:
     # ------------------------------------------------------------ the end
     def judge_end(self) -> None:
         heads = self.dump.heads
-        for id in sorted(self.acknowledged - heads.keys()):  # noqa: A001
+        for id in sorted(self.acknowledged - heads.keys()):
             self.say(1, f"{id} was acknowledged and is not in the store")
-        for id in sorted(self.procedures.keys() - heads.keys()):  # noqa: A001
+        for id in sorted(self.procedures.keys() - heads.keys()):
             self.say(2, f"{id} ran and is not in the store")
-        for id, state in self.resolved.items():  # noqa: A001
+        for id, state in self.resolved.items():
             if id in heads and heads[id].state != state:
                 self.say(14, f"{id} ended as {state}, the store says {heads[id].state}")
-        for id, head in heads.items():  # noqa: A001
+        for id, head in heads.items():
             self._judge_log(head, self.dump.steps[id])
             self._judge_family(head)
             if head.state is ProcedureState.ROLLEDBACK:

@@ -134,7 +134,7 @@ def listens(token: StepToken) -> bool:
     return crc32(token.procedure.encode()) % 2 == 0
 
 
-def program_of(id: str, program: Program, *, now: float, fresh: bool = False) -> NewProcedure:  # noqa: A002
+def program_of(id: str, program: Program, *, now: float, fresh: bool = False) -> NewProcedure:
     """The submit of `program` under `id`."""
     return NewProcedure(
         id=id,
@@ -153,7 +153,7 @@ def program_of(id: str, program: Program, *, now: float, fresh: bool = False) ->
 
 
 # ---------------------------------------------------------------- playing one step
-def play(program: Program, id: str, state: bytes, mode: Mode, unit: str | None, attempt: int) -> Outcome:  # noqa: A002
+def play(program: Program, id: str, state: bytes, mode: Mode, unit: str | None, attempt: int) -> Outcome:
     """The answer of one handed-out step; a pure function."""
     if mode is Mode.ASK_ABORT:
         return Answered(allowed=program.allows_abort, state=state)
@@ -189,7 +189,7 @@ def _goes_on_unsaved(program: Program, position: int) -> bool:
 
 def _forward(
     program: Program,
-    id: str,  # noqa: A002
+    id: str,
     operation: Operation,
     position: int,
     counter: int,
@@ -270,7 +270,7 @@ def _forward(
 
 def _undo(
     program: Program,
-    id: str,  # noqa: A002
+    id: str,
     position: int,
     counter: int,
     phase: int,

@@ -313,7 +313,7 @@ class _Watcher:
                 self._gone(record.id)
                 self.heads.pop(record.id, None)
 
-    def _gone(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def _gone(self, id: str) -> None:
         head = self.heads.get(id)  # a part of a tree may be removed twice in one commit
         is_root = head is not None and head.parent is None
         root = None if head is None else self.heads.get(head.root)

@@ -52,12 +52,12 @@ class UndoRules(Judge):
             self.skipped.append((record.procedure, record.label, top))
 
     def on_committed(self) -> None:
-        for id, label, top in self.skipped:  # noqa: A001 - the name in the vocabulary
+        for id, label, top in self.skipped:
             for place in {id, top} & self.facts.heads.keys():
                 listed = [(left.procedure, left.unit) for left in self.facts.heads[place].leftovers]
                 if (id, label) not in listed:
                     self.say(11, f"the undo {label!r} of {id} was skipped and {place} does not list it")
-        for unit, id in self.begun.items():  # noqa: A001 - the name in the vocabulary
+        for unit, id in self.begun.items():
             widest = self.tops.get(unit)
             if widest is not None and widest in self.failed_now:
                 self.tops[unit] = self._inner_scope(id, widest)
@@ -67,7 +67,7 @@ class UndoRules(Judge):
         self.failed_now.clear()
         self.renewed.clear()
 
-    def _inner_scope(self, id: str, top: str) -> str:  # noqa: A002 - the name in the vocabulary
+    def _inner_scope(self, id: str, top: str) -> str:
         """The scope an undo was handed out in when that of `top`, which failed in the same commit, took over after it.
 
         Of the inner one nothing is left but the error of its own, which is not the one that `top` failed with.
@@ -88,7 +88,7 @@ class UndoRules(Judge):
         if record.failing and (before is None or not before.failing):
             self.failed_now.add(record.id)
         # A decision writes the member before the top of its scope; the next one of the commit may widen the scope.
-        for unit, id in list(self.unscoped.items()):  # noqa: A001 - the name in the vocabulary
+        for unit, id in list(self.unscoped.items()):
             if (top := self._top_of(id)) is not None:
                 self.tops[unit] = top
                 del self.unscoped[unit]
@@ -120,22 +120,22 @@ class UndoRules(Judge):
             if is_newer and top in self.facts.line(later.procedure):
                 self.say(11, f"unit {seq} of {root} was undone before unit {later.seq}")
 
-    def on_removed(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def on_removed(self, id: str) -> None:
         """Whoever is submitted under this id from now on is somebody else."""
         for known in (self.undone, self.gone):
             known -= {key for key in known if key[0] == id}
         for key in [key for key in self.tops if key[0] == id]:
             del self.tops[key]
 
-    def _top_of(self, id: str) -> str | None:  # noqa: A002 - the name in the vocabulary
+    def _top_of(self, id: str) -> str | None:
         """The top of the widest failure scope a procedure is in."""
         return next((name for name in reversed(self.facts.line(id)) if self.facts.heads[name].failing), None)
 
-    def _is_poisoned(self, id: str) -> bool:  # noqa: A002
+    def _is_poisoned(self, id: str) -> bool:
         error = self.facts.heads[id].error if id in self.facts.heads else None
         return error is not None and error.kind == "poisoned"
 
-    def _is_bypassed(self, id: str) -> bool:  # noqa: A002
+    def _is_bypassed(self, id: str) -> bool:
         return id in self.facts.heads and self.facts.heads[id].bypassed
 
     def _is_left_alone(self, head: ProcedureRecord) -> bool:
@@ -146,5 +146,5 @@ class UndoRules(Judge):
             return True
         if self._is_poisoned(head.id):
             return True
-        line = [self.facts.heads[id] for id in self.facts.line(head.id)]  # noqa: A001
+        line = [self.facts.heads[id] for id in self.facts.line(head.id)]
         return any(inner.state is ProcedureState.SUCCESS and not outer.undo_children for inner, outer in pairwise(line))

@@ -61,13 +61,13 @@ def accept(request: Request):
 
 
 @app.get("/reports/{id}")
-def look(id: str):  # noqa: A002
+def look(id: str):
     info = _found(lambda: app.state.manager.info(id))
     return {"id": info.id, "state": info.state, "phase": info.phase, "step": info.step}
 
 
 @app.get("/reports/{id}/result")
-async def result(id: str):  # noqa: A002
+async def result(id: str):
     # Waiting holds up neither the loop nor a thread.
     try:
         return await _found(lambda: app.state.manager.get(id))

@@ -48,14 +48,14 @@ def accept(order: NewOrder):
 
 
 @app.post("/orders/{id}/payment", status_code=202)
-def pay(id: str, payment: Payment):  # noqa: A002
+def pay(id: str, payment: Payment):
     _found(lambda: app.state.client.info(id))
     # The event's name would be anybody's; the id is this order's. The same payment sent again counts once.
     return {"taken": app.state.client.signal(id, payment.payer, dedup="payment")}
 
 
 @app.get("/orders/{id}/result")
-async def result(id: str):  # noqa: A002
+async def result(id: str):
     try:
         return await _found(lambda: app.state.client.get(id))
     except ProcedureFailed as failure:

@@ -139,7 +139,7 @@ PATHS = {
 }
 
 
-def paths_of(manager, id):  # noqa: A002
+def paths_of(manager, id):
     return [row.path for row in manager.steps(id)]
 
 

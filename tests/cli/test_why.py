@@ -68,7 +68,7 @@ class World:
         )
         return self
 
-    def info(self, id: str) -> ProcedureInfo:  # noqa: A002 - as everywhere
+    def info(self, id: str) -> ProcedureInfo:
         if id not in self.infos:
             raise UnknownProcedure(id)
         return self.infos[id]

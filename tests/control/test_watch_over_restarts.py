@@ -26,7 +26,7 @@ def add(one: int, other: int) -> int:
     return one + other
 
 
-def until_ended(watch, id):  # noqa: A002
+def until_ended(watch, id):
     """What is told up to the end of a procedure."""
     told = []
     while not (told and told[-1].kind != "overflow" and told[-1].id == id and told[-1].ended):
@@ -126,7 +126,7 @@ def observer_of(clock, **more):
     return Observer(**{"epoch": EPOCH, "last_batch": LAST} | more, clock=clock, ledger=Ledger(), events=sink)
 
 
-def batch_of(id, number):  # noqa: A002
+def batch_of(id, number):
     batch = Batch()
     batch.number = number
     record = ProcedureRecord(id=id, type_name="T", version=1, root=id, parent=None, seq=1)

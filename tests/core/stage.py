@@ -66,21 +66,21 @@ class Stage:
                 self.order.append((command.token.procedure, command.token.step, command.token.mode.name))
         return decision
 
-    def new(self, id: str, type_name: str = "T", **fields: object) -> NewProcedure:  # noqa: A002
+    def new(self, id: str, type_name: str = "T", **fields: object) -> NewProcedure:
         return NewProcedure(id=id, fresh=True, type_name=type_name, state=b"0", digest=b"d", **fields)  # type: ignore[arg-type]
 
     def submit(self, *procedures: NewProcedure) -> Reply:
         decision = self.handle(Submitted(procedures, reply=1))
         return next(command for command in decision.commands if isinstance(command, Reply))
 
-    def answer(self, id: str, outcome: Outcome) -> Decision:  # noqa: A002
+    def answer(self, id: str, outcome: Outcome) -> Decision:
         return self.handle(StepEnded(self.inbox.pop(id).token, outcome))
 
     def kill(self, slot: int, incarnation: int = 1) -> Decision:
         report = CrashReport(kind="signal", message="killed by signal 9 (SIGKILL)", code=-9, signal="SIGKILL")
         return self.handle(WorkerLost(WorkerId(slot, incarnation), report))
 
-    def state(self, id: str) -> ProcedureState:  # noqa: A002
+    def state(self, id: str) -> ProcedureState:
         record = self.core.view(id)
         assert record is not None
         return record.state

@@ -22,7 +22,7 @@ def _best(**traits: object) -> Stage:
     return Stage(workers=2, rollback_supported=True, best_effort=True, rollback_retry=ONE_TRY, **traits)
 
 
-def _log(stage: Stage, id: str) -> list[StepRecord]:  # noqa: A002 - a procedure id
+def _log(stage: Stage, id: str) -> list[StepRecord]:
     return [write.record for write in stage.writes if isinstance(write, PutStep) and write.record.procedure == id]
 
 

@@ -22,7 +22,7 @@ SUCCESS = ProcedureState.SUCCESS
 KILLED = CrashReport(kind="stopped", message="bypassed by force")
 
 
-def _bypass(stage: Stage, id: str = "p", **options: object) -> Reply:  # noqa: A002 - a procedure id
+def _bypass(stage: Stage, id: str = "p", **options: object) -> Reply:
     return _reply(stage.handle(BypassRequested(id, 7, **options)))  # type: ignore[arg-type]
 
 
@@ -30,7 +30,7 @@ def _reply(decision: Decision) -> Reply:
     return next(command for command in decision.commands if isinstance(command, Reply))
 
 
-def _closing(stage: Stage, id: str = "p") -> StepRecord:  # noqa: A002
+def _closing(stage: Stage, id: str = "p") -> StepRecord:
     return next(
         write.record for write in reversed(stage.writes) if isinstance(write, PutStep) and write.record.procedure == id
     )

@@ -54,7 +54,7 @@ def _store(**fields: object) -> MemoryStore:
     epoch = store.own()
     writes = []
     for number in range(1, COUNT + 1):
-        id = new_id()  # noqa: A001 - a procedure id
+        id = new_id()
         known = {name: value(number) if callable(value) else value for name, value in fields.items()}
         record = ProcedureRecord(
             id=id, type_name="T", version=1, root=id, parent=None, seq=number, digest=b"d" * 16, **known

@@ -58,7 +58,7 @@ class Limited(Stage):
         self.now += seconds
         self.handle(Tick())
 
-    def why(self, id: str) -> str:  # noqa: A002
+    def why(self, id: str) -> str:
         record = self.core.view(id)
         assert record is not None
         phase, reason = self.core.phase(record)

@@ -21,7 +21,7 @@ from tests.core.stage import Stage
 WRITE = LockKey.write("cat/db/t1")
 
 
-def _why(stage: Stage, id: str) -> str | None:  # noqa: A002 - a procedure id
+def _why(stage: Stage, id: str) -> str | None:
     record = stage.core.view(id)
     assert record is not None
     phase, reason = stage.core.phase(record)

@@ -28,11 +28,11 @@ def _agrees(stage: Stage) -> None:
     assert difference(stage) is None
 
 
-def _pause(stage: Stage, id: str | None = "p", reason: str | None = None) -> object:  # noqa: A002 - a procedure id
+def _pause(stage: Stage, id: str | None = "p", reason: str | None = None) -> object:
     return _value(stage.handle(PauseRequested(id, 7, reason)))
 
 
-def _resume(stage: Stage, id: str | None = "p") -> object:  # noqa: A002
+def _resume(stage: Stage, id: str | None = "p") -> object:
     return _value(stage.handle(ResumeRequested(id, 7)))
 
 
@@ -40,7 +40,7 @@ def _value(decision: Decision) -> object:
     return next(command.value for command in decision.commands if isinstance(command, Reply))
 
 
-def _phase(stage: Stage, id: str = "p") -> tuple[Phase, str | None]:  # noqa: A002
+def _phase(stage: Stage, id: str = "p") -> tuple[Phase, str | None]:
     record = stage.core.view(id)
     assert record is not None
     return stage.core.phase(record)

@@ -30,7 +30,7 @@ def _poisons(stage: Stage) -> dict[str, str]:
     return {path: poison.by for path, poison in image_of(stage).poisons.items()}
 
 
-def _give_up(stage: Stage, id: str) -> None:  # noqa: A002 - a procedure id
+def _give_up(stage: Stage, id: str) -> None:
     stage.answer(id, boom())
     stage.answer(id, boom("cannot undo"))
     assert stage.state(id) is ProcedureState.FAILED
@@ -244,7 +244,7 @@ def test_a_refused_waiter_has_ended_before_its_key_can_be_cleared() -> None:
     assert stage.state("waits") is ProcedureState.ROLLEDBACK
 
 
-def _head(stage: Stage, id: str) -> ProcedureRecord:  # noqa: A002 - a procedure id
+def _head(stage: Stage, id: str) -> ProcedureRecord:
     record = stage.core.view(id)
     assert record is not None
     return record
@@ -325,7 +325,7 @@ def test_every_disagreement_about_a_lock_is_named() -> None:
     stage.submit(stage.new("p", locks=(KEY,)), stage.new("ended"))
     stage.answer("ended", DONE)
 
-    def heads(id: str) -> ProcedureRecord | None:  # noqa: A002 - a procedure id
+    def heads(id: str) -> ProcedureRecord | None:
         if id == "unreadable":
             raise StoreDamaged("damaged", reason="bad checksum")
         return stage.core.view(id)

@@ -44,7 +44,7 @@ class Kept(Stage):
         self.store.commit(writes, self.epoch)
         self.core.settle(self.core.seal())
 
-    def run(self, id: str, *, at: float = 0.0, **fields: object) -> None:  # noqa: A002
+    def run(self, id: str, *, at: float = 0.0, **fields: object) -> None:
         """Let a procedure of one step finish at that time."""
         self.now = at
         self.submit(self.new(id, **fields))
@@ -69,10 +69,10 @@ class Kept(Stage):
         decision = self.handle(event)
         return next(command for command in decision.commands if isinstance(command, Reply))
 
-    def delete(self, id: str, *, force: bool = False) -> Reply:  # noqa: A002
+    def delete(self, id: str, *, force: bool = False) -> Reply:
         return self.ask(DeleteRequested(id, 7, force=force, tree=self.store.finished_tree(id, CHUNK)))
 
-    def acknowledge(self, id: str) -> Reply:  # noqa: A002
+    def acknowledge(self, id: str) -> Reply:
         return self.ask(Acknowledged(id, 7, self.store.procedure(id)))
 
     def restored(self) -> Coordinator:
@@ -92,7 +92,7 @@ def family(stage: Kept, root: str = "r", children: int = 2, *, at: float = 0.0) 
     return [root, *names]
 
 
-def child(id: str) -> NewProcedure:  # noqa: A002
+def child(id: str) -> NewProcedure:
     return NewProcedure(id=id, fresh=True, type_name="T", state=b"0", digest=b"d")
 
 
@@ -234,7 +234,7 @@ def test_deleting_frees_the_id_in_the_same_batch():
     assert stage.store.load().damage == []
 
 
-def submitted(stage: Kept, id: str) -> Submitted:  # noqa: A002
+def submitted(stage: Kept, id: str) -> Submitted:
     return Submitted((msgspec.structs.replace(stage.new(id), fresh=False),), 1)
 
 
@@ -352,7 +352,7 @@ def test_a_tree_whose_removal_is_not_stored_yet_is_not_brought_back_for_its_othe
     assert [stage.core.view(name) for name in names] == [None] * len(names)
 
 
-def submit_again(stage: Kept, id: str) -> None:  # noqa: A002
+def submit_again(stage: Kept, id: str) -> None:
     """As the ring does: who uses an id of a half removed tree has the rest of it removed first."""
     again = Submitted((msgspec.structs.replace(stage.new(id), fresh=False),), 8)
     for name in stage.core.missing(again, stage.now):

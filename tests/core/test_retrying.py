@@ -33,7 +33,7 @@ def _agrees(stage: Stage) -> None:
     assert difference(stage) is None
 
 
-def _retry(stage: Stage, id: str = "p", reason: str | None = None) -> Reply:  # noqa: A002 - a procedure id
+def _retry(stage: Stage, id: str = "p", reason: str | None = None) -> Reply:
     return _reply(stage.handle(RetryRequested(id, 7, reason)))
 
 
@@ -491,7 +491,7 @@ def test_a_key_poisoned_by_somebody_else_refuses_the_way_forward() -> None:
 
 
 # ---------------------------------------------------------------- rollback on demand
-def _rollback(stage: Stage, id: str = "p") -> Reply:  # noqa: A002
+def _rollback(stage: Stage, id: str = "p") -> Reply:
     return _reply(stage.handle(RollbackRequested(id, 7, "not wanted any more")))
 
 

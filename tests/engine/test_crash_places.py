@@ -199,7 +199,7 @@ def run_beside_others(manager, procedure):
     return handle
 
 
-def reports_of(manager, id):  # noqa: A002
+def reports_of(manager, id):
     return [row.crash.crash for row in manager.steps(id) if row.crash is not None and row.crash.crash is not None]
 
 

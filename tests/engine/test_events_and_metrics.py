@@ -104,10 +104,10 @@ class Hook:
         self.events.append(event)
         self.threads.add(threading.current_thread().name)
 
-    def kinds(self, id):  # noqa: A002
+    def kinds(self, id):
         return [event.kind for event in self.events if event.id == id]
 
-    def until(self, id, kind):  # noqa: A002
+    def until(self, id, kind):
         wait_until(lambda: kind in self.kinds(id))
         return self.kinds(id)
 
@@ -217,7 +217,7 @@ def test_a_hook_that_hangs_holds_nobody_up_and_what_does_not_fit_is_counted():
     assert heard[-1].id == "5"
 
 
-def event_of(kind, id):  # noqa: A002
+def event_of(kind, id):
     return ProcedureEvent(
         kind=kind,
         at=0.0,

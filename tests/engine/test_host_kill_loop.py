@@ -177,6 +177,6 @@ def assert_no_step_went_back(journal: Path) -> None:
     """A step may be repeated; one before it never runs again, and none is left out."""
     reached: dict[str, int] = {}
     for line in journal.read_text().splitlines():
-        id, step = line.split()  # noqa: A001
+        id, step = line.split()
         assert int(step) in {reached.get(id, 0), reached.get(id, 0) + 1}, line
         reached[id] = int(step)

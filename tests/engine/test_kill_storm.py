@@ -199,5 +199,5 @@ def test_a_storm_of_kills_breaks_no_promise(tmp_path):
     states = {line.procedure: line.text for line in lines if line.kind == "resolved"}
     acknowledged = {line.procedure for line in lines if line.kind == "acknowledged"}
     assert states.keys() >= acknowledged
-    for id, state in states.items():  # noqa: A001
+    for id, state in states.items():
         assert state == ("ROLLEDBACK" if id.startswith("failing") else "SUCCESS"), id

@@ -105,23 +105,23 @@ class DamagedStore(MemoryStore):
         self.heads = set()
         self.logs = set()
 
-    def procedure(self, id, **options):  # noqa: A002
+    def procedure(self, id, **options):
         if id in self.heads:
             raise StoreDamaged(f"head {id}", table="procedures", key=id, reason="checksum")
         return super().procedure(id, **options)
 
-    def step(self, id, number):  # noqa: A002
+    def step(self, id, number):
         if id in self.logs:
             raise StoreDamaged(f"step {id}/{number}", table="steps", key=id, reason="checksum")
         return super().step(id, number)
 
-    def ending(self, id):  # noqa: A002
+    def ending(self, id):
         head = self.procedure(id)
         ended = head is not None and head.finished_at is not None
         return (head, self.step(id, head.records)) if ended else None
 
 
-def _ends(id):  # noqa: A002
+def _ends(id):
     def strikes(writes):
         heads = [write.record for write in writes if type(write) is PutProcedure]
         return any(head.id == id and head.finished_at is not None for head in heads)

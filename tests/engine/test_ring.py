@@ -24,7 +24,7 @@ from actorproc.model.writes import PutProcedure, Write
 class _Store:
     """Of one procedure the head cannot be read, of another one a child; the others are sound."""
 
-    def procedure(self, id: str, *, removed: bool) -> ProcedureRecord | None:  # noqa: A002
+    def procedure(self, id: str, *, removed: bool) -> ProcedureRecord | None:
         if id == "unreadable":
             raise StoreDamaged("not to be read", table="procedures", key=id, reason="not to be read")
         return None if id == "go" else self.tree(id)[0][0]

@@ -59,7 +59,7 @@ class CrowdedStore(FailingStore):
 
 
 class BrokenStore(MemoryStore):
-    def procedure(self, id, **options):  # noqa: A002
+    def procedure(self, id, **options):
         raise ZeroDivisionError("a bug of ours")
 
 

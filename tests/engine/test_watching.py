@@ -95,7 +95,7 @@ def phases(changes):
     return [(str(change.state), str(change.phase)) for change in changes if isinstance(change, Change)]
 
 
-def live_through(manager, id, *, fails):  # noqa: A002
+def live_through(manager, id, *, fails):
     """Submit a `Whole`, give it its word, and wait for its end."""
     handle = manager.submit(Whole(fails=fails), id)
     wait_until(lambda: manager.info(id).phase is Phase.WAITING)
@@ -478,7 +478,7 @@ def test_changes_that_nobody_was_there_for_are_a_gap_and_not_silence():
     assert gap.seq < four.seq
 
 
-def batch_of(id):  # noqa: A002
+def batch_of(id):
     batch = Batch()
     record = ProcedureRecord(id=id, type_name="T", version=1, root=id, parent=None, seq=1)
     batch.writes.append(PutProcedure(record, None))

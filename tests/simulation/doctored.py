@@ -298,7 +298,7 @@ def _an_acknowledged_root_is_gone(left: Left) -> Left | None:
     head = _succeeded(left)
     if head is None:
         return None
-    heads = {id: other for id, other in left.dump.heads.items() if id != head.id}  # noqa: A001 - the name in the vocabulary
+    heads = {id: other for id, other in left.dump.heads.items() if id != head.id}
     return _dumped(left, heads=heads)
 
 

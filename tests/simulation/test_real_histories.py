@@ -19,14 +19,14 @@ from actorproc.testing.real_histories import check_journal
 HOST, WORKER, OTHER = 100, 101, 102
 
 
-def line(kind: str, id: str = "A", step: int = 0, **more) -> JournalLine:  # noqa: A002
+def line(kind: str, id: str = "A", step: int = 0, **more) -> JournalLine:
     root, _, child = id.partition(".")
     mode = more.pop("mode", "execute" if step else "")
     fields = {"at": 0, "pid": WORKER, "host": HOST, "epoch": 1 if step else 0, "parent": root if child else None}
     return JournalLine(kind=kind, procedure=id, root=root, step=step, mode=mode, **(fields | more))
 
 
-def run(id: str, step: int, **more) -> list[JournalLine]:  # noqa: A002
+def run(id: str, step: int, **more) -> list[JournalLine]:
     """A whole execution; forward, the state after step n is "n"."""
     forward = more.get("mode", "execute") == "execute"
     return [
@@ -35,7 +35,7 @@ def run(id: str, step: int, **more) -> list[JournalLine]:  # noqa: A002
     ]
 
 
-def head(id: str, state: ProcedureState, records: int, **more) -> ProcedureRecord:  # noqa: A002
+def head(id: str, state: ProcedureState, records: int, **more) -> ProcedureRecord:
     root, _, child = id.partition(".")
     parent = root if child else None
     return ProcedureRecord(
@@ -43,7 +43,7 @@ def head(id: str, state: ProcedureState, records: int, **more) -> ProcedureRecor
     )
 
 
-def log(id: str, *kinds: StepKind) -> list[StepRecord]:  # noqa: A002
+def log(id: str, *kinds: StepKind) -> list[StepRecord]:
     return [
         StepRecord(procedure=id, number=number, kind=kind, at=0.0, slot=-1 if number == 1 else 0, label="u")
         for number, kind in enumerate(kinds, 1)

@@ -35,7 +35,7 @@ from actorproc.store.lmdb import LmdbStore
 from actorproc.store.memory import MemoryStore
 
 
-def head(id, seq, *, root=None, parent=None, state=ProcedureState.RUNNABLE, **fields):  # noqa: A002
+def head(id, seq, *, root=None, parent=None, state=ProcedureState.RUNNABLE, **fields):
     values = {"type_name": "shop.Order", "version": 1, "digest": b"d"} | fields
     return ProcedureRecord(id=id, seq=seq, root=root or id, parent=parent, state=state, **values)
 

@@ -32,17 +32,17 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "check_journal", lambda *_: [])
 
 
-def line(kind: str, id: str = "", **fields: object) -> JournalLine:  # noqa: A002 - the name in the vocabulary
+def line(kind: str, id: str = "", **fields: object) -> JournalLine:
     return JournalLine(kind=kind, procedure=id, at=1, pid=1, **fields)
 
 
-def durable(id: str, step: int, state: str = "RUNNABLE", *, records: int = 1, **fields: object) -> JournalLine:  # noqa: A002
+def durable(id: str, step: int, state: str = "RUNNABLE", *, records: int = 1, **fields: object) -> JournalLine:
     parent = "A" if id == "A.1" else None
     more = {"parent": parent, "root": parent or id, "epoch": 1, "attempt": 1, **fields}
     return line("durable", id, step=step, mode=state, state=str(records), **more)
 
 
-def enter(id: str, step: int, mode: str = "execute", **fields: object) -> JournalLine:  # noqa: A002
+def enter(id: str, step: int, mode: str = "execute", **fields: object) -> JournalLine:
     return line("enter", id, step=step, mode=mode, **{"epoch": 1, "attempt": 1, **fields})
 
 
@@ -71,7 +71,7 @@ LINES = [
 """A tree that succeeds, and a root that is undone."""
 
 
-def head(id: str, state: str, **fields: object) -> ProcedureRecord:  # noqa: A002
+def head(id: str, state: str, **fields: object) -> ProcedureRecord:
     parent = "A" if id == "A.1" else None
     return ProcedureRecord(
         id=id, type_name="t", version=1, root=parent or id, parent=parent, seq=1, state=ProcedureState(state), **fields

@@ -60,7 +60,7 @@ def _nothing_is_played(monkeypatch):
 
 
 def test_procedures_have_the_ids_they_are_given_or_their_place(module, tmp_path):
-    assert [id for id, _ in own_procedures(module(_GOOD), str(tmp_path), 1)] == ["first", "root-1"]  # noqa: A001
+    assert [id for id, _ in own_procedures(module(_GOOD), str(tmp_path), 1)] == ["first", "root-1"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_procedure_that_cannot_be_submitted_is_told(tmp_path):
     class Refusing:
         error: Exception = UsageError("exists with another initial state")
 
-        def submit(self, procedure, id, deadline):  # noqa: A002
+        def submit(self, procedure, id, deadline):
             raise self.error
 
     journal = EpisodeJournal(tmp_path / "journal")

@@ -56,7 +56,7 @@ class Callers:
         self.workers = self._world.scenario.scheduling.workers
         for call in unanswered:
             self.submit(call.procedures)
-        for id in waiting:  # noqa: A001 - a procedure id
+        for id in waiting:
             self._watch(id)
 
     # ------------------------------------------------------------ calls
@@ -119,7 +119,7 @@ class Callers:
             if vacated:
                 journal.append(("vacated", vacated))
 
-    def _watch(self, id: str, patience: Patience = Patience.CALL) -> None:  # noqa: A002 - a procedure id
+    def _watch(self, id: str, patience: Patience = Patience.CALL) -> None:
         number = self._next_call()
         self.handles[number] = id
         handle = _Handle(self, number)

@@ -68,7 +68,7 @@ class RunningStep:
 class StageWorker:
     """One life of one slot."""
 
-    def __init__(self, pool: StagePool, id: WorkerId, *, replace: bool) -> None:  # noqa: A002 - the name in the vocabulary
+    def __init__(self, pool: StagePool, id: WorkerId, *, replace: bool) -> None:
         self._pool = pool
         self._world = pool.world
         self._hazards = pool.hazards

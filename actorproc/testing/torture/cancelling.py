@@ -59,7 +59,7 @@ WAITS: dict[str, Callable[[EpisodeJournal, Context], None]] = {"listen": listen,
 
 
 # ------------------------------------------------------------ plans
-def draw_cancelled(chance: Random, id: str) -> tuple[dict[str, Any], float | None, bool]:  # noqa: A002
+def draw_cancelled(chance: Random, id: str) -> tuple[dict[str, Any], float | None, bool]:
     """A tree that is cancelled while steps run: its spec, when it is aborted (None: a race), and if by force."""
     way = chance.choice(("race", "race", "abort", "force"))
     is_race = way == "race"

@@ -236,7 +236,7 @@ def _live(
             journal.note("stalled", procedure=info.id, text=f"{info.phase}: {info.reason}")
 
 
-def _see_the_end(manager: ProcedureManager, journal: EpisodeJournal, id: str, deadline: float) -> None:  # noqa: A002
+def _see_the_end(manager: ProcedureManager, journal: EpisodeJournal, id: str, deadline: float) -> None:
     try:
         handle = manager.get(id)
     except UnknownProcedure:
@@ -262,7 +262,7 @@ def _roots(plan: Plan, folder: Path, manager: ProcedureManager) -> list[tuple[Ro
     if not plan.module:
         return [(root, made_of(root.spec, str(folder))) for root in plan.roots]
     roots = []
-    for id, procedure in own_procedures(plan.module, str(folder), plan.seed):  # noqa: A001
+    for id, procedure in own_procedures(plan.module, str(folder), plan.seed):
         manager.register(type(procedure))
         roots.append((Root(id=id, spec={}, ends=()), procedure))
     return roots

@@ -111,7 +111,7 @@ class _History:
                 self.say(_FOUND[line.kind], f"{line.procedure} {line.text}".strip())
 
     def _durable(self, line: JournalLine) -> None:
-        id = line.procedure  # noqa: A001 - the name in the vocabulary
+        id = line.procedure
         head = _Head(
             parent=line.parent,
             root=line.root,
@@ -135,7 +135,7 @@ class _History:
     def _loaded(self, line: JournalLine) -> None:
         """All that had not finished must have been read back, unless the commit in doubt was its end."""
         ended: list[tuple[_Head, str]] = []
-        for id, head in self.heads.items():  # noqa: A001
+        for id, head in self.heads.items():
             top = self.heads.get(head.root)
             is_open = head.state not in _TERMINAL and top is not None and top.state not in _TERMINAL
             if is_open and head.epoch < line.epoch:
@@ -186,7 +186,7 @@ def _judge_submits(lines: list[JournalLine], dump: StoreDump) -> list[Violation]
                 doubtful.add(line.procedure)
     return [
         Violation(20, f"the submit of {id} was refused, and it is in the store")
-        for id, what in last.items()  # noqa: A001
+        for id, what in last.items()
         if what == "refused" and id not in doubtful and id in dump.heads
     ]
 
@@ -200,7 +200,7 @@ def _judge_root(root: Root, lines: list[JournalLine], dump: StoreDump, world: fr
     if head.state.value not in root.ends:
         error = "" if head.error is None else f": {head.error.kind} {head.error.message}"
         return [Violation(14, f"{root.id} is {head.state}, its orders allow {' or '.join(root.ends)}{error}")]
-    members = {id: other for id, other in dump.heads.items() if other.root == root.id}  # noqa: A001
+    members = {id: other for id, other in dump.heads.items() if other.root == root.id}
     left = {name for name in world if name.partition("/")[0] in members}
     found = [
         Violation(11, f"{name.partition('/')[0]} is rolled back, and there is still {name}")

@@ -40,7 +40,7 @@ def own_procedures(name: str, folder: str, seed: int) -> list[tuple[str, Procedu
         msg = f"torture() of {name} gave {given!r:.60}; it yields procedures or (id, procedure) pairs"
         raise UsageError(msg)
     found: dict[str, Procedure] = {}
-    for id, procedure in _pairs(name, given):  # noqa: A001 - the name in the vocabulary
+    for id, procedure in _pairs(name, given):
         if found.setdefault(check_id(id), procedure) is not procedure:
             msg = f"torture() of {name} gave the id {id!r} twice"
             raise UsageError(msg)

@@ -124,7 +124,7 @@ def _cancelled(chance: Random) -> tuple[Root, ...]:
     """Trees that are cancelled while their steps run; also drawn apart."""
     roots = []
     for number in range(chance.choice((0, 1, 1, 2))):
-        id = f"cut-{number}"  # noqa: A001 - the name in the vocabulary
+        id = f"cut-{number}"
         spec, abort_after, force = draw_cancelled(chance, id)
         ends = ("SUCCESS",) if abort_after is None else ("SUCCESS", "ROLLEDBACK")
         after = round(chance.uniform(0.0, 0.3), 3)
@@ -144,7 +144,7 @@ def _clocks(lives: list[Life]) -> list[float]:
 class _Draw:
     """Draws the orders of one tree, and keeps what follows from them."""
 
-    def __init__(self, chance: Random, id: str, *, is_small: bool) -> None:  # noqa: A002 - the name in the vocabulary
+    def __init__(self, chance: Random, id: str, *, is_small: bool) -> None:
         self.chance = chance
         self.id = id
         self.is_small = is_small
