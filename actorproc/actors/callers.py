@@ -48,7 +48,7 @@ _IN_MEMORY = frozenset({Phase.QUEUED, Phase.LOCKED_OUT, Phase.RUNNING, Phase.RET
 
 
 class CallerDesk:
-    """Answers from the store and from the live core. Used by the manager's thread only."""
+    """Answers from the store and from the live core. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""Runs what belongs to the host (done-callbacks, log records) away from the manager's thread."""
+"""Runs what belongs to the host (done-callbacks, log records) on a thread of its own.
+
+The manager never waits for it.
+"""
 
 from __future__ import annotations
 

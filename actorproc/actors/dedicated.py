@@ -28,14 +28,21 @@ def is_dedicated(worker: WorkerId) -> bool:
 
 
 class DedicatedWorkers:
-    """Which worker was started for which procedure. Used by the manager's thread only.
+    """Dedicated workers, each with the procedure it was started for. Needs the manager's turn (`CombiningInbox`).
 
     One that cannot boot is tried again with backoff, for as long as its procedure wants it: what keeps it from
     booting keeps the others from booting too, and the supervisor gives up for all.
     """
 
     def __init__(self, pool: WorkerPool, clock: Clock, *, boots_within: float = math.inf) -> None:
-        """One that has not booted after so many seconds counts as one that cannot."""
+        """Start without workers.
+
+        Args:
+            pool: Starts and stops the worker processes.
+            clock: Tells the time, and calls back when a boot takes too long.
+            boots_within: Seconds a dedicated worker may take to boot; then it is killed and started again with
+                backoff. Default: no limit.
+        """
         self._pool = pool
         self._clock = clock
         self._boots = Boots(boots_within, clock, pool.stop)

@@ -54,7 +54,7 @@ _BURST = 1024 * 1024
 
 
 class Dispatcher:
-    """Carries out commands. Used by the manager's thread only."""
+    """Carries out commands. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
         self,

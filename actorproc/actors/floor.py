@@ -42,7 +42,7 @@ logger = engine_logger("actorproc")
 
 
 class Floor:
-    """Turns messages of workers into events. Used by the manager's thread only."""
+    """Turns messages of workers into events. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
         self,

@@ -27,8 +27,12 @@ class CombiningInbox:
 
     To wake the actor's thread costs more than most of its messages, above all where the interpreter lock has to change
     hands. So the thread that brings one is lent to the actor instead, as in flat combining (Hendler, Incze, Shavit and
-    Tzafrir, 2010). Who handles holds the turn: the actor is on one thread at a time. Messages of one thread stay in
-    their order, for `deliver` goes round the queue only when nothing is in it and nobody has the turn.
+    Tzafrir, 2010). The thread that handles a message holds the *turn*. There is one turn, so the actor runs on one
+    thread at a time: its own, the pool's with an answer or a death, or the store's with the end of a commit.
+
+    A class that "needs the manager's turn" has no lock. It must not keep anything per thread (thread-locals, LMDB
+    write transactions), as two calls of it may come on two threads. Messages of one thread stay in their order:
+    `deliver` goes round the queue only when nothing is in it and the turn is free.
     """
 
     __slots__ = ("_arrivals", "_has_turn", "_messages", "_turn", "handle")

@@ -15,7 +15,10 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """Messages and deaths of workers, and how many there are to be. Whoever has the manager's turn uses it."""
+    """Entrance for messages and deaths of workers, and for changes of their number.
+
+    Needs the manager's turn (`CombiningInbox`).
+    """
 
     def __init__(self, *, floor: Floor, ring: Ring, outage: Outage) -> None:
         self._floor = floor

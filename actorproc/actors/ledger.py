@@ -88,7 +88,7 @@ class Line:
 
 
 class Ledger:
-    """The lines of all workers. Used by the manager's thread only."""
+    """The lines of all workers. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(self) -> None:
         self.lines: dict[WorkerId, Line] = {}

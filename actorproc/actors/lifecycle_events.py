@@ -40,7 +40,7 @@ _LEVELS: Mapping[EventKind | WorkerEventKind, int] = {
 
 
 class EventSink:
-    """Takes events from the manager's thread and delivers them elsewhere.
+    """Takes events from the manager, on the thread that has its turn, and delivers them on the thread for callbacks.
 
     `hook` is called with each event; what it raises is logged. `post` runs an errand on the thread for callbacks.
     """

@@ -26,7 +26,10 @@ _extra = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 class LogLines:
-    """Takes lines from the manager's thread. `post` runs an errand on the thread for callbacks."""
+    """Takes lines from the manager. `post` runs an errand on the thread for callbacks.
+
+    Needs the manager's turn (`CombiningInbox`).
+    """
 
     def __init__(self, post: Callable[[Callable[[], object]], None], *, bound: int = 16_384) -> None:
         self._outlet = Outlet(self._deliver, post, bound=bound)

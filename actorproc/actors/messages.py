@@ -96,7 +96,7 @@ class EndListener:
     __slots__ = ("_waiting",)
 
     def heard(self, ending: Ending | None, error: BaseException | None) -> None:
-        """The end, or why it will not come. Called on the manager's thread, which it must not hold up."""
+        """Take the end, or why it will not come. Called with the manager's turn: it must return at once."""
         raise NotImplementedError
 
     def wait_in(self, waiting: dict[EndListener, str], id: str) -> None:

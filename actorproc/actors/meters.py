@@ -57,7 +57,7 @@ class _Steps:
 
 
 class Meters:
-    """Counters of one manager; used by its thread only."""
+    """Counters of one manager. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(self) -> None:
         self._submitted: defaultdict[str, int] = defaultdict(int)

@@ -18,7 +18,9 @@ Late = Watch | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
 
 
 class Outage:
-    """Begins with a failed commit, and ends with the first one that works. Used by the manager's thread only.
+    """Outage of the store: begins with a failed commit, and ends with the first one that works.
+
+    Needs the manager's turn (`CombiningInbox`).
 
     A store that could be opened again is in doubt: a full disk lets the small commit of the opening pass, and fails
     the next real one. Until one has worked nobody is told that it does.

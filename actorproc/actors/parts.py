@@ -52,7 +52,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     on_staff: Callable[[AddSlot | RetireSlot], None]
     """Tells the supervisor that a worker is to be added, or to be retired."""
     on_broken: Callable[[InternalError], None]
-    """Called once, on the manager's thread, when a bug stopped it. Must return at once."""
+    """Called once, on the thread that has the manager's turn, when a bug stopped it. Must return at once."""
     on_stopped: Callable[[], None]
     """Called when somebody else stopped this actor (`ActorRegistry.stop_all` of the host)."""
     on_event: Callable[[LifecycleEvent], object] | None = None

@@ -30,7 +30,10 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """Samples running steps with ``cpu_time``, ``memory_hard`` or ``processes``. Used by the manager's thread only."""
+    """Samples running steps with ``cpu_time``, ``memory_hard`` or ``processes``.
+
+    Needs the manager's turn (`CombiningInbox`).
+    """
 
     def __init__(self, pool: WorkerPool, ledger: Ledger) -> None:
         self._pool = pool

@@ -18,7 +18,9 @@ __all__ = ["Stopping"]
 
 
 class Stopping:
-    """Whether the manager is to end, and when it may. Used by the manager's thread only.
+    """Shutdown of the manager: whether it was asked for, and what it still waits for.
+
+    Needs the manager's turn (`CombiningInbox`).
 
     ``patience``: seconds for which draining waits for a store that refuses writes.
     """

@@ -1,4 +1,4 @@
-"""The queue between the manager's thread and one watcher. The manager never waits for it."""
+"""The queue between the manager and one watcher. The manager never waits for it."""
 
 from __future__ import annotations
 

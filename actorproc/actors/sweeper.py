@@ -5,7 +5,7 @@ manager does everything else that waits, and a slice begins only when the one be
 any size delays no step by more than one short commit. What a pass has removed needs no place to be remembered:
 the next one begins at the oldest tree that is left.
 
-A sweep takes a third of the manager's thread at most while it keeps up. The longer the oldest tree is overdue, the
+A sweep takes a third of the manager's time at most while it keeps up. The longer the oldest tree is overdue, the
 shorter are the pauses between slices, until there are none: then each commit has a slice in it, and what ends cannot
 outrun what is removed, because both are decided on this thread.
 """
@@ -70,7 +70,10 @@ class _Due(NamedTuple):
 
 
 class Sweeper:
-    """Used by the manager's thread only. `wake_in` asks for a call of `sweep` after so many seconds."""
+    """Removes finished procedures by age and number. Needs the manager's turn (`CombiningInbox`).
+
+    `wake_in(seconds)` asks for a call of `sweep` after that time.
+    """
 
     def __init__(
         self,

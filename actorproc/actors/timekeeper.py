@@ -24,7 +24,7 @@ _GRACE_OF = {"memory-limit": 0.05, "process-limit": 0.0}
 
 
 class Timekeeper:
-    """Arms the alarm for stored times and for limits of running steps. Used by the manager's thread only."""
+    """Arms the alarm for stored times and for limits of running steps. Needs the manager's turn (`CombiningInbox`)."""
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 
 A batch holds one head per decision, in order, so every transition is there exactly once, also those that follow each
 other inside one commit. Nothing is kept about a procedure that nobody asked about, and while nobody asks about
-anything a commit costs one comparison here. All of it runs on the manager's thread after the commit was acted on.
+anything a commit costs one comparison here. It runs after
+the commit was acted on, and needs the manager's turn (`CombiningInbox`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deaths and replacements of workers, as lifecycle events. Used by the manager's thread only."""
+"""Deaths and replacements of workers, as lifecycle events. Needs the manager's turn (`CombiningInbox`)."""
 
 from __future__ import annotations
 

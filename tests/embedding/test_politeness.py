@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 
 COMPARE = """
-import atexit, json, locale, logging, os, resource, signal, sys, threading, warnings
+import atexit, gc, json, locale, logging, os, resource, signal, sys, threading, warnings
 
 def facts():
     loggers = {name: (logger.level, len(logger.handlers), logger.propagate)
@@ -42,6 +42,8 @@ def facts():
         "locale": locale.setlocale(locale.LC_ALL),
         "limits": {name: resource.getrlimit(getattr(resource, name)) for name in ("RLIMIT_NOFILE", "RLIMIT_CORE")},
         "atexit": atexit._ncallbacks(),
+        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "collector": (gc.isenabled(), gc.get_threshold(), gc.get_debug(), len(gc.callbacks)),
     }
 
 LOGGERS = set()
@@ -57,6 +59,7 @@ class Hello(Procedure):
 
 with actorproc.manager.ProcedureManager("state", workers=1) as manager:
     assert manager.run(Hello()) == "hello"
+    manager.submit_many([Hello() for _ in range(1000)])  # the collector pauses meanwhile
     with actorproc.executor.ProcedureExecutor(manager) as executor:
         assert executor.submit(abs, -1).result(30) == 1
     during = facts()
