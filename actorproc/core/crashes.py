@@ -6,7 +6,9 @@ been begun and go back to the queue uncharged, as replayed ones. A host restart 
 
 from __future__ import annotations
 
+from actorproc.core.aborting import ask_again, begin_abort, may_abort
 from actorproc.core.book import Book
+from actorproc.core.due import end_forced
 from actorproc.core.ending import settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.limits import limits_of, retries_overtime
@@ -16,7 +18,6 @@ from actorproc.core.staff import InHand
 from actorproc.core.staffing import join, was_lost
 from actorproc.core.stepping import on_step_error
 from actorproc.core.undoing import on_rollback_error
-from actorproc.core.verbs import ask_again, begin_abort, end_forced, may_abort
 from actorproc.core.workforce import joined, left
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.events import WorkerLost, WorkerReady

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from actorproc.core import (
+    aborting,
     bypassing,
     crashes,
+    due,
     failing,
     locking,
     pausing,
+    poisoning,
     queueing,
+    recording,
     reloading,
     renewing,
     retention,
@@ -20,7 +24,6 @@ from actorproc.core import (
     staffing,
     stepping,
     submitting,
-    verbs,
     victims,
     workforce,
 )
@@ -103,7 +106,7 @@ def _end_overdue(book: Book) -> None:
     """
     record = book.procs[book.overdue.popitem()[0]]
     if book.is_late(record):
-        verbs.miss_deadline(book, record)
+        due.miss_deadline(book, record)
     else:
         queueing.wake(book, record)
 
@@ -122,7 +125,7 @@ def _register(book: Book, event: TypeRegistered) -> None:
     if known is not None and (known.work_class, known.dedicated) != (event.meta.work_class, event.meta.dedicated):
         queueing.queue_again(book, event.meta.type_name)
     if book.asking and not event.meta.asks_abort:
-        verbs.need_not_ask(book, event.meta.type_name)
+        aborting.need_not_ask(book, event.meta.type_name)
     for name in book.parked.pop(event.meta.type_name, ()):
         record = book.procs.get(name)
         if record is None or (record.parked is None and record.type_name != event.meta.type_name):
@@ -130,8 +133,8 @@ def _register(book: Book, event: TypeRegistered) -> None:
         if record.parked is not None:
             record.parked = None
             book.touch(record)
-        if record.aborting and verbs.may_abort(book, record):
-            verbs.begin_abort(book, record)
+        if record.aborting and aborting.may_abort(book, record):
+            aborting.begin_abort(book, record)
         queueing.wake(book, record)
 
 
@@ -139,7 +142,7 @@ def _tick(book: Book, _event: Tick) -> None:
     for name in book.timers.pop_due(book.now):
         record = book.procs.get(name)
         if record is not None:
-            verbs.on_due(book, record)
+            due.on_due(book, record)
     book.slots.pass_time(book.now)
     queueing.steal(book)
     workforce.look_after(book)
@@ -154,7 +157,7 @@ HANDLERS: dict[type[Event], Callable[[Book, Any], None]] = {
     WorkerLeaving: staffing.on_leaving,
     WorkerLost: crashes.on_lost,
     TypeRegistered: _register,
-    AbortRequested: verbs.request_abort,
+    AbortRequested: aborting.request_abort,
     RetryRequested: retrying.request_retry,
     RollbackRequested: retrying.request_rollback,
     BypassRequested: bypassing.request_bypass,
@@ -164,8 +167,8 @@ HANDLERS: dict[type[Event], Callable[[Book, Any], None]] = {
     Published: signalling.publish,
     SignalsWithdrawn: signalling.withdraw,
     SignalsExpired: signalling.expire,
-    NoteMade: verbs.note,
-    PoisonCleared: verbs.clear_poison,
+    NoteMade: recording.note,
+    PoisonCleared: poisoning.clear,
     Acknowledged: retention.acknowledge,
     DeleteRequested: retention.delete,
     ResultsTaken: retention.take,

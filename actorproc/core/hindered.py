@@ -7,9 +7,9 @@ like any other refusal. Nothing here is stored but the due time; a restart begin
 
 from __future__ import annotations
 
+from actorproc.core.aborting import on_refused
 from actorproc.core.book import Book
 from actorproc.core.queueing import note_unbegun, wake
-from actorproc.core.verbs import on_refused
 from actorproc.core.workplace import Hindered
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Refused

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from actorproc.core import locking
 from actorproc.core.book import Book
 from actorproc.core.tree import Tree
+from actorproc.model.commands import Reply
+from actorproc.model.events import PoisonCleared
 from actorproc.model.records import NOBODY, PoisonRecord, ProcedureRecord
 from actorproc.model.writes import DeletePoison, PutPoison
 
-__all__ = ["declare", "disown", "free_tree", "poison", "take_back_all", "update_poisons"]
+__all__ = ["clear", "declare", "disown", "free_tree", "poison", "take_back_all", "update_poisons"]
 
 _DECLARED = "set by poison_keys() before a risky step"
 
@@ -98,3 +100,16 @@ def _refuse_waiters(book: Book) -> None:
 def _put(book: Book, record: PoisonRecord) -> None:
     book.poisons[record.path] = record
     book.write(PutPoison(record))
+
+
+def clear(book: Book, event: PoisonCleared) -> None:
+    """An operator found the object behind a key to be sound; False means that the key is not poisoned.
+
+    Procedures that needed the key were refused, so none is woken. A poisoner that still runs goes on, and may
+    poison the key again with a later step.
+    """
+    is_poisoned = book.poisons.pop(event.path, None) is not None
+    if is_poisoned:
+        book.write(DeletePoison(event.path))
+        book.audit(None, "clear-poison", event.reason, event.path)
+    book.command(Reply(event.reply, value=is_poisoned))

@@ -1,4 +1,4 @@
-"""The record that a step leaves, from which the next one runs."""
+"""The record that a step leaves, from which the next one runs, and the notes that a step stores while it runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from actorproc.core.book import Book
 from actorproc.core.ending import forget_listening
 from actorproc.core.poisoning import update_poisons
 from actorproc.core.staff import InHand
+from actorproc.model.commands import AnswerWorker
+from actorproc.model.events import NoteMade
 from actorproc.model.outcomes import Advanced, Finished, Outcome
-from actorproc.model.records import ErrorInfo, Past, ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutStep, TrimLog
+from actorproc.model.records import ErrorInfo, NoteRecord, Past, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.writes import PutNote, PutStep, TrimLog
 
-__all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on"]
+__all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on", "note"]
 
 # Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
 _STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
@@ -160,3 +162,13 @@ def _empty_first_record(book: Book, record: ProcedureRecord, outcome: Finished) 
     """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
     kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
     book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
+
+
+def note(book: Book, event: NoteMade) -> None:
+    """Store a write-ahead note of a running step; the step goes on when it is durable."""
+    if book.staff.current(event.token) is None:
+        book.stale_results += 1
+        return
+    step = max(event.step, event.token.step)
+    book.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
+    book.command(AnswerWorker(event.token, event.request))

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Sequence
 
 from actorproc.core import locking
+from actorproc.core.aborting import may_abort, press_abort
 from actorproc.core.book import DEFAULT_SCHEDULING, Book
 from actorproc.core.cancelling import resume_cancelling
 from actorproc.core.damage import exclude, exclude_damaged
@@ -17,7 +18,6 @@ from actorproc.core.signals import recall
 from actorproc.core.staff import InHand
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.tree import Tree
-from actorproc.core.verbs import may_abort, press_abort
 from actorproc.model.cold import COLD_STATES, is_alone
 from actorproc.model.events import WorkerReady
 from actorproc.model.ids import StepToken

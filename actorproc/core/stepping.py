@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from actorproc.core import locking, renewing, retries, undoing
+from actorproc.core.aborting import ask_again, begin_abort, may_abort
 from actorproc.core.book import Book
 from actorproc.core.cancelling import stop_forced, stop_next
 from actorproc.core.children import problem_with, suspend
+from actorproc.core.due import deadline_error, end_forced
 from actorproc.core.ending import end, settle_bypass
 from actorproc.core.failing import aborted_error, fail, look_again
 from actorproc.core.hindered import put_off_or_park
@@ -19,13 +21,6 @@ from actorproc.core.signalling import take_buffered
 from actorproc.core.staff import InHand, Worker
 from actorproc.core.staffing import say_goodbye
 from actorproc.core.turns import on_suspended
-from actorproc.core.verbs import (
-    ask_again,
-    begin_abort,
-    deadline_error,
-    end_forced,
-    may_abort,
-)
 from actorproc.model.commands import SendAgain
 from actorproc.model.events import StepDelayed, StepEnded, StepReturned
 from actorproc.model.ids import Mode, StepToken

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from actorproc.core import cycles
+from actorproc.core.aborting import press_abort
 from actorproc.core.book import Book
 from actorproc.core.failing import fail, give_up
-from actorproc.core.verbs import press_abort
 from actorproc.model.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import TERMINAL
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from actorproc.core import (
+    aborting,
     cancelling,
     children,
     crashes,
@@ -16,7 +17,6 @@ from actorproc.core import (
     queueing,
     restoring,
     straight_end,
-    verbs,
 )
 from actorproc.core.book import Book
 from actorproc.core.concurrency import Slots, _Key
@@ -265,7 +265,7 @@ def _a_child_that_ended_while_its_parent_ran_is_not_seen(patch: pytest.MonkeyPat
 
 
 def _running_steps_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    for module in (failing, verbs):
+    for module in (failing, aborting):
         patch.setattr(module, "cancel_step", lambda *_: None)
 
 

@@ -225,9 +225,9 @@ def _running_steps_are_not_told() -> None:
 
 
 def _outstaying_steps_are_not_killed() -> None:
-    from actorproc.core import verbs
+    from actorproc.core import due
 
-    vars(verbs)["kill_outstaying"] = lambda *_: None
+    vars(due)["kill_outstaying"] = lambda *_: None
 
 
 PLANTS: dict[str, Plant] = {

@@ -1,37 +1,23 @@
-"""Requests of people and of running steps: aborts, write-ahead notes; and what time brings."""
+"""Aborts: a request is recorded, the class may be asked, and then the procedure fails and is undone."""
 
 from __future__ import annotations
 
 from actorproc.core.book import Book
-from actorproc.core.cancelling import cancel_step, kill_cancelled, kill_outstaying, stop_forced
+from actorproc.core.cancelling import cancel_step, kill_cancelled, stop_forced
 from actorproc.core.damage import error_of
 from actorproc.core.failing import aborted_error, fail
-from actorproc.core.lifecycle import Trigger, move
 from actorproc.core.queueing import note_unbegun, park, wake
-from actorproc.core.staff import InHand
 from actorproc.errors import UnknownProcedure
-from actorproc.model.commands import AnswerWorker, AskAbort, Reply
-from actorproc.model.events import AbortRequested, NoteMade, PoisonCleared
+from actorproc.model.commands import AskAbort, Reply
+from actorproc.model.events import AbortRequested
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Refused
-from actorproc.model.records import ErrorInfo, NoteRecord, ProcedureRecord
-from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeletePoison, PutNote
+from actorproc.model.records import ProcedureRecord
+from actorproc.model.states import TERMINAL
 
-__all__ = [
-    "ask_again",
-    "begin_abort",
-    "clear_poison",
-    "may_abort",
-    "note",
-    "on_due",
-    "on_refused",
-    "press_abort",
-    "request_abort",
-]
+__all__ = ["ask_again", "begin_abort", "may_abort", "need_not_ask", "on_refused", "press_abort", "request_abort"]
 
 
-# ---------------------------------------------------------------------- abort
 def request_abort(book: Book, event: AbortRequested) -> None:
     """Ask a procedure to abort; the request is durable and False means it has ended already."""
     record = book.procs.get(event.id)
@@ -142,107 +128,3 @@ def ask_again(book: Book, record: ProcedureRecord) -> None:
         fail(book, record, aborted_error(record))
     else:
         book.asking[record.id] = None
-
-
-# ---------------------------------------------------------------------- poison keys
-def clear_poison(book: Book, event: PoisonCleared) -> None:
-    """An operator found the object behind a key to be sound; False means that the key is not poisoned.
-
-    Whoever needed the key was refused, so nobody is there to be woken. A poisoner that still runs goes on, and
-    may poison the key again with a later step.
-    """
-    is_poisoned = book.poisons.pop(event.path, None) is not None
-    if is_poisoned:
-        book.write(DeletePoison(event.path))
-        book.audit(None, "clear-poison", event.reason, event.path)
-    book.command(Reply(event.reply, value=is_poisoned))
-
-
-# ---------------------------------------------------------------------- notes
-def note(book: Book, event: NoteMade) -> None:
-    """Store a write-ahead note of a running step; the step goes on when it is durable."""
-    if book.staff.current(event.token) is None:
-        book.stale_results += 1
-        return
-    step = max(event.step, event.token.step)
-    book.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
-    book.command(AnswerWorker(event.token, event.request))
-
-
-# ---------------------------------------------------------------------- time
-def on_due(book: Book, record: ProcedureRecord) -> None:
-    """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
-    if record.state in TERMINAL and not record.undoing:
-        return
-    kill_outstaying(book, record)
-    if book.is_late(record):
-        miss_deadline(book, record)
-        return
-    if _runs_past_deadline(book, record):
-        _kill_late(book, record)
-        return
-    if record.due_at is None or record.due_at > book.now:
-        return
-    if record.state is ProcedureState.WAITING_TIMEOUT:
-        record.due_at = None
-        book.touch(record)
-        _end_wait(book, record)
-    else:
-        wake(book, record)
-
-
-def miss_deadline(book: Book, record: ProcedureRecord) -> None:
-    """The deadline of a procedure passed: kill the step it runs, or fail it at once."""
-    if record.id in book.staff.in_hand:
-        _kill_late(book, record)
-    else:
-        fail(book, record, deadline_error(record))
-
-
-def _runs_past_deadline(book: Book, record: ProcedureRecord) -> bool:
-    """Whether a forward step runs on though its tree has failed over the same deadline."""
-    if record.deadline is None or record.deadline > book.now or record.id not in book.staff.in_hand:
-        return False
-    return book.staff.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
-
-
-def _kill_late(book: Book, record: ProcedureRecord) -> None:
-    worker = book.staff.in_hand[record.id]
-    item = worker.queue[record.id]
-    if item.forced is None:
-        item.forced = "deadline"
-        stop_forced(book, worker, item)
-
-
-def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
-    """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
-    if record.rolling or book.has_no_return(record):
-        wake(book, record, to_the_front=True)
-    else:
-        fail(book, record, deadline_error(record) if item.forced == "deadline" else aborted_error(record))
-
-
-def deadline_error(record: ProcedureRecord) -> ErrorInfo:
-    """What a procedure past its deadline fails with."""
-    return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
-
-
-def _end_wait(book: Book, record: ProcedureRecord) -> None:
-    if record.event is None:
-        move(record, Trigger.DUE)
-        wake(book, record)
-        return
-    meta = book.meta(record)
-    if meta is None or meta.has_on_timeout:
-        # `event` stays set: it says that the next step calls on_timeout().
-        book.listeners.discard(record.event, record.id)
-        move(record, Trigger.DUE)
-        wake(book, record)
-        return
-    message = f"no signal for {record.event!r} came in time"
-    error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
-    if book.has_no_return(record):
-        # No way back: it goes on waiting, and says what it waits for in vain.
-        record.error = error
-        return
-    fail(book, record, error)
