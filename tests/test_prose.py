@@ -1,0 +1,95 @@
+"""Docstrings and comments of the package name things: headlines begin with them, and no process is called somebody."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import sources
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "actorproc"
+
+HEADLINES = 0
+"""Module headlines that may open with a relative."""
+PERSONS = 430
+"""Words for persons in all code of the package."""
+
+_RELATIVE = re.compile(
+    r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|how(ever)?|where(ver)?|when(ever)?|why|that|as)\b",
+    re.IGNORECASE,
+)
+_PERSON = re.compile(r"\b(no(body|\s+one)|some(body|one)|any(body|one)|every(body|one)|whoever)\b", re.IGNORECASE)
+
+
+def headline(text: str) -> str:
+    """The first line of a module's docstring; empty if it has none."""
+    docstring = ast.get_docstring(ast.parse(text))
+    return docstring.splitlines()[0] if docstring else ""
+
+
+def opens_with_relative(line: str) -> bool:
+    return _RELATIVE.match(line.lstrip("`*\"' ")) is not None
+
+
+def persons(text: str) -> list[str]:
+    """Words that make a person of a process, a row or a thread."""
+    return [found[0] for found in _PERSON.finditer(text)]
+
+
+def test_headlines_of_modules_name_their_thing():
+    headlines = {str(path.relative_to(ROOT)): headline(path.read_text(encoding="utf-8")) for path in sources(PACKAGE)}
+    headless = {file: line for file, line in headlines.items() if opens_with_relative(line)}
+
+    assert len(headless) <= HEADLINES, headless
+
+
+def test_every_module_has_a_headline():
+    assert [str(path) for path in sources(PACKAGE) if not headline(path.read_text(encoding="utf-8"))] == []
+
+
+def test_processes_rows_and_threads_are_no_persons():
+    counted = {str(path.relative_to(ROOT)): len(persons(path.read_text(encoding="utf-8"))) for path in sources(PACKAGE)}
+
+    assert sum(counted.values()) <= PERSONS, {file: count for file, count in counted.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_headless"),
+    [
+        ("What a worker says.", True),
+        ("Who waits for a lock.", True),
+        ("Whose undo units do not run.", True),
+        ("Whether a step may run.", True),
+        ("``which`` of them", True),
+        ("How steps are counted.", True),
+        ("Where modules are found.", True),
+        ("When a worker is started.", True),
+        ("whoever waits", True),
+        ("Whatever is left.", True),
+        ("Whole trees in one read.", False),
+        ("Undo units that a rollback skips.", False),
+        ("Assembly of an engine.", False),
+        ("Thatched roofs.", False),
+        ("Showers of messages.", False),
+        ("", False),
+    ],
+)
+def test_a_headline_is_headless_by_its_first_word(line, is_headless):
+    assert opens_with_relative(line) is is_headless
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Nobody waits", ["Nobody"]),
+        ("no\n    one waits for someone", ["no\n    one", "someone"]),
+        ("Whoever, anybody", ["Whoever", "anybody"]),
+        ("none, some, one, who, anything, somebody_else", []),
+    ],
+)
+def test_words_for_persons_are_found_across_lines(text, found):
+    assert persons(text) == found
