@@ -1,4 +1,4 @@
-"""What callers hand to a manager, checked and in the engine's units; wrong ones are a `TypeError` or `ValueError`."""
+"""Arguments of callers, checked and in the engine's units; wrong ones are a `TypeError` or `ValueError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of procedures while they go on: changes to those who watch, events to logs and hooks.
+"""Changes of procedures while they go on: for watchers, and as events for logs and hooks.
 
 A change is a difference between two committed heads, told in the order of commits, never before the commit.
 """

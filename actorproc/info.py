@@ -1,4 +1,4 @@
-"""What people are shown of a procedure and of the engine."""
+"""Views of a procedure and of the engine, as people are shown them."""
 
 from __future__ import annotations
 

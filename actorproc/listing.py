@@ -1,4 +1,4 @@
-"""Which procedures a list shows: the filters, checked, and the index they are read from."""
+"""Filters of a list of procedures, checked, and the index that the list is read from."""
 
 from __future__ import annotations
 

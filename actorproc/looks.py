@@ -1,4 +1,4 @@
-"""What `actorproc.why` asks, answered from a store or from a running engine."""
+"""Facts that `actorproc.why` needs, read from a store or from a running engine."""
 
 from __future__ import annotations
 

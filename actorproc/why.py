@@ -1,4 +1,4 @@
-"""Why a procedure does not go on: the chain of what it waits for, down to what somebody can do something about.
+"""Reasons for a procedure's standstill: the chain of its waits, down to the one that an operator can act on.
 
 Pure: it asks a `Looks` (a manager, a client, or the mere store) and concludes. The chain branches where several are in
 the way, and stops at what has no further cause inside the engine: a running step, a timer, an event from outside, an

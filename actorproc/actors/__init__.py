@@ -1,0 +1,1 @@
+"""Actors of the engine, which carry data between decisions, the store and the workers."""

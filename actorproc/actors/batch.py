@@ -1,4 +1,4 @@
-"""What was decided since the last batch was closed: one batch is one commit."""
+"""Batch of decisions made since the last batch was closed: one batch is one commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers ask of the manager besides verbs: to be told of an end, and how things are."""
+"""Requests of callers besides verbs: the end of a procedure, and views of the store and of the live core."""
 
 from __future__ import annotations
 

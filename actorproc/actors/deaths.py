@@ -1,4 +1,4 @@
-"""What a worker's death means for the step in it: whose fault it was, and the report that is kept."""
+"""Verdict on a worker's death: the steps that are charged for it, and the report that is kept."""
 
 from __future__ import annotations
 

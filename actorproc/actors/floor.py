@@ -1,4 +1,4 @@
-"""What workers say, and what their deaths mean: the manager's dealings with those who run steps."""
+"""Handling of workers' messages and deaths: the manager's dealings with the processes that run steps."""
 
 from __future__ import annotations
 

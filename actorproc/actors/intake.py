@@ -1,4 +1,4 @@
-"""What comes from workers: handled at once, or kept until the store can be written again."""
+"""Entrance for messages of workers: handled at once, or kept until the store can be written again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which step was really handed to which worker, and what is still unanswered.
+"""Steps in flight: each step that was handed to a worker and is still unanswered.
 
 Two views of the same steps are kept apart. `queue` is the present: sent and not answered; it says which step
 runs now, and for how long. `held` is the durable view: sent, and no answer of it has been committed; it is what

@@ -1,4 +1,4 @@
-"""What the manager actor and the supervisor actor are told, besides the core's events and the pool's."""
+"""Messages to the manager actor and the supervisor actor, besides the core's events and the pool's."""
 
 from __future__ import annotations
 

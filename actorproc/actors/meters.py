@@ -1,4 +1,4 @@
-"""What the manager counts. A step costs a few additions here; the histograms are only copied when asked for."""
+"""Counters of the manager. A step costs a few additions here; the histograms are only copied when asked for."""
 
 from __future__ import annotations
 

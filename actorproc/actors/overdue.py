@@ -1,4 +1,4 @@
-"""How far retention is behind: finished roots that are older than they should become, and by how long.
+"""Backlog of retention: finished roots that are older than they should become, and by how long.
 
 Counted along the store's index of finish times, each row once, so that the count costs a fraction of the removal.
 Roots that a whole pass has left alone stay for a reason of their own and are not overdue.

@@ -1,4 +1,4 @@
-"""What a manager actor works with."""
+"""Dependencies of a manager actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for an answer: callers of verbs by number, handles by procedure id.
+"""Table of waiting callers: of verbs by number, of handles by procedure id.
 
 Futures are our own, not Pykka's, so that a stop can fail all of them.
 """

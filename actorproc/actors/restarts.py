@@ -1,4 +1,4 @@
-"""When the next worker of a slot may start: Erlang/OTP's restart intensity with backoff, and a way back from it.
+"""Restart windows of worker slots: Erlang/OTP's restart intensity with backoff, and a way back from it.
 
 OTP gives up for good when a child fails too often; a service manager (systemd's `RestartSteps`) goes on with longer
 pauses. Here a slot does both: it is *parked*, which the host is told, and after a cool-down one worker is tried in it.

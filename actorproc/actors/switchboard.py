@@ -1,4 +1,4 @@
-"""Where other threads reach the engine's actors: what they ask, and the futures of those who still wait for an answer.
+"""Gateway from other threads to the engine's actors: requests, and the futures of those still waiting for an answer.
 
 Messages of one thread arrive in the order in which it sent them. What is said to an actor that has stopped is dropped;
 who waits for an answer then is told by a stop, which fails the futures.

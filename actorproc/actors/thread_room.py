@@ -1,4 +1,4 @@
-"""Whether the system lets this program start the threads that an engine needs.
+"""Check that the system lets this program start the threads that an engine needs.
 
 A thread that cannot be started in the middle of a start leaves half an engine behind, and an actor that never ran on
 the lists of Pykka. So it is found out before anything is begun.

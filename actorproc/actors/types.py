@@ -1,4 +1,4 @@
-"""Where workers find each procedure type."""
+"""Table of procedure types, and of where workers find each of them."""
 
 from __future__ import annotations
 

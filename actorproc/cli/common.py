@@ -1,4 +1,4 @@
-"""What all commands share: the directory, ids by their beginning, exit codes."""
+"""Parts that all commands share: the directory, ids by their beginning, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``doctor`` finds out: the store read in a process of its own, and what surrounds it."""
+"""Findings of ``doctor``: the store, read in a process of its own, and its surroundings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a verb, for one subject: a row for people, an object for programs."""
+"""Outcome of a verb for one subject: a row for people, an object for programs."""
 
 from __future__ import annotations
 

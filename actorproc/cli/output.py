@@ -1,4 +1,4 @@
-"""How a command shows what it found: a table for people, JSON for programs, ids for pipes."""
+"""Output of commands: a table for people, JSON for programs, ids for pipes."""
 
 from __future__ import annotations
 

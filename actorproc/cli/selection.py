@@ -1,4 +1,4 @@
-"""Which procedures a verb is for, and how it goes with each: ids or a filter, a dry run, a line for each result."""
+"""Selection of the procedures that a verb is for: ids or a filter, a dry run, a line for each result."""
 
 from __future__ import annotations
 

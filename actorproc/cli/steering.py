@@ -1,4 +1,4 @@
-"""Who takes a verb: the running manager through its socket, or the stopped store itself."""
+"""Target of a verb: the running manager through its socket, or the stopped store itself."""
 
 from __future__ import annotations
 

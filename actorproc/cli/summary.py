@@ -1,4 +1,4 @@
-"""What ``status`` counts: one pass over the procedures that have not ended, and what the live manager says."""
+"""Figures of ``status``: one pass over the procedures that have not ended, and the live manager's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other processes ask for, judged before it reaches the engine.
+"""Checks of requests from other processes, before they reach the engine.
 
 A client checks what its user hands over, but not everybody who can write to the socket is such a client. What comes
 through it has the right types by then; here it must also make sense: ids that are ids, keys and texts that the store

@@ -1,4 +1,4 @@
-"""Which of the engine's methods other processes may call, and the types that go in and out."""
+"""Methods of the engine that other processes may call, and the types that go in and out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes through the control socket: frames, calls, answers, and errors as data.
+"""Wire format of the control socket: frames, calls, answers, and errors as data.
 
 A frame is a 4-byte big-endian length and a msgpack array. A client numbers its calls; every answer repeats the
 number. Nothing here is ever unpickled: values are decoded as the types that the call's name stands for, and what

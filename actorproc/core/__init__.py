@@ -1,1 +1,1 @@
-"""What to do: pure decisions. No threads, no I/O, no clock, no randomness; time is an argument."""
+"""Decisions of the engine, pure: no threads, no I/O, no clock, no randomness; time is an argument."""

@@ -1,4 +1,4 @@
-"""What is remembered of trees that have finished."""
+"""Facts kept in memory about trees that have finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs nothing but a worker and has not had its turn yet, left as it was read or submitted.
+"""Cold run queue: procedures that need nothing but a worker, left as they were read or submitted until their turn.
 
 After a restart, or a `submit_many`, there may be hundreds of thousands of them. To make them resident and queue them
 takes as long as reading or storing them, and the first step would wait for the last of them. So those that nothing

@@ -1,4 +1,4 @@
-"""How a procedure ends: its closing record, its locks, its parent's latch, its handles."""
+"""End of a procedure: its closing record, its locks, its parent's latch, its handles."""
 
 from __future__ import annotations
 

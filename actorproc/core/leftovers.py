@@ -1,4 +1,4 @@
-"""What a rollback left behind: undos that a best-effort rollback skipped, and members that have no rollback.
+"""Remains of a rollback: undos that a best-effort rollback skipped, and members that have no rollback.
 
 Listed where they happened and at the top of the failing scope, durably. The heads list so many; the step log has all.
 """

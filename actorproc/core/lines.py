@@ -1,4 +1,4 @@
-"""Who stands in line on a node, by ticket: to join and to leave costs the same with 100,000 in it as with ten.
+"""Wait list of a lock node, by ticket: joining and leaving cost the same with 100,000 entries as with ten.
 
 A sorted list in pieces. Newcomers go to its end, which costs one append; whoever leaves costs two binary searches and
 the shift of one piece. It is a list of its pieces, so that to see whether anybody stands there costs nothing.

@@ -1,4 +1,4 @@
-"""Who waits for which event. Most events are waited for by one procedure only, and then that is all that is kept."""
+"""Procedures that wait for events, by name. Most events have one waiter, and then only that one is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where new roots wait while as many run as may (`Scheduling.max_running`), before they ask for anything else."""
+"""Admission queue of new roots: they wait here while `Scheduling.max_running` roots run, before they ask for locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are told of locks: who waits for which one, and which ones belong to nobody.
+"""Report on locks: the waiters of each, and the dangling ones, which no procedure will give up.
 
 Both are pure joins of stored lock records with what the lock table says, so they may run in any thread.
 """

@@ -1,4 +1,4 @@
-"""What a member asks for when it asks for locks, and whose locks are no obstacle to it."""
+"""Lock requests of a member, and the owners whose locks are no obstacle to it."""
 
 from __future__ import annotations
 

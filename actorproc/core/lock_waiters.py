@@ -1,4 +1,4 @@
-"""Who asks for locks: one request, as it waits and as it is shown, and crowds of requests that are alike."""
+"""Lock requests: one request, as it waits and as it is shown, and crowds of requests that are alike."""
 
 from __future__ import annotations
 

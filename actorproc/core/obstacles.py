@@ -1,4 +1,4 @@
-"""What procedures wait for beside a worker: time, locks, events; and the keys that nobody gets."""
+"""Waits for anything but a worker: time, locks, events; and the keys that are granted to no procedure (poisoned)."""
 
 from __future__ import annotations
 

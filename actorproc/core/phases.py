@@ -1,4 +1,4 @@
-"""What a procedure is doing, read from its head and three facts; the same for the engine and for a mere reader.
+"""Phase of a procedure, read from its head and three facts; the same for the engine and for a mere reader.
 
 The running engine knows the facts. Somebody who sees only the store concludes from the head what it says of them:
 what a step does at this moment, and who is in whose way, is in no record.

@@ -1,4 +1,4 @@
-"""Who gets the next free place on a worker: class of work, priority with ageing, work already begun, turn by turn.
+"""Run queue: order of the steps that may run, by class of work, priority with ageing, work already begun, and turn.
 
 Everything that could run now waits in a *lane*: one for each class of work, priority, and new roots apart from the
 rest. In a lane the trees take turns (round robin), and each tree gives its own procedures in the order they came,

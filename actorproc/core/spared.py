@@ -1,4 +1,4 @@
-"""Whose undo units do not run: those of members that cannot be undone any more, or that somebody else answers for."""
+"""Undo units that a rollback skips: those of members that cannot be undone, or for which a parent compensates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the whole manager: its life, its numbers, its switches."""
+"""Facts about the whole manager: its epoch, its counters, its switches."""
 
 from __future__ import annotations
 

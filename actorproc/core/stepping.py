@@ -1,4 +1,4 @@
-"""What a worker's answer leads to: the next step, a wait, an end, a retry, or a failure."""
+"""Handling of a worker's answer: the next step, a wait, an end, a retry, or a failure."""
 
 from __future__ import annotations
 

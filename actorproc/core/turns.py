@@ -1,4 +1,4 @@
-"""Whose turn it is: the ready queue and those that wait for slots merged, under the shares of the classes of work."""
+"""Choice of the next step: the run queue merged with those that wait for slots, under the shares of classes of work."""
 
 from __future__ import annotations
 

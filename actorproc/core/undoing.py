@@ -1,4 +1,4 @@
-"""What the answer of a rollback step leads to: a recorded undo, another step of it, a retry, or giving up."""
+"""Handling of a rollback step's answer: a recorded undo, another step of it, a retry, or giving up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who fails for the sake of others: left behind by a parent that is done, in need of a poisoned key, in a cycle."""
+"""Procedures that fail because of others: left by a parent that ended, in need of a poisoned key, in a deadlock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many workers there are: extra ones while all the others are stuck in long steps, and a resize of the pool.
+"""Number of workers: extra ones while all the others are stuck in long steps, and a resize of the pool.
 
 When every worker has been in its step for `stuck_after` seconds and work waits, one more is started, up to
 `max_workers`; one that had nothing to do for `extra_worker_idle` seconds is retired while there are more than there

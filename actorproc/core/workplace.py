@@ -1,4 +1,4 @@
-"""Where steps wait for their turn, and the workers that run them."""
+"""Queues in which steps wait for their turn, and the workers that run them."""
 
 from __future__ import annotations
 

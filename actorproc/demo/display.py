@@ -1,4 +1,4 @@
-"""What the terminal shows: bars with rich, one moving line without it, plain lines when nobody watches."""
+"""Display of the demo: bars with rich, one moving line without it, plain lines where no terminal is."""
 
 from __future__ import annotations
 

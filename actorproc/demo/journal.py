@@ -1,4 +1,4 @@
-"""What the steps say about themselves: an append-only file outside the engine.
+"""Journal of the demo's steps: an append-only file outside the engine.
 
 The engine's own log says what was recorded. This one says what really ran: a step writes a line when it
 begins and one when it ends, so a step that was cut off shows as begun twice. It is the witness the demo

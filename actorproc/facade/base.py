@@ -1,4 +1,4 @@
-"""What every part of the facade stands on: the running engine, and a clear error when there is none."""
+"""Base of every part of the facade: the running engine, and a clear error when there is none."""
 
 from __future__ import annotations
 

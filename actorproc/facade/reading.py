@@ -1,4 +1,4 @@
-"""What can be asked of any store, whether its engine runs here, elsewhere, or not at all."""
+"""Questions that any store answers, whether its engine runs here, elsewhere, or not at all."""
 
 from __future__ import annotations
 

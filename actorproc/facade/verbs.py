@@ -1,4 +1,4 @@
-"""What an operator or another part of the program asks of procedures that are there already."""
+"""Verbs on procedures that exist already, for operators and other parts of the program."""
 
 from __future__ import annotations
 

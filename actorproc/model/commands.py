@@ -1,4 +1,4 @@
-"""What shall be done once the writes of the same decision are on disk. Imperative, frozen."""
+"""Commands: actions due once the writes of the same decision are on disk. Imperative, frozen."""
 
 from __future__ import annotations
 

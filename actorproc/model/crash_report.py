@@ -1,4 +1,4 @@
-"""Why a worker process ended, in words and numbers."""
+"""Report on the end of a worker process, in words and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What host and worker tell each other about classes and about children."""
+"""Definitions of classes and of children, as host and worker send them to each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen: the inputs of the core. Past tense, frozen."""
+"""Events: the inputs of the core. Past tense, frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a handed-out step ended, as a worker reports it. User values are bytes here, always."""
+"""Outcomes of handed-out steps, as a worker reports them. User values are bytes here, always."""
 
 from __future__ import annotations
 

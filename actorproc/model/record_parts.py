@@ -1,4 +1,4 @@
-"""What rows are made of besides numbers and text. As in rows, new fields go to the end, with a default."""
+"""Parts of rows besides numbers and text. As in rows, new fields go to the end, with a default."""
 
 from __future__ import annotations
 

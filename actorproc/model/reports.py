@@ -1,4 +1,4 @@
-"""What `ProcedureManager.compact` and `ProcedureManager.backup` report."""
+"""Reports of `ProcedureManager.compact` and `ProcedureManager.backup`."""
 
 from __future__ import annotations
 

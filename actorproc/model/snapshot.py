@@ -1,4 +1,4 @@
-"""What the store tells the core at a start, or after a failed commit."""
+"""Snapshot that the store gives the core at a start, or after a failed commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision stores. A batch of writes is applied atomically, in order."""
+"""Writes of a decision. A batch of them is applied atomically, in order."""
 
 from __future__ import annotations
 

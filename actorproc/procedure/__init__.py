@@ -1,4 +1,4 @@
-"""What a user writes, and what turns it into bytes and back.
+"""Procedures: the classes that users write, and their conversion to bytes and back.
 
 Authoring: `procedure` (class `Procedure`), `saga`, `machine`, `function`, `status`, `policies`, `context`.
 Engine side: `codec` (values to bytes), `hints` and `fields` (what a class declares), `state` (a procedure's state

@@ -1,4 +1,4 @@
-"""What the engine reads from a procedure class at registration, and what it refuses."""
+"""Reading of a procedure class at its registration, and reasons to refuse it."""
 
 from __future__ import annotations
 

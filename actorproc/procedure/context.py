@@ -1,4 +1,4 @@
-"""What a step sees of the world: `Context`."""
+"""`Context`: a step's view of the world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two submits under one id are the same one: a digest of the initial state, alike for states that are equal.
+"""Digest of the initial state, alike for equal states: tells whether two submits under one id are the same.
 
 A mapping is equal to one that was filled in another order, and comes back in the order it was filled in. So it is
 stored as it is, and sorted for the digest only. So are others: ranges that count the same, counters with and without

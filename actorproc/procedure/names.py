@@ -1,4 +1,4 @@
-"""What classes and functions are called in the store, and where a program finds their modules."""
+"""Names of classes and functions in the store, and the places where a program finds their modules."""
 
 from __future__ import annotations
 

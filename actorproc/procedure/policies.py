@@ -1,4 +1,4 @@
-"""What a class says about retries and about the resources of a step."""
+"""Policies that a class declares: retries, and resources of a step."""
 
 from __future__ import annotations
 

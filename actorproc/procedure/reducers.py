@@ -1,4 +1,4 @@
-"""What cloudpickle sends by name alone, or not at all, though a worker has no such name: parts to make it again from.
+"""Reducers for objects that cloudpickle sends under a name unknown in workers, or not at all.
 
 The functions, types and properties of a script are known to nobody else, so they travel by value as its classes do.
 """

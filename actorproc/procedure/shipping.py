@@ -1,4 +1,4 @@
-"""How a class gets to a worker: by import path when the worker can import it, else by value through cloudpickle.
+"""Shipping of a class to a worker: by import path when the worker can import it, else by value through cloudpickle.
 
 By value it brings along the classes its type hints reach, because names written in hints cannot be looked up in a
 process where the module they belong to does not exist.

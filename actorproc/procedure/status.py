@@ -1,4 +1,4 @@
-"""What a step says it wants next: the values of `Status`."""
+"""Values of `Status`: the next action that a step asks for."""
 
 from __future__ import annotations
 

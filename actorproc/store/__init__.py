@@ -1,0 +1,1 @@
+"""Stores: durable rows of procedures, steps and locks."""

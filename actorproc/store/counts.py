@@ -1,4 +1,4 @@
-"""Whether all is there that a head counts, and nothing that it does not know of.
+"""Check of counted rows: everything a head counts is there, and nothing that it does not know of.
 
 A row that is gone leaves no checksum behind, and a head of yesterday is as sound as the one of today. But a head says
 how many records its step log has, how many children it started, how often an operator asked for something, which locks

@@ -1,4 +1,4 @@
-"""Where each record lives: the named databases, their keys, and how a write becomes rows.
+"""Layout of the store: the named databases, their keys, and how a write becomes rows.
 
 All stores share this page, so a store is only something that keeps sorted rows of bytes::
 

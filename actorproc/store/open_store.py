@@ -1,4 +1,4 @@
-"""What the owner of a store and a mere reader have in common: snapshots of an open environment."""
+"""Base of a store's owner and of a mere reader: snapshots of an open environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a damaged row is or may have been: by its key, by what is left of its contents, or by the rows beside it."""
+"""Owner of a damaged row, certain or possible: by its key, by the rest of its contents, or by the rows beside it."""
 
 from __future__ import annotations
 

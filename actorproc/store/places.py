@@ -1,4 +1,4 @@
-"""Whether a record stands where it belongs, as its key follows from its contents, and can be what it says."""
+"""Check of a record's place: its key must follow from its contents, and the contents must be possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start reads: every unfinished tree, and what is wrong with the rest.
+"""Read of a start: every unfinished tree, and the damage in the rest.
 
 Only indexes and unfinished trees are read, so a start costs what is unfinished and not what ever ran. The
 indexes are trusted as far as they agree with the heads and with each other in number; when they do not, every

@@ -1,4 +1,4 @@
-"""What can still be read of a data file that LMDB must not see: its pages, followed by hand with plain reads.
+"""Salvage of a data file that LMDB must not open: its pages, followed with plain reads.
 
 A page that is not what it should be costs the keys it held, and between which keys these lay is known from the page
 above. So a question that touches lost keys is answered with `StoreDamaged`, and every other one as by a sound store.

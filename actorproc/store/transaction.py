@@ -1,4 +1,4 @@
-"""What is done to rows inside one LMDB transaction."""
+"""Changes of rows inside one LMDB transaction."""
 
 from __future__ import annotations
 

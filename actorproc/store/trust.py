@@ -1,4 +1,4 @@
-"""Whether a data file may be handed to LMDB, which trusts every byte of it.
+"""Check of a data file before LMDB opens it: LMDB trusts every byte.
 
 LMDB has no checksums. A page that was damaged makes it read or write where nothing is, and the process dies of SIGSEGV
 or SIGBUS; a damaged list of free pages makes it overwrite live ones. So a file that may have been changed is examined

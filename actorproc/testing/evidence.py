@@ -1,4 +1,4 @@
-"""What the checker looks at: a journal, a dump of the store, and its own small model of what is durable.
+"""Evidence for the checker: a journal, a dump of the store, and a small model of what is durable.
 
 The model is made from the commits of the journal alone and knows nothing of the engine's memory.
 """

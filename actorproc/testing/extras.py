@@ -1,4 +1,4 @@
-"""What is added to a random scenario: poison keys, small quotas, other ways to wait for children, more calls.
+"""Extras of a random scenario: poison keys, small quotas, other ways to wait for children, more calls.
 
 It is drawn beside the scenario, not with it, so that seeds that were kept because they once found something still
 mean the same history: those are played ``plain``.

@@ -1,4 +1,4 @@
-"""What is added to a random scenario beside the extras: limits, priorities, classes of work, workers of one's own.
+"""Features of a random scenario beside the extras: limits, priorities, classes of work, dedicated workers.
 
 Drawn beside the scenario and its extras, so that seeds that were kept before there was any of this mean what they
 meant.

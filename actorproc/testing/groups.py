@@ -1,4 +1,4 @@
-"""What is added to a random scenario beside the extras: parents that suspend again and again, and other calls.
+"""Groups of a random scenario beside the extras: parents that suspend again and again, and other calls.
 
 Elsewhere a parent spawns once and at most waits for the rest. Here it waits for the next one in a loop
 (`Status.suspended([])`), has further children join those that are outstanding, runs steps of its own in between

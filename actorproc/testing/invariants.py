@@ -1,4 +1,4 @@
-"""What must be true: a history obeys the engine's promises, whatever disturbed it.
+"""Invariants of a history: it obeys the engine's promises, whatever disturbed it.
 
 `check` is one pure function over a journal (what the outside saw: executions, commits, calls and replies, deaths)
 and a dump of the store; it knows nothing of the engine's insides. The promises by number:

@@ -1,4 +1,4 @@
-"""What somebody does at the end of a history, so that everybody who can comes to an end."""
+"""Loose ends of a history: acts of its operator that bring every procedure to an end, if it can end."""
 
 from __future__ import annotations
 

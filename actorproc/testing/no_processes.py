@@ -1,4 +1,4 @@
-"""What pools without processes say of them."""
+"""Base of pools without processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one history is played: turn by turn until nothing is left to do, while its host may die in each."""
+"""Player of one history: turn by turn until nothing is left to do, while its host may die in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers and operators ask for in a history: calls made from actions, and the operator who draws them."""
+"""Requests of callers and operators in a history: calls made from actions, and the operator who draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What small scenarios are made of."""
+"""Parts of small scenarios."""
 
 from __future__ import annotations
 

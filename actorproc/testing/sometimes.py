@@ -1,4 +1,4 @@
-"""What happened in a history: a checker that finds nothing proves something only for what did happen.
+"""Goals that histories must reach sometimes: a checker that finds nothing proves something only for what did happen.
 
 Each `Sight` is something random histories must show now and then ("sometimes" assertions, as Antithesis calls them). A
 sight counts only where it took effect, so it is read from commits and answers, never from the scenario.

@@ -1,4 +1,4 @@
-"""Which step was handed out, as it is told from others in every run, and in the words of its class."""
+"""Names of handed-out steps, the same in every run, and in the words of the class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a power cut may leave of a commit: every order of its sectors, rebuilt and read.
+"""Remains of a commit after a power cut: every order of its sectors, rebuilt and read.
 
     python -m actorproc.testing.torn_writes --states 20000 --seed 1
 

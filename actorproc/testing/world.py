@@ -1,4 +1,4 @@
-"""What all parts of one simulated history share: chance, time, faults, the store, the inbox and the journal."""
+"""World of one simulated history, shared by its parts: chance, time, faults, the store, the inbox and the journal."""
 
 from __future__ import annotations
 

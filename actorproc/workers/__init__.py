@@ -1,0 +1,1 @@
+"""Worker processes, and the pool that starts and stops them."""

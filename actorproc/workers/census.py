@@ -1,4 +1,4 @@
-"""How many processes a worker has started: those of its session, and those below it that left the session."""
+"""Number of processes that a worker has started: those of its session, and descendants that left the session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to our descriptors when the host program forks.
+"""Guard of our descriptors when the host program forks.
 
 A forked copy of the host must not hold lifelines (workers would outlive the real host) nor channels. The hooks
 are installed once, on import; they hold processes weakly and do nothing in a program that never forks.

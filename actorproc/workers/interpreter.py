@@ -1,4 +1,4 @@
-"""How the interpreter of a worker is started: its command line, its environment, and where it imports from."""
+"""Start of a worker's interpreter: its command line, its environment, and the path it imports from."""
 
 from __future__ import annotations
 

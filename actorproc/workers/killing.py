@@ -1,4 +1,4 @@
-"""How a worker process is ended: the stacks of its threads, SIGTERM, and SIGKILL for its group and what left it."""
+"""End of a worker process by force: stacks of its threads, SIGTERM, and SIGKILL for its group and what left it."""
 
 from __future__ import annotations
 

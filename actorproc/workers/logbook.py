@@ -1,4 +1,4 @@
-"""What procedures printed and logged, kept for a while in the host's memory, and for longer in a spool.
+"""Prints and log records of procedures, kept for a while in the host's memory, and for longer in a spool.
 
 Each procedure has a ring of lines; the oldest are dropped when it exceeds its share, and whole procedures, those that
 have been silent for longest, when all together exceed the total. A worker's death takes nothing along; what earlier

@@ -1,4 +1,4 @@
-"""What a worker prints: drained always, kept a little, forwarded to a logger.
+"""Output of a worker: drained always, kept a little, forwarded to a logger.
 
 A pipe nobody reads blocks its writer at 64 KiB, so the pool reads whatever comes, at any rate.
 """

@@ -1,4 +1,4 @@
-"""What workers say: their frames are decoded, noted, and passed on to whoever listens to the pool."""
+"""Receiver of workers' messages: their frames are decoded, noted, and passed on to the listener of the pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a dead worker, told in words.
+"""Report on a dead worker, in words.
 
 The classification follows loky and supervisord: an exit status alone is ambiguous, so what the pool did
 itself (a stop, a kill) and what the worker said last come before what the kernel says.

@@ -1,4 +1,4 @@
-"""What worker processes use, and which processes descend from them."""
+"""Use of memory, processor and threads by worker processes, and the processes that descend from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must happen sometimes on the stage: histories that never get there test nothing of it.
+"""Goals that histories on the stage must reach sometimes: those that never get there test nothing of it.
 
 As `actorproc.testing.sometimes`, for what only a real shell does. `sights_of` counts it in a journal; a test plays a
 fixed set of seeds and demands that everything here was seen.

@@ -1,4 +1,4 @@
-"""Which fault struck in which phase: counted from the lines of an episode, effective ones only."""
+"""Coverage of faults by phase: counted from the lines of an episode, effective ones only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may go wrong in an episode, and where in the engine's work it may strike."""
+"""Faults of an episode, and the places in the engine's work that they may strike."""
 
 from __future__ import annotations
 

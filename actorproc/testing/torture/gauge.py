@@ -1,4 +1,4 @@
-"""Where the host is, in a page of shared memory: it can be read after the host was killed, to the instant."""
+"""Phase of the host, in a page of shared memory: readable after the host was killed, to the instant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an episode tries, drawn from its seed: procedures, callers, and the faults of each life of the host."""
+"""Plan of an episode, drawn from its seed: procedures, callers, and the faults of each life of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tortured: procedures that do as their orders say. Loaded by workers, so nothing here loads the store.
+"""Procedures under torture, which do as their orders say. Loaded by workers, so nothing here loads the store.
 
 An order is plain data: ``do`` is work, sleep, wait, fan, grab, flaky, fail, hang, crash, listen, deaf or note; ``die``
 names the points at which the worker kills itself, each once in an episode. Each order leaves a file in the world, and

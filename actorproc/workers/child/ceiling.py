@@ -1,4 +1,4 @@
-"""How far a step that starts processes without end can get before the host sees it.
+"""Ceiling for a step that starts processes without end, until the host sees it.
 
 The host counts the processes of a limited step ten times a second and kills what has too many. That is the limit; but a
 fork bomb doubles thousands of times in between. So the kernel is told to refuse at some distance above the limit: by

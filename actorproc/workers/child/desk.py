@@ -1,4 +1,4 @@
-"""What all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
+"""Runtime that all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
 
 Two threads meet here. The main thread runs steps; what the host sends is put in by the reader thread, or by the main
 thread while it has nothing to run (`reading`). A step belongs to whoever takes its token out of `_waiting`: the main

@@ -1,4 +1,4 @@
-"""What protects a worker process: from outliving its host, from losing its stack, and from what steps leave behind."""
+"""Protection of a worker process: from outliving its host, from losing its stack, and from remains of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step's limits set in its own process, and how it is taken back afterwards.
+"""Limits of a step, set in its own process and taken back afterwards.
 
 Memory is limited by RLIMIT_DATA, not RLIMIT_AS: address space is eaten by threads and file maps that cost nothing,
 while the data segment is what allocation uses, and a refused allocation is an ordinary `MemoryError`. The limit is

@@ -1,4 +1,4 @@
-"""How a worker starts processes for its steps: as ordinary children of the program, not as parts of the worker.
+"""Processes that steps start: ordinary children of the program, not parts of the worker.
 
 A worker prefers to be killed when memory runs out (``oom_score_adj``), and every process inherits that. So the score is
 the host's for the moment in which a child is started, by wrappers around the functions that start one. What native code

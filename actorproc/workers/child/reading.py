@@ -1,4 +1,4 @@
-"""Which of a worker's two threads reads the channel: the main thread while it has nothing to run, else the other.
+"""Turn to read the channel: the worker's main thread has it while it runs nothing, else the reader thread.
 
 To hand each step from a reading thread to the main one takes two changes of threads, as long as many a step. So the
 main thread waits for its next step in the socket itself. The reader thread reads until the first step has come, when

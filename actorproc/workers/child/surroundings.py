@@ -1,4 +1,4 @@
-"""What belongs to the whole process and a step may have changed: put back before the next step."""
+"""State of the whole process that a step may have changed, restored before the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether Python code can have changed, of the whole process, what takes a system call to find out.
+"""Cheap detection of changes of process-wide state by Python code, which else takes system calls to find.
 
 After every step all of that would have to be asked for, which takes as long as a small step. So the functions that
 change it tell when they were called. A module that can do the same in other ways is looked for by its name. What native

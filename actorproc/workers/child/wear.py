@@ -1,4 +1,4 @@
-"""When a worker has run long enough to be replaced by a fresh one, between two steps.
+"""Recycling of a worker: the moment, between two steps, at which a fresh process replaces it.
 
 Libraries leak and caches grow; a process that is replaced now and then costs a warm spare's millisecond. (The memory
 rule is loky's: growth since the first step, because what a worker loads for its first step it needs anyway.)
