@@ -94,7 +94,8 @@ if TYPE_CHECKING:
     from actorproc.changes import Change, Overflow, ProcedureEvent, WorkerEvent
     from actorproc.client import ProcedureClient
     from actorproc.config import Config
-    from actorproc.deploy import DeployFinding, DeployReport, check_deploy
+    from actorproc.deploy import check_deploy
+    from actorproc.deploy_report import DeployFinding, DeployReport
     from actorproc.executor import ProcedureExecutor
     from actorproc.handle import ProcedureHandle, as_completed
     from actorproc.info import (
@@ -132,7 +133,7 @@ if TYPE_CHECKING:
     from actorproc.watch import Watch
     from actorproc.workers.base import WorkerInfo
     from actorproc.workers.frozen import freeze_support
-    from actorproc.workers.logbook import LogEntry
+    from actorproc.workers.log_entry import LogEntry
 
 __all__ = [
     "ActorprocError",
@@ -236,8 +237,8 @@ _LAZY = {
     "Config": "actorproc.config",
     "Context": "actorproc.procedure.context",
     "CrashReport": "actorproc.model.crash_report",
-    "DeployFinding": "actorproc.deploy",
-    "DeployReport": "actorproc.deploy",
+    "DeployFinding": "actorproc.deploy_report",
+    "DeployReport": "actorproc.deploy_report",
     "ErrorInfo": "actorproc.model.records",
     "Health": "actorproc.info",
     "Leftover": "actorproc.model.records",
@@ -245,7 +246,7 @@ _LAZY = {
     "LockInfo": "actorproc.info",
     "LockKey": "actorproc.model.policies",
     "LockWaiterInfo": "actorproc.info",
-    "LogEntry": "actorproc.workers.logbook",
+    "LogEntry": "actorproc.workers.log_entry",
     "Metrics": "actorproc.metrics",
     "Overflow": "actorproc.changes",
     "Phase": "actorproc.model.states",

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-import msgspec
-
+from actorproc.deploy_report import DeployFinding, DeployReport, Verdict
 from actorproc.errors import ActorprocError
 from actorproc.model.definitions import OutcomeRow
 from actorproc.model.ids import Mode
 from actorproc.model.names import no_class_registered
-from actorproc.model.plain import plain_dict
 from actorproc.model.records import NoteRecord, ProcedureRecord, StepRecord, UndoRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.procedure.context import Context, UnreadableValue
@@ -33,58 +31,14 @@ from actorproc.signing_key import read_keys
 from actorproc.store.lmdb_reader import LmdbReader
 from actorproc.store.reading import RecordReader
 
-__all__ = ["DeployFinding", "DeployReport", "check_deploy", "examined"]
+__all__ = ["check_deploy", "examined"]
 
-Verdict = Literal["goes-on", "parks", "parks-when-undone", "unknown"]
 Lookup = Callable[[str], TypeRuntime | None]
 
 _SHOWN = 5
 """Ids that a finding names."""
 _REPEATED = 3
 """Looks at a procedure that goes on while it is looked at."""
-
-
-class DeployFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of these classes on the procedures of one type that stand at one step."""
-
-    type_name: str
-    step: str
-    """The name of the step or state a saga or a machine stands before; the number of the step for others."""
-    verdict: Verdict
-    """``goes-on``; ``parks``; ``parks-when-undone``: it goes on, and a rollback would park it; ``unknown``: it cannot
-    be told, because secrets were left out of an export."""
-    reason: str
-    """Why it would be parked, in the words of the worker; "" when it goes on."""
-    count: int
-    ids: tuple[str, ...]
-    """The first five of them."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
-        return plain_dict(self)
-
-
-class DeployReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of these classes on all unfinished procedures of a store."""
-
-    checked: int
-    """Procedures that were read."""
-    findings: tuple[DeployFinding, ...]
-    """By type, step and reason, in the order in which the first procedure of each was submitted."""
-
-    @property
-    def parks(self) -> tuple[DeployFinding, ...]:
-        """The findings about what would be parked, now or when it is undone."""
-        return tuple(found for found in self.findings if found.verdict in ("parks", "parks-when-undone"))
-
-    @property
-    def ok(self) -> bool:
-        """Nothing would be parked."""
-        return not self.parks
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
-        return plain_dict(self)
 
 
 def check_deploy(

@@ -12,7 +12,7 @@ from actorproc.cli.output import Output, complain
 from actorproc.cli.text import Columns, plain_line
 
 if TYPE_CHECKING:
-    from actorproc.deploy import DeployFinding, DeployReport
+    from actorproc.deploy_report import DeployFinding, DeployReport
 
 __all__ = ["add_check"]
 

@@ -119,15 +119,12 @@ def add_completion(commands: _Commands) -> None:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    print(script_for(options.shell))
+    print(script_for(options.shell, options.build_parser()))
     return OK
 
 
-def script_for(shell: str) -> str:
-    """The completion script of one of `SHELLS`. Raises `MissingExtra`."""
-    from actorproc.cli.main import build_parser
-
-    parser = build_parser()
+def script_for(shell: str, parser: argparse.ArgumentParser) -> str:
+    """The completion script of one of `SHELLS` for the parser of all commands. Raises `MissingExtra`."""
     if shell == "fish":
         return "\n".join([_FISH, *_fish_lines(parser)])
     shtab = need("shtab", extra="cli", purpose="shell completion")

@@ -29,7 +29,7 @@ from actorproc.errors import ManagerStopped
 
 if TYPE_CHECKING:
     from actorproc.client import ProcedureClient
-    from actorproc.workers.logbook import LogEntry
+    from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["add_logs", "add_metrics", "add_stack", "add_top", "add_watch", "add_workers", "end_of_watch"]
 

@@ -180,6 +180,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         choices=("bash", "zsh", "tcsh"),
         help="print the completion script of a shell (needs the extra 'cli') and leave",
     )
+    parser.set_defaults(build_parser=build_parser)  # for `completion`, which reads the parser of all commands
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module, function) in COMMANDS.items():
         if only is None or name == only:
@@ -206,7 +207,7 @@ class _PrintCompletion(argparse.Action):
     ) -> None:
         from actorproc.cli.completion import script_for
 
-        print(script_for(str(values)))
+        print(script_for(str(values), build_parser()))
         parser.exit()
 
 

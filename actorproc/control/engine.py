@@ -48,7 +48,7 @@ from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.lmdb import LmdbReader
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.logbook import LogEntry
+from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["RemoteEngine"]
 

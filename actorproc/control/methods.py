@@ -14,7 +14,7 @@ from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.reports import BackupReport, CompactionReport
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.logbook import LogEntry
+from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["METHODS", "REPEATABLE", "REQUESTS", "Method"]
 

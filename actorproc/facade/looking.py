@@ -23,7 +23,7 @@ from actorproc.queries import Queries, StoredQueries
 from actorproc.watch import Watch
 from actorproc.why import EngineFacts
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.logbook import LogEntry
+from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["Looking"]
 

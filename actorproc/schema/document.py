@@ -10,14 +10,14 @@ from typing import Any, Literal
 import msgspec
 
 from actorproc.changes import Change
-from actorproc.deploy import DeployReport
+from actorproc.deploy_report import DeployReport
 from actorproc.info import AuditInfo, Health, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
 from actorproc.metrics import Metrics
 from actorproc.schema.shape import TIMES, VERSION
 from actorproc.step_log import StepInfo
 from actorproc.why import Cause
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.logbook import LogEntry
+from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["KINDS", "document"]
 

@@ -22,12 +22,12 @@ from actorproc.model.records import ProcedureRecord
 from actorproc.model.snapshot import Damage, Snapshot
 from actorproc.store import codec
 from actorproc.store.counts import Counts
+from actorproc.store.directory import damaged_pages
 from actorproc.store.keys import head_key, owner_of, time_key
 from actorproc.store.layout import EPOCH, STORE_ID, Row, index_rows, key_of, meta_of
 from actorproc.store.ownership import BELONGS, exists, names_in, neighbours_of, owners_of, with_gaps
 from actorproc.store.places import check_place, is_a_copy, is_sound
 from actorproc.store.tables import INDEXES, STATE_TABLES, Rows, Table
-from actorproc.store.trust import damaged_pages
 
 __all__ = ["Findings", "cross_check"]
 

@@ -14,7 +14,7 @@ import re
 import stat
 from pathlib import Path
 
-from actorproc.errors import EngineError
+from actorproc.errors import EngineError, StoreDamaged
 
 __all__ = [
     "DATA_FILE",
@@ -22,6 +22,7 @@ __all__ = [
     "LOCK_FILE",
     "OWNER_FILE",
     "check_directory",
+    "damaged_pages",
     "make_directory",
     "make_private",
     "new_private",
@@ -167,3 +168,13 @@ def _filesystem_type(path: Path) -> str | None:
         if real.startswith(point) and len(point) >= depth:
             kind, depth = source.split(" ")[0], len(point)
     return kind
+
+
+def damaged_pages(path: Path, reason: str) -> StoreDamaged:
+    """The file cannot be used: what its pages say does not hold together."""
+    return StoreDamaged(
+        f"pages of {path / DATA_FILE} are damaged, so it was not opened and is left as it is: {reason}. Save what can "
+        f"be read with: actorproc --path {path} doctor --export-good GOOD.json, then import it into a new store; or "
+        "restore a backup",
+        reason=reason,
+    )

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged
-from actorproc.store.directory import DATA_FILE, OWNER_FILE
+from actorproc.store.directory import DATA_FILE, OWNER_FILE, damaged_pages
 from actorproc.store.meta_pages import read_meta_pages
 from actorproc.store.tables import INDEXES
 
@@ -33,7 +33,6 @@ __all__ = [
     "EXAMINED_ANYWAY",
     "boot_id",
     "check_pages",
-    "damaged_pages",
     "examined",
     "inode_of",
     "must_examine",
@@ -181,13 +180,3 @@ def _facts(path: Path) -> dict[str, str]:
 def inode_of(found: os.stat_result) -> str:
     """What a file keeps for as long as it is the same one, under whatever name."""
     return f"{found.st_dev}:{found.st_ino}"
-
-
-def damaged_pages(path: Path, reason: str) -> StoreDamaged:
-    """The file cannot be used: what its pages say does not hold together."""
-    return StoreDamaged(
-        f"pages of {path / DATA_FILE} are damaged, so it was not opened and is left as it is: {reason}. Save what can "
-        f"be read with: actorproc --path {path} doctor --export-good GOOD.json, then import it into a new store; or "
-        "restore a backup",
-        reason=reason,
-    )

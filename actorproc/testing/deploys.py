@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from actorproc.deploy import DeployReport, examined
+from actorproc.deploy import examined
+from actorproc.deploy_report import DeployReport
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.runtime import TypeRegistry
 from actorproc.procedure.signing import SigningKey

@@ -17,7 +17,7 @@ import pytest
 from actorproc.procedure.importing import Importer, imports_only
 
 if TYPE_CHECKING:
-    from actorproc.deploy import DeployReport
+    from actorproc.deploy_report import DeployReport
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.survival import SurvivalReport
 

@@ -14,7 +14,7 @@ from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.plain import plain_dict
 from actorproc.workers.frames import FromWorker, ToWorker
-from actorproc.workers.logbook import LogEntry
+from actorproc.workers.log_entry import LogEntry
 
 __all__ = ["PoolEvent", "PoolFailed", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
 
