@@ -6,13 +6,8 @@ into writes. `restore(store + pending writes)` must give the same memory again.
 
 from __future__ import annotations
 
-from actorproc.core.aftermath import Aftermath
-from actorproc.core.agenda import Agenda
-from actorproc.core.obstacles import Obstacles
-from actorproc.core.residents import Residents
-from actorproc.core.standing import Standing
+from actorproc.core.book_parts import Aftermath, Agenda, Obstacles, Residents, Standing, Workplace
 from actorproc.core.tree import Tree
-from actorproc.core.workplace import Workplace
 from actorproc.model.commands import Decision
 from actorproc.model.policies import Scheduling, TypeMeta
 from actorproc.model.records import AuditRecord, ProcedureRecord, copied

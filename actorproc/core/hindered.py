@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from actorproc.core.aborting import on_refused
 from actorproc.core.book import Book
+from actorproc.core.book_parts import Hindered
 from actorproc.core.queueing import note_unbegun, wake
-from actorproc.core.workplace import Hindered
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import ProcedureRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorproc.core.book import Book
-from actorproc.core.known_limits import KnownLimits
+from actorproc.core.book_parts import KnownLimits
 from actorproc.model.policies import Backoff, StepLimits, TypeMeta
 from actorproc.model.records import ProcedureRecord
 
