@@ -103,9 +103,12 @@ class Ring:
         self._open.add(decision)
 
     def _restored(
-        self, snapshot: Snapshot, workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = ()
+        self,
+        snapshot: Snapshot,
+        workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
+        before: Coordinator | None = None,
     ) -> tuple[Coordinator, Decision]:
-        """Memory as it follows from what is stored, and from what live workers have in hand."""
+        """Memory as it follows from what is stored, from what live workers have in hand, and from their code."""
         with collector_paused():
             return Coordinator.restore(
                 snapshot,
@@ -117,6 +120,7 @@ class Ring:
                 types=self._types.metas(),
                 gated=self._gated,
                 unattended=self._unattended,
+                before=before,
             )
 
     # ------------------------------------------------------------ decide
@@ -290,7 +294,7 @@ class Ring:
             self._stored(failed, None)
         elif failed is not None:
             kept = failed.events + kept
-        self.core, decision = self._restored(snapshot, self._ledger.handed_out())
+        self.core, decision = self._restored(snapshot, self._ledger.handed_out(), self.core)
         self._take(decision)
         self.core.dispatching = self._dispatching
         for meta in self._types.metas():

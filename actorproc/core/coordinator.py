@@ -14,6 +14,7 @@ from typing import Any
 
 from actorproc.core import (
     bypassing,
+    reloading,
     restoring,
     signalling,
     workforce,
@@ -80,15 +81,19 @@ class Coordinator:
         types: Iterable[TypeMeta] = (),
         gated: bool = False,
         unattended: bool = False,
+        before: Coordinator | None = None,
     ) -> tuple[Coordinator, Decision]:
         """A coordinator that goes on where the snapshot stands, and its first decision.
 
         `workers` are live workers with the steps handed to them whose answers are not in the snapshot:
         empty at a start, the living after a failed commit. `types` are known already: their procedures are queued,
         in their old order; `TypeRegistered` follows all the same, for those that are parked. `unattended`: it only
-        writes down what operators want, for the next one to do.
+        writes down what operators want, for the next one to do. `before`, whose commit failed, knows which of the
+        workers have old code.
         """
         book, busy = restoring.rebuild(snapshot, now, workers, scheduling, types)
+        if before is not None:
+            reloading.take_over(book, before._book)
         restoring.resume(book, busy)
         book.quotas = quotas
         book.retention = retention

@@ -4,6 +4,7 @@ A procedure whose step a worker with new code was handed goes to no worker with 
 remembered, may be of a form that the old code cannot read. New is whichever worker came after the beginning; when the
 older code comes back, it is the new one. When the replacement is given up half-way, nothing waits for a worker that may
 never come: what the old code cannot read is parked then. Nothing here is stored: after a restart all workers are alike.
+Memory that is made anew after a failed commit takes it over from the one before, as its workers live on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from actorproc.core.staff import Worker
 from actorproc.model.commands import Reply
 from actorproc.model.events import ReloadBegan
 
-__all__ = ["begin", "gone", "open_to"]
+__all__ = ["begin", "gone", "open_to", "take_over"]
 
 
 def begin(book: Book, event: ReloadBegan) -> None:
@@ -28,6 +29,12 @@ def gone(book: Book, worker: Worker) -> None:
     book.outdated.discard(worker.id)
     if not book.outdated:
         book.renewed.clear()
+
+
+def take_over(book: Book, before: Book) -> None:
+    """Which workers have old code, and which procedures new code was handed, as the memory before knew it."""
+    book.outdated |= before.outdated
+    book.renewed |= before.renewed
 
 
 def open_to(book: Book, procedure: str, among: list[Worker] | None) -> list[Worker] | None:

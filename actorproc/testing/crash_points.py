@@ -250,6 +250,8 @@ class Driver(Simulation):
             self._act_as_client()
         elif self.world.late:
             self._bring_late()
+        elif self.shell.reload.can_go_on:
+            self._go_on_with_reload()
         else:
             return False
         return True

@@ -33,8 +33,10 @@ from actorproc.model.events import (
     DeleteRequested,
     Event,
     NoteMade,
+    ReloadBegan,
     RemovalContinued,
     Resized,
+    ResultsTaken,
     SignalsExpired,
     StepDelayed,
     StepEnded,
@@ -47,11 +49,13 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.cold import is_alone
 from actorproc.model.policies import TypeMeta
 from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.writes import Write
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
+from actorproc.testing.fake_reload import FakeReload
 from actorproc.testing.features import changed_meta
 from actorproc.testing.image import Image, compare_loads, compare_with_restored
 from actorproc.testing.requests import Call, described
@@ -105,6 +109,7 @@ class FakeShell:
         self.changed: dict[str, TypeMeta] = {}
         """Classes that are others now than in the scenario."""
         self.callers: dict[int, Call] = {}
+        self.reload = FakeReload(self)
         self.commits = 0
         self.numbered = 0
         self._actions: dict[type[Command], Callable[[Any], None]] = {
@@ -165,8 +170,10 @@ class FakeShell:
                 self._add(self.core.decide())
                 return
             event = inbox.popleft()
-        if isinstance(event, Acknowledged | DeleteRequested):
+        if isinstance(event, Acknowledged | DeleteRequested | ResultsTaken):
             event = self._completed(event)
+        elif isinstance(event, ReloadBegan):
+            self.reload.decided(event)
         store = self.world.store
         for id in self.core.missing(event, self.world.now):
             head = store.procedure(id, removed=bool(self.core.removals))
@@ -252,9 +259,12 @@ class FakeShell:
         self.batch.events.append(event)
         self._add(self.core.handle(event, self.world.now))
 
-    def _completed(self, event: Acknowledged | DeleteRequested) -> Event:
-        """The event with what is stored of the procedure."""
+    def _completed(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> Event:
+        """The event with what is stored of the procedure, as the sweeper does it."""
         store = self.world.store
+        if isinstance(event, ResultsTaken):
+            found = (store.procedure(name) for name in event.ids)
+            return replace(event, trees=tuple(FinishedTree((head,)) for head in found if head and is_alone(head)))
         head = store.procedure(event.id)
         if isinstance(event, Acknowledged):
             return replace(event, head=head)
@@ -272,6 +282,7 @@ class FakeShell:
             text = compare_loads(store, self.world.now, scenario.scheduling)
             if text is not None:
                 self.world.violate(0, text)
+        before = self.core if workers else None
         self.core, decision = Coordinator.restore(
             snapshot,
             self.world.now,
@@ -281,6 +292,7 @@ class FakeShell:
             retention=scenario.retention,
             types=map(self._meta_of, self.registered),
             gated=self.is_gated,
+            before=before,
         )
         if self.world.scenario.is_prefetching:
             # As if the core had seen many answers of these types, all of them quick.
@@ -377,7 +389,9 @@ class FakeShell:
             self.workers.kill(worker, "timeout", blamed=command.token)
 
     def _reply(self, command: Reply) -> None:
-        self.callers.pop(command.reply, None)
+        call = self.callers.pop(command.reply, None)
+        if isinstance(call, ReloadBegan) and not call.is_over:
+            self.reload.begin()
         self.world.journal.append(("reply", command.reply, command.value, command.error))
 
     def _resolve(self, command: Resolve) -> None:

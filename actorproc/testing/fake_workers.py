@@ -22,12 +22,14 @@ from actorproc.model.events import (
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Failed, Outcome, Refused
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.scripts import WALL_TIME, listens, play
+from actorproc.testing.scripts import WALL_TIME, listens, placed_elsewhere, play
 from actorproc.testing.world import World, children_seen
 
-__all__ = ["FakeWorker", "FakeWorkers"]
+__all__ = ["NO_PLACE", "FakeWorker", "FakeWorkers"]
 
 
+NO_PLACE = "today's code has no place for it"
+"""Reason of one that is refused before its step began."""
 _MAY_REFUSE = frozenset({Mode.EXECUTE, Mode.ROLLBACK})
 """Calls of user code that may meet a stored value that cannot be read."""
 
@@ -274,6 +276,18 @@ class FakeWorkers:
         program = self.world.scenario.programs[command.type_name]
         return play(program, token.procedure, state, token.mode, command.unit, token.attempt)
 
+    def _of_new_code(self, command: RunStep, state: bytes) -> Outcome | None:
+        """The answer of a saga whose steps have changed: nothing ran. None: its code is what it was."""
+        world, token = self.world, command.token
+        if token.mode is not Mode.EXECUTE:
+            return None
+        if world.plan.fires(FaultKind.UNBEGUN):
+            is_passing = (token.step + token.attempt) % 2 == 0
+            return Refused(reason=NO_PLACE, is_passing=is_passing, is_unbegun=True)
+        program = world.scenario.programs[command.type_name]
+        placed = placed_elsewhere(program, state, leaves_out=token.step % 2 == 0)
+        return placed if placed is not None and world.plan.fires(FaultKind.PLACED) else None
+
     def _end(self, worker: FakeWorker) -> None:
         assert worker.running is not None
         command, state = worker.running
@@ -285,7 +299,7 @@ class FakeWorkers:
             is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0
             outcome: Outcome = Refused(reason="not today", needs=needs, is_passing=is_passing)
         else:
-            outcome = self._outcome(command, state)
+            outcome = self._of_new_code(command, state) or self._outcome(command, state)
         if isinstance(outcome, (Failed, Refused)) or self.world.random() < 0.05:
             # After a failure the object is thrown away; now and then a sound one is evicted.
             worker.live.pop(token.procedure, None)

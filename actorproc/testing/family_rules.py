@@ -67,6 +67,9 @@ class FamilyRules(Judge):
             self.ended_now.add(record.id)
         if before is None or not record.awaiting:
             return
+        if record.step > before.step and self._is_placed(record):
+            self._sees_the_same(before, record)
+            return
         if record.rolling and record.step > before.step:
             self._take_over(before, record)
         if not (_runs_on(before, record) or _was_resumed_and_failed(before, record)):
@@ -83,6 +86,16 @@ class FamilyRules(Judge):
         key = (record.id, record.step, record.run)
         self.resumed[key] = _Resumed()
         self.resumed_now.add(key)
+
+    def _is_placed(self, record: ProcedureRecord) -> bool:
+        """Whether its last record says that no step ran, as by new code another one comes next."""
+        last = self.facts.records.get((record.id, record.records))
+        return last is not None and last.outcome == "placed"
+
+    def _sees_the_same(self, before: ProcedureRecord, record: ProcedureRecord) -> None:
+        known = self.resumed.get((record.id, before.step, before.run))
+        if known is not None:
+            self.resumed[record.id, record.step, record.run] = known
 
     def _take_over(self, before: ProcedureRecord, record: ProcedureRecord) -> None:
         """Its step said poisoned, or ended too late to count: run again, it sees what it saw.

@@ -35,11 +35,12 @@ class FaultKind(StrEnum):
     CLOCK_BACK = "clock jumps back"
     EARLY_TICK = "timer fires early"
     REFUSED = "worker refuses a state once"
+    PLACED = "new code places a saga before another step"
+    UNBEGUN = "new code finds no place for a saga"
 
 
-_ALWAYS = tuple(
-    kind for kind in FaultKind if kind not in {FaultKind.TAKE_BACK_RACE, FaultKind.ANSWER_LATE, FaultKind.ANSWER_OLD}
-)
+_ARMED = {FaultKind.TAKE_BACK_RACE, FaultKind.ANSWER_LATE, FaultKind.ANSWER_OLD, FaultKind.PLACED, FaultKind.UNBEGUN}
+_ALWAYS = tuple(kind for kind in FaultKind if kind not in _ARMED)
 
 
 class FaultPlan:
@@ -60,6 +61,10 @@ class FaultPlan:
         if draw() < 0.5:
             self._waiting[FaultKind.ANSWER_OLD] = 0
         self._waiting[FaultKind.TAKE_BACK_RACE] = 0
+
+    def arm(self, kind: FaultKind, opportunity: int) -> None:
+        """Let a fault that a plan does not draw strike at its n-th opportunity, counted from 0."""
+        self._waiting[kind] = opportunity
 
     @property
     def total(self) -> int:

@@ -12,14 +12,16 @@ order, none skipped, none after its record · 12 a parent is resumed once and se
 13 children are created once · 14 terminal states and outputs are final, read before and after each restart ·
 15 everything ends · 16 recovery is idempotent · 17 bystanders are unharmed · 18 no orphan process · 19 the same seed
 gives the same trace · 20 honest errors · 21 what an operator stopped stands still, limits are kept ·
-22 a running step whose undo is decided is told at once, and a kill for that is charged to nobody. Number 0 is
+22 a running step whose undo is decided is told at once, and a kill for that is charged to nobody ·
+24 what new code has run goes to no old code while workers are replaced, and an attempt that began no step leaves no
+undo and takes nothing from the next (23 is of the stage). Number 0 is
 "memory equals store".
 
 What an operator asked for counts: a retried root may move again in a new run, a bypassed procedure ends without
 its steps, and what was removed is forgotten, so that its id may be used anew.
 
 The rules are split by what they look at: `execution_rules`, `log_rules`, `undo_rules`, `lock_rules`, `family_rules`,
-`caller_rules`, `operator_rules` and `cancel_rules`. A pure function over one history cannot see 0 and 16 (the
+`caller_rules`, `operator_rules`, `cancel_rules` and `deploy_rules`. A pure function over one history cannot see 0 and 16 (the
 simulation compares memory with a restored core, and one recovery with another), 18 and 19 (tests of their own), nor
 the gate (the fake shell watches it). ``docs/testing.md`` says for each number which check or test covers it, on which
 input.
@@ -56,6 +58,7 @@ from actorproc.model.writes import (
 )
 from actorproc.testing.caller_rules import CallerRules
 from actorproc.testing.cancel_rules import CancelRules
+from actorproc.testing.deploy_rules import DeployRules
 from actorproc.testing.evidence import Entry, Facts, Judge, StoreDump, Violation
 from actorproc.testing.execution_rules import ExecutionRules
 from actorproc.testing.family_rules import FamilyRules
@@ -107,6 +110,7 @@ class _Pass:
             CallerRules(facts, found, bystander, is_forgetful=is_forgetful),
             OperatorRules(facts, found, scheduling),
             CancelRules(facts, found),
+            DeployRules(facts, found),
         ]
         self._listeners: dict[str, list[Callable[..., None]]] = {}
         self._readers: dict[type[Write], Callable[[Any], None]] = {

@@ -9,6 +9,8 @@ from actorproc.testing.world import World
 
 __all__ = ["LooseEnds"]
 
+_MOST_ASKED = 3
+"""Registrations of what is parked; each kind of refusal strikes once, so no more are needed."""
 _Act = Callable[[str], object]
 
 
@@ -20,8 +22,8 @@ class LooseEnds:
         self._resume = resume
         self._register = register
         self._publish = publish
-        self._asked_again = False
-        """Parked classes were registered once more, and nothing came of it yet."""
+        self._asked = 0
+        """How often parked classes were registered once more since none was parked."""
 
     def lift_pauses(self, *, of_manager: bool) -> bool:
         """Resume what is paused, and the manager (""). False when nothing is."""
@@ -38,12 +40,12 @@ class LooseEnds:
         unfinished = [head for head in heads if head.state not in TERMINAL]
         # In an undo, one that ended is parked as well.
         parked = sorted({head.type_name for head in heads if head.parked is not None})
-        if parked and not self._asked_again:
-            self._asked_again = True
+        if parked and self._asked < _MOST_ASKED:
+            self._asked += 1
             for type_name in parked:
                 self._register(type_name)
             return True
-        self._asked_again = False
+        self._asked = 0
         events = sorted({head.event for head in unfinished if head.event is not None})
         for event in events:
             self._publish(event)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from actorproc.model.cold import is_alone
 from actorproc.model.ids import Mode, StepToken
 from actorproc.model.policies import Scheduling
 from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord, StartRecord
@@ -37,6 +38,7 @@ class OperatorRules(Judge):
         self.has_clock_gone_back = False
         """Then the ages of starts are not what they seem."""
         self.has_slots_changed = False
+        self.unended: set[str] = set()
         self.delivered: dict[bytes, str] = {}
         """Signals with ids that were delivered, and to whom."""
 
@@ -106,6 +108,7 @@ class OperatorRules(Judge):
 
     # ------------------------------------------------------------ heads
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
+        (self.unended.discard if record.state in TERMINAL else self.unended.add)(record.id)
         if self._pause_over(record) is None:
             self.free[record.id] = _place(record)
         self.has_slots_changed |= bool(record.admitted)
@@ -130,6 +133,10 @@ class OperatorRules(Judge):
 
     def on_removed(self, id: str) -> None:
         self.done["delete", id] += 1
+        self.done["taken", id] += 1
+        if id in self.unended:
+            self.unended.discard(id)
+            self.say(1, f"{id} was removed before it had ended")
         self.free.pop(id, None)
 
     def on_signal_taken(self, target: str, seq: int) -> None:
@@ -145,8 +152,13 @@ class OperatorRules(Judge):
         if kind not in {"abort", "clear", "signal"}:
             self.asked[reply] = (kind, target)
             self.done_before[reply] = self.done[kind, target]
+        if kind == "taken" and target not in self.facts.heads:
+            del self.asked[reply]  # there was no result to take
 
     def on_reply(self, reply: int, value: object, error: object) -> None:
+        if reply in self.asked and self.asked[reply][0] == "taken" and error is None:
+            self._check_taken(reply, self.asked[reply][1], value)
+            return
         if reply not in self.asked or error is not None or not value:
             return
         kind, target = self.asked[reply]
@@ -155,6 +167,13 @@ class OperatorRules(Judge):
         is_so = kind in {"pause", "bypass", "rollback", "acknowledge"} and self.done[kind, target]
         if not is_so and self.done[kind, target] == self.done_before[reply]:
             self.say(20, f"{kind} of {target or 'all'} was granted and is not durable: {head}")
+
+    def _check_taken(self, reply: int, target: str, left: Any) -> None:
+        """A result that was taken is gone, unless the answer says that its call is not at rest."""
+        head = self.facts.heads.get(target)
+        is_gone = head is None or self.done["taken", target] > self.done_before[reply]
+        if not is_gone and head is not None and is_alone(head) and target not in left:
+            self.say(20, f"the result of {target} was taken, and it is still stored: {head}")
 
 
 def _place(head: ProcedureRecord) -> _Place:

@@ -60,6 +60,20 @@ def _pause_of_the_whole_manager() -> Scenario:
     return make_small(sleeper, make_saga("Other", "go", "done"), actions=calls)
 
 
+def _reload_of_the_workers() -> Scenario:
+    """Of two procedures one waits while workers are replaced; who dies in the middle of it changes nothing."""
+    sleeper = make_program("Sleeper", Operation("sleep", "u0", seconds=2.0), Operation("go", "u1"), _LAST)
+    calls = make_calls("submit A", "reload", "submit B", "nap")
+    return make_small(sleeper, make_saga("Other", "go", "go", "done"), actions=calls)
+
+
+def _results_that_are_taken() -> Scenario:
+    """A call, its result taken, and another one under its id; asked too early nothing happens."""
+    calls = make_calls("submit A", "taken A", "submit A", "submit B", "taken B", "publish event0", "taken B")
+    waiting = make_program("Waiting", Operation("wait", event="event0"), _LAST, rollback_supported=False)
+    return make_small(make_program("Call", _LAST, rollback_supported=False), waiting, actions=calls)
+
+
 def _start_behind_a_gate() -> Scenario:
     calls = make_calls("submit A", "nap", "open")
     return make_small(make_saga("Gated", "go", "done"), actions=calls, is_gated=True)
@@ -118,6 +132,8 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "bypass of a suspended parent": _bypass_of_a_suspended_parent,
     "pause and resume": _pause_and_resume,
     "pause of the whole manager": _pause_of_the_whole_manager,
+    "reload of the workers": _reload_of_the_workers,
+    "results that are taken": _results_that_are_taken,
     "start behind a gate": _start_behind_a_gate,
     "delete by hand": _delete_by_hand,
     "expiry of a tree": _expiry_of_a_tree,

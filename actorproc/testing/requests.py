@@ -13,7 +13,9 @@ from actorproc.model.events import (
     PauseRequested,
     PoisonCleared,
     Published,
+    ReloadBegan,
     Resized,
+    ResultsTaken,
     ResumeRequested,
     RetryRequested,
     RollbackRequested,
@@ -36,7 +38,9 @@ Call = (
     | DeleteRequested
     | PauseRequested
     | PoisonCleared
+    | ReloadBegan
     | Resized
+    | ResultsTaken
     | ResumeRequested
     | RetryRequested
     | RollbackRequested
@@ -74,6 +78,10 @@ def call_of(action: ClientAction, reply: int) -> Call:
             return DeleteRequested(target, reply, force="force" in options)
         case "acknowledge":
             return Acknowledged(target, reply)
+        case "reload":
+            return ReloadBegan(reply)
+        case "taken":
+            return ResultsTaken((target,), reply)
         case "withdraw":
             is_id = "id" in options
             return SignalsWithdrawn(target if is_id else None, None if is_id else target, reply, reason=_WHY)
@@ -99,11 +107,13 @@ _KINDS: dict[type[Call], str] = {
 def described(call: Call) -> tuple[str, str, bytes] | None:
     """Kind, target and payload of a call for the journal.
 
-    None for a submit, which is noted when it is made, and for a resize, of which nothing is stored.
+    None for a submit, which is noted when it is made, and for a resize or a reload, of which nothing is stored.
     """
     match call:
-        case Submitted() | Resized():
+        case Submitted() | Resized() | ReloadBegan():
             return None
+        case ResultsTaken():
+            return "taken", call.ids[0], b""
         case Signalled():
             return "signal", call.id, call.payload
         case Published():

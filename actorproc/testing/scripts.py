@@ -30,7 +30,17 @@ from actorproc.model.outcomes import (
 from actorproc.model.policies import LockKey, Quotas, Retention, Scheduling, TypeMeta
 from actorproc.model.records import ErrorInfo, NewProcedure, Wait
 
-__all__ = ["WALL_TIME", "ClientAction", "Operation", "Program", "Scenario", "listens", "play", "program_of"]
+__all__ = [
+    "WALL_TIME",
+    "ClientAction",
+    "Operation",
+    "Program",
+    "Scenario",
+    "listens",
+    "placed_elsewhere",
+    "play",
+    "program_of",
+]
 
 INITIAL_STATE = b"0:0:0"
 _GENERATION = 1000
@@ -98,7 +108,8 @@ class ClientAction(msgspec.Struct, frozen=True, gc=False):
     `kind` is submit, conflict (a submit that must be refused), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
     abort, force (an abort that kills), signal, publish, withdraw, clear (of a poison key), retry, bypass, rollback,
-    pause, resume, delete, acknowledge, resize (of the pool of workers). The first of `targets` is whom it is about, or
+    pause, resume, delete, acknowledge, taken (the result of a call), reload (of all workers), resize (of the pool of
+    workers). The first of `targets` is whom it is about, or
     how many workers; the rest are options of that call. With "anew" a class is registered again, as
     `features.changed_meta` says.
     """
@@ -173,6 +184,25 @@ def play(program: Program, id: str, state: bytes, mode: Mode, unit: str | None, 
         if not _goes_on_unsaved(program, position):
             return _forward(program, id, operation, position, counter, steps)
         position, counter = position + 1, counter + 1
+
+
+def placed_elsewhere(program: Program, state: bytes, *, leaves_out: bool) -> Advanced | None:
+    """The answer of new code that places a saga before another step than the old code; None: it does not.
+
+    `leaves_out`: the next step is left out for good (``on_change="skip"``); else a new step stands in its place.
+    """
+    position, counter, _ = (int(part) for part in state.split(b":"))
+    operation = program.operations[position]
+    if not (operation.unit or "").startswith("u") or operation.kind not in {"go", "sleep", "wait", "spawn"}:
+        return None
+    around = program.operations[max(0, position - 1) : position + 2]
+    if sum(other.unit == operation.unit for other in around) > 1:
+        return None  # one of several repeats: no code may place another step between them
+    if not leaves_out:
+        return Advanced(state=state, unit=f"new{position}", placed=True)
+    following = program.operations[position + 1]
+    after = _state(position + 1, counter)
+    return Advanced(state=after, unit=following.unit, no_return=following.no_return, placed=True)
 
 
 def _goes_on_unsaved(program: Program, position: int) -> bool:

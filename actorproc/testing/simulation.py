@@ -32,6 +32,8 @@ from actorproc.testing.world import Drawn, World
 
 __all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulate"]
 
+_GIVES_UP = 0.1
+"""How likely a reload is given up before the next worker is replaced."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -95,6 +97,8 @@ class Simulation(Player):
             moves.append(self._act_as_client)
         if world.late:
             moves.append(self._bring_late)
+        if shell.reload.can_go_on:
+            moves.append(self._go_on_with_reload)
         return moves
 
     def _idle(self) -> bool:
@@ -220,6 +224,9 @@ class Simulation(Player):
             action = operator.action(list(self.world.store.scan()))
             if action is not None:
                 self._act(action)
+
+    def _go_on_with_reload(self) -> None:
+        self.shell.reload.go_on(self._reply(), gives_up=self.world.random() < _GIVES_UP)
 
     def _bring_late(self) -> None:
         event = self.world.late.pop(self.world.pick(len(self.world.late)))

@@ -13,6 +13,7 @@ from typing import Any
 
 from actorproc.errors import KeyPoisoned, ManagerBusy, NotAllowed, UnknownProcedure
 from actorproc.model.ids import Mode, name_of_event
+from actorproc.model.outcomes import Advanced, Refused
 from actorproc.model.records import WITH_RUNNING, WITH_SLOT, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import (
@@ -107,6 +108,12 @@ class Sight(StrEnum):
     BEGAN_AGAIN = "a procedure ended a generation and began anew"
     SHED = "children of an earlier generation were removed"
     SHARED_POISON = "several procedures had poisoned one key"
+    RELOADED = "workers were replaced while a procedure was unfinished"
+    STAYED_NEW = "what new code had run went on with new code while there were workers with old"
+    PLACED = "a saga was placed before another step"
+    UNBEGUN = "a saga found no place in new code"
+    TAKEN = "the result of a call was taken and its record removed"
+    TAKEN_EARLY = "a result was to be taken that was not there yet"
 
 
 _BY_ERROR = {
@@ -148,8 +155,13 @@ class _Watcher:
             "kill": self._kill,
             "ask-abort": self._ask_abort,
             "worker-left": self._worker_left,
+            "worker-died": lambda worker: self.old.discard(worker),
+            "reload": self._reload,
         }
         self.heads: dict[str, ProcedureRecord] = {}
+        self.old: set[Any] = set()
+        self.renewed: set[str] = set()
+        """Workers with old code while a reload lasts, and what was sent to those with new code."""
         self.clearing: dict[int, str] = {}
         self.signalling: dict[int, str] = {}
         self.kept: dict[tuple[str, int], bytes] = {}
@@ -171,10 +183,21 @@ class _Watcher:
         elif token.mode is Mode.ASK_ABORT:
             self.seen[Sight.ASKED_TO_ABORT] += 1
 
+        if self.old and token.worker not in self.old:
+            self.seen[Sight.STAYED_NEW] += token.procedure in self.renewed
+            self.renewed.add(token.procedure)
+
+    def _reload(self, old: tuple[Any, ...]) -> None:
+        unfinished = any(head.state not in TERMINAL for head in self.heads.values())
+        self.seen[Sight.RELOADED] += bool(old) and unfinished
+        self.old = set(old)
+        self.renewed.clear()
+
     def _exit(self, token: Any, unit: str | None, outcome: Any) -> None:
         del token, unit
-        if outcome.steps > 1:
-            self.seen[Sight.RAN_UNSAVED] += 1
+        self.seen[Sight.RAN_UNSAVED] += outcome.steps > 1
+        self.seen[Sight.PLACED] += isinstance(outcome, Advanced) and outcome.placed
+        self.seen[Sight.UNBEGUN] += isinstance(outcome, Refused) and outcome.is_unbegun
 
     def _children(self, token: Any, since: int, rows: tuple[Any, ...]) -> None:
         del since
@@ -199,6 +222,10 @@ class _Watcher:
         verb, target = self.verbs.get(reply, ("", ""))
         if isinstance(error, KeyPoisoned) and not verb:
             self.seen[Sight.SUBMIT_REFUSED] += 1
+        if verb == "taken" and error is None and target in self.heads | dict.fromkeys(self.removed):
+            self.seen[Sight.TAKEN_EARLY] += bool(value)
+            self.seen[Sight.TAKEN] += not value and target in self.removed
+            self.seen[Sight.EXPIRED] -= not value and target in self.removed
         self.seen[Sight.BUSY] += isinstance(error, ManagerBusy)
         self.seen[Sight.RETRY_REFUSED] += verb == "retry" and isinstance(error, (NotAllowed, KeyPoisoned))
         if value and verb == "delete":
@@ -229,7 +256,7 @@ class _Watcher:
         self.seen[Sight.TOLD_OF_UNDO] += head is not None and head.rolling
 
     def _worker_left(self, worker: Any) -> None:
-        del worker
+        self.old.discard(worker)
         self.seen[Sight.LET_GO] += 1
 
     # ------------------------------------------------------------ commits

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from actorproc.testing.groups import FIRST_SEED
+from actorproc.testing.editions import FIRST_SEED
 from actorproc.testing.power_cuts import SKIPPED
 
 __all__ = ["TIERS", "Part", "main"]
@@ -47,7 +47,7 @@ def _torture(minutes: float) -> Stage:
 def _simulation(minutes: float) -> Stage:
     def parts(seed: int, scale: float) -> tuple[Part, ...]:
         # Far apart, so that the two series of histories never meet, nor those of the next seeds.
-        # Only the second is sure to have what is drawn from a certain seed on.
+        # Only the second is sure to have all that is drawn from a certain seed on.
         firsts = (seed * 100_000_000, FIRST_SEED + seed * 100_000_000 + 50_000_000)
         seconds = f"{60 * minutes * scale:.1f}"
         return tuple(

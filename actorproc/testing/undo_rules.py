@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from actorproc.model.ids import Mode, StepToken
-from actorproc.model.outcomes import Finished
+from actorproc.model.outcomes import Advanced, Finished
 from actorproc.model.records import ProcedureRecord, StepKind, StepRecord, UndoRecord
 from actorproc.model.states import ProcedureState
 from actorproc.testing.evidence import Facts, Judge, Violation
@@ -28,6 +28,9 @@ class UndoRules(Judge):
         """Units whose undoing began in this commit, and whose; tops of the scopes that began in it."""
         self.renewed: set[str] = set()
         """Procedures that began a generation in this commit: the units of the last one are given up unrun."""
+        self.placed: dict[str, tuple[int, int]] = {}
+        """Step and attempt of a procedure that new code placed before another step."""
+        self.placed_now: set[str] = set()
         self.undone: set[tuple[str, str | None]] = set()
         self.gone: set[tuple[str, str | None]] = set()
         """Units whose removal is durable."""
@@ -41,10 +44,14 @@ class UndoRules(Judge):
     def on_exit(self, token: StepToken, unit: str | None, outcome: Any) -> None:
         if token.mode is Mode.ROLLBACK and isinstance(outcome, Finished):
             self.undone.add((token.procedure, unit))
+        if isinstance(outcome, Advanced) and outcome.placed:
+            self.placed[token.procedure] = token.step, token.attempt
 
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
         if record.outcome == "again":
             self.renewed.add(record.procedure)
+        elif record.outcome == "placed":
+            self.placed_now.add(record.procedure)
         if before is None and record.kind is StepKind.ROLLBACK and record.outcome == "skipped":
             self.undone.add((record.procedure, record.label))
             # A later decision of the same commit may widen the scope: its top has left nothing behind.
@@ -66,6 +73,7 @@ class UndoRules(Judge):
         self.begun.clear()
         self.failed_now.clear()
         self.renewed.clear()
+        self.placed_now.clear()
 
     def _inner_scope(self, id: str, top: str) -> str:
         """The scope an undo was handed out in when that of `top`, which failed in the same commit, took over after it.
@@ -102,6 +110,8 @@ class UndoRules(Judge):
         if unit is None:
             self.say(11, f"undo unit {seq} of {root} was removed twice")
             return
+        if unit.procedure in self.placed_now and (unit.step, unit.attempt) == self.placed.get(unit.procedure):
+            return  # its step was never begun
         self.gone.add((unit.procedure, unit.label))
         if not self.renewed.isdisjoint(self.facts.line(unit.procedure)):
             return

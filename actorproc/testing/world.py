@@ -12,6 +12,7 @@ from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from actorproc.testing.drawing import make_scenario
+from actorproc.testing import editions
 from actorproc.testing.extras import enrich
 from actorproc.testing.faults import FaultPlan
 from actorproc.testing.features import add_features
@@ -58,6 +59,8 @@ def _draw(random: Random, seed: int, drawn: Drawn) -> Scenario:
         scenario = add_groups(scenario, Random(f"groups of {seed}"))  # noqa: S311
     if drawn == "all":
         scenario = add_features(scenario, Random(f"features of {seed}"), Random(f"cancelling of {seed}"))  # noqa: S311
+    if drawn == "all" and seed >= editions.FIRST_SEED:
+        scenario = editions.add_editions(scenario, Random(f"editions of {seed}"))  # noqa: S311
     return scenario
 
 
@@ -75,6 +78,8 @@ class World:
         self.random = self.rng.random
         self.scenario: Scenario = _draw(self.rng, seed, drawn) if scenario is None else scenario
         self.plan = FaultPlan(self.rng) if plan is None else plan
+        if drawn == "all" and seed >= editions.FIRST_SEED:
+            editions.arm(self.plan, Random(f"new code of {seed}"))  # noqa: S311
         self.now = EPOCH_START
         self.store = MemoryStore()
         self.inbox: deque[Event] = deque()

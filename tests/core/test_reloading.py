@@ -5,7 +5,8 @@ from __future__ import annotations
 from actorproc.model.events import ReloadBegan, Tick, WorkerReady
 from actorproc.model.ids import WorkerId
 from actorproc.model.outcomes import Finished, Slept
-from tests.core.stage import Stage
+from actorproc.model.policies import TypeMeta
+from tests.core.stage import Stage, restarted
 
 LONG = 1.0
 
@@ -83,3 +84,20 @@ def test_the_older_code_is_the_new_one_when_it_comes_back() -> None:
     stage.handle(Tick())
 
     assert slot_of(stage, "new") == 1
+
+
+def test_a_commit_that_fails_in_the_middle_does_not_forget_who_has_old_code() -> None:
+    stage = half_reloaded()
+    stage.submit(stage.new("new"))
+    stage.answer("new", Slept(state=b"1", seconds=5.0, elapsed=LONG))
+    living = tuple((WorkerReady(worker.id), ()) for worker in stage.core._book.staff.workers.values())
+
+    again = restarted(stage, TypeMeta(type_name="T"), workers=living, before=stage.core)
+    again.submit(again.new("busy"))
+    assert slot_of(again, "busy") == 0
+    again.now += 6.0
+    again.handle(Tick())
+
+    assert slot_of(again, "new") is None
+    again.answer("busy", Finished(state=b"", elapsed=LONG))
+    assert slot_of(again, "new") == 0

@@ -9,7 +9,14 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.core.retention import CHUNK
 from actorproc.errors import NotAllowed
 from actorproc.model.commands import Reply
-from actorproc.model.events import Acknowledged, DeleteRequested, RemovalContinued, Submitted, TreesExpired
+from actorproc.model.events import (
+    Acknowledged,
+    DeleteRequested,
+    RemovalContinued,
+    ResultsTaken,
+    Submitted,
+    TreesExpired,
+)
 from actorproc.model.outcomes import Finished, Suspended
 from actorproc.model.policies import LockKey, Retention
 from actorproc.model.records import NewProcedure
@@ -427,3 +434,75 @@ def test_a_removal_of_what_is_not_being_removed_does_nothing(unknown):
 
     assert decision.writes == []
     assert [head.id for head in stage.store.scan()] == names
+
+
+# ---------------------------------------------------------------- results that were taken
+def take(stage: Kept, *roots: str) -> tuple[list[str], tuple[str, ...]]:
+    """Who leaves when the program has taken these results, and who is said not to be at rest."""
+    trees = tuple(stage.tree(root) for root in roots)
+    decision = stage.handle(ResultsTaken(roots, 9, trees))
+    (reply,) = (command for command in decision.commands if isinstance(command, Reply))
+    return [write.record.id for write in decision.writes if isinstance(write, DeleteProcedure)], reply.value
+
+
+def test_calls_leave_when_their_results_were_taken() -> None:
+    stage = Kept(retention=Retention())
+    stage.run("a")
+    stage.run("b")
+    stage.run("kept")
+
+    assert take(stage, "a", "b") == (["a", "b"], ())
+    stage.commit()
+
+    assert [head.id for head in stage.store.scan()] == ["kept"]
+
+
+def test_a_call_that_is_not_at_rest_is_named_and_stays() -> None:
+    stage = Kept(retention=Retention())
+    stage.submit(stage.new("runs"))
+    stage.store.commit(stage.writes, stage.epoch)
+    stage.stored = len(stage.writes)
+    running = FinishedTree((stage.store.procedure("runs"),))
+
+    decision = stage.handle(ResultsTaken(("runs",), 9, (running,)))
+
+    assert [command.value for command in decision.commands if isinstance(command, Reply)] == [("runs",)]
+    assert not any(isinstance(write, DeleteProcedure) for write in decision.writes)
+    stage.answer("runs", Finished(state=b"1"))
+    stage.commit()
+    assert take(stage, "runs") == (["runs"], ())
+
+
+def test_a_call_whose_end_is_not_stored_yet_is_named_and_stays() -> None:
+    stage = Kept(retention=Retention())
+    stage.submit(stage.new("ends"))
+    stage.answer("ends", Finished(state=b"1"))
+    stage.store.commit(stage.writes, stage.epoch)
+
+    assert take(stage, "ends") == ([], ("ends",))
+    stage.stored = len(stage.writes)
+    stage.core.settle(stage.core.seal())
+    assert take(stage, "ends") == (["ends"], ())
+
+
+def test_a_result_that_is_taken_twice_is_removed_once() -> None:
+    stage = Kept(retention=Retention())
+    stage.run("a")
+    tree = stage.tree("a")
+
+    first, _ = take(stage, "a")
+    second = stage.handle(ResultsTaken(("a",), 10, (tree,)))
+
+    assert first == ["a"]
+    assert not any(isinstance(write, DeleteProcedure) for write in second.writes)
+
+
+def test_the_id_of_a_call_that_is_gone_may_be_used_anew() -> None:
+    stage = Kept(retention=Retention())
+    stage.run("a")
+    take(stage, "a")
+    stage.commit()
+
+    stage.run("a", at=1.0)
+
+    assert [(head.id, head.state) for head in stage.store.scan()] == [("a", ProcedureState.SUCCESS)]

@@ -20,6 +20,7 @@ from actorproc.model.policies import Scheduling
 from actorproc.model.records import PoisonRecord, ProcedureRecord, StepKind
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import (
+    DeleteProcedure,
     DeleteUndo,
     PutChild,
     PutLock,
@@ -416,6 +417,74 @@ def _a_running_step_is_not_told(left: Left) -> Left | None:
     return None
 
 
+# ------------------------------------------------------------ new code
+def _old_code_runs_after_new(left: Left) -> Left | None:
+    old: tuple[Any, ...] = ()
+    for place, line in enumerate(left.journal):
+        if line[0] == "reload":
+            old = line[1]
+        elif line[0] == "host-died":
+            old = ()
+        elif line[0] in {"worker-died", "worker-left"}:
+            old = tuple(worker for worker in old if worker != line[1])
+        elif line[0] == "enter" and old and line[1].worker not in old:
+            return _with(left, place + 1, ("sent", replace(line[1], worker=old[-1], mode=Mode.ASK_ABORT), 1, False))
+    return None
+
+
+def _placed(left: Left) -> Iterator[tuple[int, int, Any]]:
+    return ((place, at, write) for place, at, write in _writes(left, PutStep) if write.record.outcome == "placed")
+
+
+def _nothing_placed_a_saga(left: Left) -> Left | None:
+    for _, _, write in _placed(left):
+        name = write.record.procedure
+        return _journal(left, [line for line in left.journal if line[0] != "exit" or line[1].procedure != name])
+    return None
+
+
+def _a_placed_saga_sees_something_else(left: Left) -> Left | None:
+    for place, _, write in _placed(left):
+        for at, head in enumerate(left.journal[place][2]):
+            if type(head) is PutProcedure and head.record.id == write.record.procedure and not head.record.rolling:
+                return _rewritten(left, place, at, PutProcedure(replace(head.record, payload=b"another"), head.was))
+    return None
+
+
+def _the_undo_of_a_placed_step_stays(left: Left) -> Left | None:
+    for place, _, _ in _placed(left):
+        for at, write in enumerate(left.journal[place][2]):
+            if type(write) is DeleteUndo:
+                return _rewritten(left, place, at)
+    return None
+
+
+def _the_undo_of_a_refused_attempt_stays(left: Left) -> Left | None:
+    for place, at, write in _writes(left, PutUndo):
+        heads = [other.record for other in left.journal[place][2] if type(other) is PutProcedure]
+        is_parked = any(head.id == write.record.procedure and head.parked and not head.rolling for head in heads)
+        before = left.journal[max(0, place - 12) : place]
+        kinds = {line[0] for line in before}
+        if write.record.attempt > 1 and is_parked and kinds.isdisjoint({"host-died", "worker-died", "commit-failed"}):
+            return _rewritten(left, place, at)
+    return None
+
+
+def _an_unfinished_procedure_is_removed(left: Left) -> Left | None:
+    for place, before, head in _heads(left):
+        if before is not None and head.state not in TERMINAL:
+            return _with(left, place + 1, ("commit", 1, [DeleteProcedure(head)]))
+    return None
+
+
+def _a_result_is_taken_and_stays(left: Left) -> Left | None:
+    head = _succeeded(left)
+    if head is None or head.children:
+        return None
+    call = ("call", _NEW_REPLY, "taken", head.id, b"")
+    return _with(left, len(left.journal), call, ("reply", _NEW_REPLY, (), None))
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
     "an undo is told of an abort": (22, "undoes, and was told", _is_told(Mode.ROLLBACK)),
     "an undo is killed for an abort": (22, "undoes, and was killed", _is_killed(Mode.ROLLBACK)),
@@ -492,6 +561,13 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
         "there is no such procedure",
         _a_signal_to_an_unknown_procedure_is_acknowledged,
     ),
+    "old code runs after new code": (24, "was handed to a worker with old code", _old_code_runs_after_new),
+    "nothing placed a saga": (24, "no code placed it", _nothing_placed_a_saga),
+    "a placed saga sees something else": (24, "sees", _a_placed_saga_sees_something_else),
+    "the undo of a step that was placed stays": (24, "stays", _the_undo_of_a_placed_step_stays),
+    "the undo of a refused attempt stays": (24, "was refused unbegun", _the_undo_of_a_refused_attempt_stays),
+    "an unfinished procedure is removed": (1, "before it had ended", _an_unfinished_procedure_is_removed),
+    "a result is taken and stays": (20, "was taken, and it is still stored", _a_result_is_taken_and_stays),
     "a signal goes to two": (20, "was delivered to", _a_signal_goes_to_two),
 }
 """What is done to a history, the number of the promise that is broken by it, and words of what must be said."""

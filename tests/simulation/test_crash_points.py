@@ -46,6 +46,8 @@ EXECUTIONS = {
     "bypass of a suspended parent": 2 + 2 + 2 + 2,
     "pause and resume": 2 + 3 + 2,
     "pause of the whole manager": 3 + 2,
+    "reload of the workers": 3 + 3,
+    "results that are taken": 1 + 1 + 2,
     "start behind a gate": 2,
     "delete by hand": 2 * (2 + 1 + 1),
     "expiry of a tree": 2 + 1 + 1 + 2,
@@ -64,7 +66,7 @@ ENDLESS = {
 """Each has one step that never answers."""
 COUNTS_ATTEMPTS = {"retry of a rollback that gave up", "retry of a failed step"}
 """Lost answers are attempts too, so with all of them lost nothing fails that often."""
-ANSWERED_OFTEN = {"retry with backoff", "rollback that gives up", "delete by hand"} | ENDLESS
+ANSWERED_OFTEN = {"retry with backoff", "rollback that gives up", "delete by hand", "results that are taken"} | ENDLESS
 """Steps that are retried, or that run again under a removed id, answer more than once; the one that hangs never does."""
 ORDERS = 2
 

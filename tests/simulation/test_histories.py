@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from actorproc.model.policies import Quotas, Scheduling
-from actorproc.testing import simulation
+from actorproc.testing import editions, simulation
 from actorproc.testing.drawing import MIN_PROCEDURES, MIN_STEPS
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.groups import FIRST_SEED
@@ -93,10 +93,14 @@ def _story(seed: int) -> str:
     return "\n".join([f"python -m actorproc.testing.simulation --replay {seed}", *lines])
 
 
-# The last tenth have parents that suspend again and again.
+# The last but one tenth have parents that suspend again and again, the last one new code as well.
 @pytest.mark.parametrize(
     "first",
-    [*range(1, HISTORIES - HISTORIES // 10 + 1, PIECE), *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE)],
+    [
+        *range(1, HISTORIES - HISTORIES // 5 + 1, PIECE),
+        *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE),
+        *range(editions.FIRST_SEED, editions.FIRST_SEED + HISTORIES // 10, PIECE),
+    ],
 )
 def test_every_disturbed_history_keeps_every_promise(first: int) -> None:
     campaign = run_campaign(first, seconds=300.0, histories=PIECE)
@@ -124,7 +128,7 @@ def test_the_trace_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None
 
 def test_each_kind_of_fault_is_effective_many_times() -> None:
     faults: Counter[FaultKind] = Counter()
-    for seed in range(1, 401):
+    for seed in (*range(1, 401), *range(editions.FIRST_SEED, editions.FIRST_SEED + 60)):
         faults.update(simulate(seed, check_every=1000).faults)
 
     rare = {kind.name: faults[kind] for kind in FaultKind if faults[kind] < 5}
@@ -199,7 +203,10 @@ def test_histories_with_all_features_that_once_broke_a_promise_keep_it(seed: int
 
 def test_everything_worth_seeing_happens_in_random_histories() -> None:
     seen: Counter[Sight] = Counter()
-    for seed in (*range(1, 601), *range(FIRST_SEED, FIRST_SEED + 60)):
+    for seed in (
+        *range(1, 601),
+        *(first + number for first in (FIRST_SEED, editions.FIRST_SEED) for number in range(60)),
+    ):
         seen += sights_of(simulate(seed, check_every=1000).journal)
 
     assert [sight.value for sight in Sight if not seen[sight]] == []

@@ -29,7 +29,7 @@ from actorproc.model.events import StepDelayed, Submitted, WorkerReady
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.stage.campaign import main, run_campaign
 from actorproc.testing.stage.hazards import CHANCES
-from actorproc.testing.stage.history import perform
+from actorproc.testing.stage.history import NEW_CODE_FROM, perform
 from actorproc.testing.stage.sights import StageSight, sights_of
 
 HISTORIES = int(os.environ.get("ACTORPROC_STAGED", "800"))
@@ -47,7 +47,10 @@ def _story(seed: int) -> str:
     return "\n".join([f"python -m actorproc.testing.stage --replay {seed}", *lines])
 
 
-@pytest.mark.parametrize("first", range(1, HISTORIES + 1, PIECE))
+@pytest.mark.parametrize(
+    "first",
+    [*range(1, HISTORIES * 3 // 4 + 1, PIECE), *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 4, PIECE)],
+)
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
     campaign = run_campaign(first, seconds=300.0, histories=PIECE)
 
@@ -110,7 +113,7 @@ def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.Ca
 def test_everything_worth_seeing_happens_on_the_stage() -> None:
     seen: Counter[StageSight] = Counter()
     faults: Counter[FaultKind] = Counter()
-    for seed in range(1, 401):
+    for seed in (*range(1, 401), *range(NEW_CODE_FROM, NEW_CODE_FROM + 100)):
         history = perform(seed)
         seen += sights_of(history.journal)
         faults += history.faults

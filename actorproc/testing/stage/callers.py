@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from actorproc.actors.messages import Ending, EndListener, Patience, SweepDue, Watch
 from actorproc.errors import ProcedureParked, StorageUnavailable
-from actorproc.model.events import Published, Resized, Submitted
+from actorproc.model.events import Published, ReloadBegan, Resized, Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.testing.loose_ends import LooseEnds
@@ -18,6 +18,7 @@ from actorproc.testing.requests import Call, Operator, call_of, described
 from actorproc.testing.scripts import ClientAction, program_of
 from actorproc.testing.stage import rules
 from actorproc.testing.stage.host import StageHost
+from actorproc.testing.stage.replacing import StageReload
 from actorproc.testing.world import World
 
 __all__ = ["Callers"]
@@ -39,6 +40,7 @@ class Callers:
         self._last_call = 0
         self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
         self.host: StageHost
+        self.reload = StageReload(self._end_reload)
         self.pending: dict[int, Call] = {}
         """Calls without an answer."""
         self.handles: dict[int, str] = {}
@@ -52,6 +54,7 @@ class Callers:
         unanswered = [call for call in self.pending.values() if isinstance(call, Submitted)]
         waiting = [*dict.fromkeys(self.handles.values())]
         self.host = host
+        self.reload.give_up()
         self.pending, self.handles = {}, {}
         self.workers = self._world.scenario.scheduling.workers
         for call in unanswered:
@@ -84,6 +87,10 @@ class Callers:
             call = self._next_call()
             self._ask(call, call_of(action, call))
 
+    def _end_reload(self) -> None:
+        call = self._next_call()
+        self._ask(call, ReloadBegan(call, is_over=True))
+
     def _ask(self, call: int, event: Call) -> None:
         words = described(event)
         if words is not None:
@@ -112,6 +119,8 @@ class Callers:
         if isinstance(event, Submitted) and error is None:
             for new in event.procedures:
                 self._watch(new.id)
+        elif isinstance(event, ReloadBegan) and value and not event.is_over:
+            self.reload.begin(self.host)
         elif isinstance(event, Resized) and value:
             journal.append(("resized", self.workers, event.workers))
             self.workers = event.workers

@@ -22,8 +22,12 @@ CHANCES = {
     FaultKind.CLOCK_FORWARD: 0.03,
     FaultKind.CLOCK_BACK: 0.03,
     FaultKind.REFUSED: 0.01,
+    FaultKind.PLACED: 0.1,
+    FaultKind.UNBEGUN: 0.03,
 }
 """How likely each strikes where it may, while the history has faults left."""
+_NEW_CODE = {FaultKind.PLACED, FaultKind.UNBEGUN}
+"""Strike only where the world says that there is new code."""
 _FEWEST, _SPREAD = 4, 8
 
 
@@ -39,12 +43,18 @@ class Hazards(FaultPlan):
         self.is_work_in_flight: Callable[[], bool] = bool
         self._random = Random(f"hazards of {seed}").random  # noqa: S311 - chance that can be repeated, no secret
         self._left = _FEWEST + int(self._random() * _SPREAD)
+        self._armed: set[FaultKind] = set()
         self.is_over = False
         """Nothing goes wrong any more, so that the history comes to its end."""
 
+    def arm(self, kind: FaultKind, opportunity: int) -> None:
+        """Let new code strike as well, whenever chance says so."""
+        del opportunity
+        self._armed.add(kind)
+
     def fires(self, kind: FaultKind, times: float = 1.0) -> bool:
         """Whether the fault strikes here; `times` as likely as it usually does."""
-        if not self.strikes(CHANCES[kind] * times):
+        if kind in _NEW_CODE - self._armed or not self.strikes(CHANCES[kind] * times):
             return False
         if self.is_work_in_flight():
             self.effective[kind] += 1

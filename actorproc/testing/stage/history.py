@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from actorproc.testing.faults import FaultKind
+from actorproc.testing import editions
 from actorproc.testing.groups import FIRST_SEED
 from actorproc.testing.histories import History
 from actorproc.testing.invariants import StoreDump, check
@@ -21,10 +22,12 @@ from actorproc.testing.stage.hazards import Hazards
 from actorproc.testing.stage.host import StageHost
 from actorproc.testing.world import World
 
-__all__ = ["Stage", "perform"]
+__all__ = ["NEW_CODE_FROM", "Stage", "perform"]
 
 _LOOKS = 2
 """How often in a row nothing may be left to do before the history is over."""
+NEW_CODE_FROM = 50_000_000
+"""The first seed of a history whose workers are replaced and whose sagas are placed anew."""
 _LONELY_SWEEPS = 8
 """Sweeps for which time passes although nothing else is due: finished trees may leave then."""
 
@@ -36,9 +39,9 @@ class Stage(Player):
 
     def __init__(self, seed: int) -> None:
         self.hazards = Hazards(seed)
-        super().__init__(
-            seed, World(FIRST_SEED + seed, plan=self.hazards)
-        )  # from there on everything that can be drawn is
+        # From the first of these seeds on everything was drawn that could be; from the second on all that can be now.
+        first = FIRST_SEED if seed < NEW_CODE_FROM else editions.FIRST_SEED
+        super().__init__(seed, World(first + seed, plan=self.hazards))
         self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))  # noqa: S311
         self.clock = StageClock(self.world)
         self.callers = Callers(seed, self.world)
@@ -64,6 +67,8 @@ class Stage(Player):
             return self._idle()
         if self._actions and world.random() < 0.3:
             moves.append(self._act)
+        if self.callers.reload.can_go_on:
+            moves.append(self.callers.reload.go_on)
         moves[world.pick(len(moves))]()
         if world.random() < 0.03:
             self._disturb_time()

@@ -19,6 +19,7 @@ from actorproc.core.coordinator import Coordinator
 from actorproc.errors import InternalError
 from actorproc.model.commands import RunStep
 from actorproc.model.definitions import Definition
+from actorproc.model.events import ReloadBegan
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.policies import TypeMeta
 from actorproc.model.snapshot import Snapshot
@@ -64,6 +65,8 @@ class StageHost:
         self.manager = ManagerActor(self._manager_parts(config, snapshot, registered))
         self.supervisor = SupervisorActor(self._supervisor_parts(config))
         self._core: Coordinator | None = None
+        self._told: list[WorkerId] = []
+        """Workers that the manager was told of, and that live as far as it knows."""
         self._expect_short_steps()
         # In the order of `actorproc.actors.tree`.
         for definition in registered:
@@ -197,8 +200,21 @@ class StageHost:
     # ------------------------------------------------------------ moves
     def _deliver(self) -> None:
         message = self.manager.actor_inbox.get().message
+        self._note(message)
         self.manager.on_receive(message)
         self._expect_short_steps()
+
+    def _note(self, message: object) -> None:
+        """What the manager is told of its workers, and which of them have old code when it hears of a reload."""
+        if isinstance(message, Succeeded):
+            self._note(message.died)
+            self._note(message.booted)
+        elif isinstance(message, WorkerBooted):
+            self._told.append(message.worker)
+        elif isinstance(message, WorkerDied):
+            self._told.remove(message.worker) if message.worker in self._told else None
+        elif isinstance(message, ReloadBegan):
+            self.world.journal.append(("reload", () if message.is_over else tuple(self._told)))
 
     def _deliver_to_supervisor(self) -> None:
         self.supervisor.on_receive(self.supervisor.actor_inbox.get().message)

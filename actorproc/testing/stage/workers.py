@@ -15,7 +15,8 @@ from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Advanced, Finished, Outcome, Refused
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.scripts import listens, play
+from actorproc.testing.fake_workers import NO_PLACE
+from actorproc.testing.scripts import listens, placed_elsewhere, play
 from actorproc.testing.world import children_seen
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.frames import (
@@ -252,6 +253,12 @@ class StageWorker:
             is_passing = token.mode is Mode.EXECUTE and (token.step + token.attempt) % 2 == 0
             return Refused(reason="not today", is_passing=is_passing)
         program = self._world.scenario.programs[run.type_name]
+        if token.mode is Mode.EXECUTE:
+            if self._hazards.fires(FaultKind.UNBEGUN):
+                return Refused(reason=NO_PLACE, is_passing=token.attempt % 2 == 0, is_unbegun=True)
+            placed = placed_elsewhere(program, step.state, leaves_out=token.step % 2 == 0)
+            if placed is not None and self._hazards.fires(FaultKind.PLACED):
+                return placed
         return play(program, token.procedure, step.state, token.mode, run.unit, token.attempt)
 
     def _keep_object(self, token: StepToken, outcome: Outcome) -> None:
