@@ -102,7 +102,7 @@ class DeployRules(Judge):
             if (unit.procedure, unit.step, unit.attempt) == (token.procedure, token.step, token.attempt):
                 self.say(24, f"{token} {why}, and the undo {unit.label!r} of its step stays")
 
-    def on_removed(self, id: str) -> None:  # noqa: A002 - the name in the vocabulary
+    def on_removed(self, id: str) -> None:
         """Whoever is submitted under this id from now on is somebody else."""
         self.renewed.discard(id)
         self.placed.pop(id, None)

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from actorproc.core.coordinator import Coordinator
+from actorproc.model.cold import is_alone
 from actorproc.model.commands import (
     AddWorker,
     AnswerWorker,
@@ -49,13 +50,12 @@ from actorproc.model.events import (
     WorkerReady,
 )
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.cold import is_alone
 from actorproc.model.policies import TypeMeta
 from actorproc.model.snapshot import FinishedTree, Snapshot
 from actorproc.model.writes import Write
+from actorproc.testing.fake_reload import FakeReload
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
-from actorproc.testing.fake_reload import FakeReload
 from actorproc.testing.features import changed_meta
 from actorproc.testing.image import Image, compare_loads, compare_with_restored
 from actorproc.testing.requests import Call, described
@@ -89,6 +89,7 @@ class Batch:
 class FakeShell:
     """One life of the host, from its start to its death. `check_every`: compare memory at every n-th commit."""
 
+    core: Coordinator
     takes = True
     """Plain ends are taken, and decided about with the next event."""
 
@@ -282,7 +283,7 @@ class FakeShell:
             text = compare_loads(store, self.world.now, scenario.scheduling)
             if text is not None:
                 self.world.violate(0, text)
-        before = self.core if workers else None
+        before = self.core if self.known else None
         self.core, decision = Coordinator.restore(
             snapshot,
             self.world.now,

@@ -61,17 +61,13 @@ def call_of(action: ClientAction, reply: int) -> Call:
             return AbortRequested(target, reply, force=action.kind == "force")
         case "clear":
             return PoisonCleared(target, reply)
-        case "retry":
-            return RetryRequested(target, reply, _WHY)
+        case "retry" | "rollback":
+            return (RetryRequested if action.kind == "retry" else RollbackRequested)(target, reply, _WHY)
         case "bypass":
             children, ancestors, force = (name in options for name in ("children", "ancestors", "force"))
             return BypassRequested(target, reply, children=children, ancestors=ancestors, force=force)
-        case "rollback":
-            return RollbackRequested(target, reply, _WHY)
-        case "pause":
-            return PauseRequested(target or None, reply, _WHY)
-        case "resume":
-            return ResumeRequested(target or None, reply, _WHY)
+        case "pause" | "resume":
+            return (PauseRequested if action.kind == "pause" else ResumeRequested)(target or None, reply, _WHY)
         case "resize":
             return Resized(int(target), None, reply)
         case "delete":

@@ -155,7 +155,7 @@ class _Watcher:
             "kill": self._kill,
             "ask-abort": self._ask_abort,
             "worker-left": self._worker_left,
-            "worker-died": lambda worker: self.old.discard(worker),
+            "worker-died": self._worker_died,
             "reload": self._reload,
         }
         self.heads: dict[str, ProcedureRecord] = {}
@@ -254,6 +254,9 @@ class _Watcher:
     def _ask_abort(self, token: Any) -> None:
         head = self.heads.get(token.procedure)
         self.seen[Sight.TOLD_OF_UNDO] += head is not None and head.rolling
+
+    def _worker_died(self, worker: Any) -> None:
+        self.old.discard(worker)
 
     def _worker_left(self, worker: Any) -> None:
         self.old.discard(worker)

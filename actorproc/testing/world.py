@@ -11,8 +11,8 @@ from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
-from actorproc.testing.drawing import make_scenario
 from actorproc.testing import editions
+from actorproc.testing.drawing import make_scenario
 from actorproc.testing.extras import enrich
 from actorproc.testing.faults import FaultPlan
 from actorproc.testing.features import add_features

@@ -298,7 +298,7 @@ def _a_failed_commit_forgets_the_reload(patch: pytest.MonkeyPatch) -> None:
 
 
 def _an_attempt_that_was_refused_unbegun_is_undone(patch: pytest.MonkeyPatch) -> None:
-    for module in (hindered, verbs):
+    for module in (hindered, aborting):
         patch.setattr(module, "note_unbegun", lambda *_: None)
 
 

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from actorproc.testing.faults import FaultKind
 from actorproc.testing import editions
+from actorproc.testing.faults import FaultKind
 from actorproc.testing.groups import FIRST_SEED
 from actorproc.testing.histories import History
 from actorproc.testing.invariants import StoreDump, check

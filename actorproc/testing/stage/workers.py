@@ -14,8 +14,8 @@ from actorproc.model.commands import RunStep
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import Mode, StepToken, WorkerId
 from actorproc.model.outcomes import Advanced, Finished, Outcome, Refused
-from actorproc.testing.faults import FaultKind
 from actorproc.testing.fake_workers import NO_PLACE
+from actorproc.testing.faults import FaultKind
 from actorproc.testing.scripts import listens, placed_elsewhere, play
 from actorproc.testing.world import children_seen
 from actorproc.workers.base import WorkerMessages
