@@ -23,7 +23,7 @@ from actorproc.testing.damaged_stores import KINDS as DAMAGES
 from actorproc.testing.small_scenarios import SMALL_SCENARIOS
 from actorproc.testing.torture.faults import FaultKind
 from tests.simulation.test_core_lines import LINES
-from tests.simulation.test_seeded_bugs import BUGS
+from tests.simulation.test_seeded_bugs import BUGS, NEW_CODE_BUGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
@@ -103,7 +103,7 @@ def test_the_numbers_in_the_page_about_tests_are_those_of_the_tests():
 
     assert f"**every** place of {len(SMALL_SCENARIOS)} small scenarios" in text
     assert f"its recovery, on {len(SMALL_SCENARIOS)} scenarios, {WORDS[len(LINES)]} of them in every run" in text
-    assert f"plants {len(BUGS)} bugs" in text
+    assert f"plants {len(BUGS) + len(NEW_CODE_BUGS)} bugs" in text
     assert f"in {WORDS[len(DAMAGES)]} ways" in text
     assert f"{WORDS[len(FaultKind)]} kinds of faults" in text
 
