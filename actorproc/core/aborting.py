@@ -86,7 +86,7 @@ def may_abort(book: Book, record: ProcedureRecord) -> bool:
 
 
 def begin_abort(book: Book, record: ProcedureRecord) -> None:
-    """Ask one that `may_abort` and is in nobody's hands; a class without `abort` is not asked, nor one nobody knows."""
+    """Ask one that `may_abort` and is in no worker's hands; not a class without `abort`, nor an unknown one."""
     meta = book.meta(record)
     was_executed = record.step > 1 or record.attempt > 0
     may_refuse = book.unattended if meta is None else meta.asks_abort
@@ -121,7 +121,7 @@ def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
 
 
 def ask_again(book: Book, record: ProcedureRecord) -> None:
-    """The question about its abort came back unanswered; force asks nobody."""
+    """The question about its abort came back unanswered; force asks no procedure."""
     if not record.aborting:
         wake(book, record)  # it was asked of another run, or of another procedure under this id
     elif record.forced and may_abort(book, record):

@@ -2,8 +2,8 @@
 
 After a restart, or a `submit_many`, there may be hundreds of thousands of them. To make them resident and queue them
 takes as long as reading or storing them, and the first step would wait for the last of them. So those that nothing
-stands beside stay here, in the order in which they would stand in the queue, until it is their turn or somebody
-names them.
+stands beside stay here, in the order in which they would stand in the queue, until it is their turn or they are
+named.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Lane:
 class Backlog(dict[str, ProcedureRecord]):
     """Heads by procedure. One of the rooms beside the ready queue: who is here is queued, and is not in that queue.
 
-    The heads are as they were stored. A procedure that somebody names is made resident, by a copy, and keeps its
+    The heads are as they were stored. A procedure that is named is made resident, by a copy, and keeps its
     place. All are of the default class of work. ``ageing`` is that of the ready queue.
     """
 
@@ -105,7 +105,7 @@ class Backlog(dict[str, ProcedureRecord]):
             self._tidy(lane)
 
     def ahead_of(self, record: ProcedureRecord) -> float | None:
-        """Since when somebody waits who goes before all those of its lane; None when there are none."""
+        """Since when a procedure waits that goes before all those of its lane; None when there are none."""
         lane = self._lanes.get(_lane(record))
         head = None if lane is None else self._head(lane)
         return None if head is None else head[0] - _AHEAD

@@ -1,6 +1,6 @@
 """Everything the core holds in memory, and the one place where a decision is written down.
 
-Memory is a cache of the store: whoever changes a head calls `touch`, and `close` turns all touched heads
+Memory is a cache of the store: code that changes a head calls `touch`, and `close` turns all touched heads
 into writes. `restore(store + pending writes)` must give the same memory again.
 """
 
@@ -25,7 +25,7 @@ _WAS_RUNNABLE = Was(_RUNNABLE, None, None)
 class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
     """Resident trees, queues, locks, timers, workers; plus the decision being made.
 
-    One object, so that whoever decides reaches everything in one step; each base class is a part with a job of its
+    One object, so that a decision reaches everything in one step; each base class is a part with a job of its
     own. What concerns several parts is here.
     """
 
@@ -154,7 +154,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
             self.open_roots += (record.state not in TERMINAL) - was_open
 
     def _forget_times(self, record: ProcedureRecord, was: Was | None) -> None:
-        """Timers of a wait that is over, or of a procedure that has ended, go off for nobody."""
+        """Timers of a wait that is over, or of a procedure that has ended, are ignored when they go off."""
         due_at = was.due_at if was is not None else None
         if due_at is not None and due_at not in {record.due_at, record.deadline}:
             self.timers.discard(due_at, record.id)

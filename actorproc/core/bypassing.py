@@ -3,7 +3,7 @@
 As in HBase: children that have not ended must be bypassed with it, ancestors may be, and a running step is killed
 only by force. Unlike HBase the wish is durable and needs no restart: a bypassed procedure ends as soon as no worker
 has its step and nothing below it is open, and what the step answers meanwhile does not count. Its undo units are
-dropped, because a later rollback of its tree must not touch what somebody put right by hand. For the same reason
+dropped, because a later rollback of its tree must not touch what an operator put right by hand. For the same reason
 a bypassed root gives everything back: its locks, and the keys its tree poisoned.
 """
 
@@ -134,7 +134,7 @@ def _stop_step(book: Book, member: ProcedureRecord) -> None:
 
 
 def _bypass_failed_root(book: Book, root: ProcedureRecord, event: BypassRequested) -> None:
-    """Who vouches for a failed root vouches for all its tree left half done: its keys are nobody's any more."""
+    """Who vouches for a failed root vouches for all its tree left half done: its keys are not poisoned any more."""
     root.run += 1
     root.ended_in = 0
     book.forget_acknowledgement(root.id)

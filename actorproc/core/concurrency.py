@@ -6,8 +6,8 @@ because the slot is a mark in its head a restart changes nothing either. A rate 
 first step is handed out; those times are stored, so a restart does not open the window again.
 
 Slots are the last thing asked for, all keys at once, first come first served by virtual deadline (`ReadyQueue`).
-Nobody holds one while waiting for what another slot could hold up: who waits for locks gives its slots back, and
-parents that wait for children lend theirs as long as somebody in their tree waits for a slot or a lock. So no cycle of
+No procedure holds one while it waits for what another slot could hold up: one that waits for locks gives its back, and
+parents that wait for children lend theirs as long as a member of their tree waits for a slot or a lock. So no cycle of
 waiting can close over a slot.
 """
 
@@ -42,14 +42,14 @@ class _Key:
         """Times and places of the last starts, at most `rate` of them."""
         self.places = 0
         self.announced = 0.0
-        """When somebody who waits is looked at again."""
+        """When a waiting procedure is looked at again."""
 
     def open_at(self, now: float) -> float:
         """When the window has room for one more start."""
         if not self.rate or len(self.starts) < self.rate:
             return 0.0
         ahead = self.starts[-1][0] - now
-        if ahead > 0:  # the clock was set back; nobody waits longer for that
+        if ahead > 0:  # the clock was set back; no procedure waits longer for that
             self.starts = deque((at - ahead, place) for at, place in self.starts)
         return self.starts[0][0] + self.per
 
@@ -114,7 +114,7 @@ class Slots:
         return procedure in self.waiting
 
     def names(self) -> list[str]:
-        """Everybody who waits."""
+        """All procedures that wait."""
         return list(self.waiting)
 
     # ------------------------------------------------------------ what holds for whom
@@ -158,7 +158,7 @@ class Slots:
         return any(self._key(name) is not None for name in record.limit_keys)
 
     def waits_in(self, root: str) -> bool:
-        """Whether somebody of this tree waits for slots."""
+        """True when a member of this tree waits for slots."""
         return root in self._waiting_in
 
     def why(self, procedure: str, now: float) -> str | None:
@@ -212,7 +212,7 @@ class Slots:
         return None
 
     def classes(self) -> list[str]:
-        """Classes of work of which somebody may have got slots."""
+        """Classes of work of which a procedure may have got slots."""
         return [name for name, heap in self._candidates.items() if heap]
 
     def grant(self, record: ProcedureRecord, now: float) -> list[StartRecord]:
@@ -236,7 +236,7 @@ class Slots:
 
     # ------------------------------------------------------------ time
     def next_at(self) -> float | None:
-        """When a window opens that somebody waits for."""
+        """When the next window opens that a procedure waits for."""
         return self._opening[0][0] if self._opening else None
 
     def pass_time(self, now: float) -> None:

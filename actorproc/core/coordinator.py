@@ -163,7 +163,7 @@ class Coordinator:
         return not members or members[0].id not in self._book.damaged
 
     def exclude(self, id: str, reason: str) -> None:
-        """A procedure that `missing` named cannot be read: nothing is done with it, and nobody gets its id.
+        """A procedure that `missing` named cannot be read: nothing is done with it, and its id stays taken.
 
         Then `missing` may name another one.
         """

@@ -1,7 +1,7 @@
 """Workers coming and going: what a death costs, and whom it is charged to.
 
 The first unanswered step of a dead worker ran when it died and is charged; the steps behind it may have
-been begun and go back to the queue uncharged, as replayed ones. A host restart charges nobody.
+been begun and go back to the queue uncharged, as replayed ones. A host restart charges no step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def on_lost(book: Book, event: WorkerLost) -> None:
     worker = book.staff.find(event.worker)
     if worker is None:
         return
-    # Whoever ended while it was asked `abort` may have left memory.
+    # A procedure that ended while it was asked `abort` may have left memory.
     items = [item for item in book.staff.lose(worker) if item.token.procedure in book.procs]
     was_lost(book, worker)
     left(book, worker)

@@ -1,4 +1,4 @@
-"""Cycles of waiting: looked for when somebody begins to wait or is given something, opened or named a victim."""
+"""Cycles of waiting: looked for when a procedure begins to wait or is given a lock, opened or named a victim."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_closed(book: Book, cycle: list[str]) -> bool:
 def let_pass(book: Book, cycle: list[str]) -> bool:
     """Open a cycle by letting one of it, that only stands in line there, go before the others; False when none does.
 
-    To stand in line is fairness alone: nobody has to fail for it.
+    To stand in line is fairness alone: no procedure has to fail for it.
     """
     queued = [name for name in cycle if book.locks.is_waiting(name)]
     for name in sorted(queued, key=lambda name: book.procs[name].ticket):
@@ -83,7 +83,7 @@ def _graph(book: Book) -> WaitGraph:
     return WaitGraph(
         book.locks,
         put_off=partial(put_off, book) if book.stalled else None,
-        # A holder that is not in memory belongs to a cold tree, in which nobody waits for a lock.
+        # A holder that is not in memory belongs to a cold tree, in which no procedure waits for a lock.
         tree_of=lambda name: book.procs[name].root if name in book.procs else "",
         lineage_of=lambda name: book.trees[book.procs[name].root].lineage(name),
     )

@@ -1,11 +1,11 @@
 """Damage found at a start: trees whose records are incomplete stay out of memory, and nothing of them is touched.
 
 A parent, child or undo unit that cannot be read leaves open what a tree still has to do or to undo. The whole tree
-is parked then; its locks stay granted, for nobody knows what it left half done. The other trees run.
+is parked then; its locks stay granted, for it is not known what it left half done. The other trees run.
 
 A grant that cannot be read is held for writing, the strongest it can have been, and a poison record that cannot be
-read still poisons its key: the key of the row says which one. Who got too much is put right by an operator, who got
-too little by nobody.
+read still poisons its key: the key of the row says which one. An operator can take away a
+lock that is too strong, but not add one that is missing.
 """
 
 from __future__ import annotations

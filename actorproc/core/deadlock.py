@@ -6,7 +6,7 @@ is out of the way when the branch below their common ancestor has ended, so it w
 members of that branch. Trees that hold nothing cannot be part of a cycle.
 
 An undo that let another one of its tree go first, because others hold what it needs, is a node as well: it does not
-stand in the queue, but whoever waits for its branch waits for it.
+stand in the queue, but all that wait for its branch wait for it.
 
 A crowd of siblings that want the same keys counts as one node (its youngest member waits for all that the others
 wait for), and the search keeps its own stack: ten thousand siblings in line for one key are no deep graph.

@@ -100,7 +100,7 @@ def follow_up(book: Book) -> None:
 
 
 def _end_overdue(book: Book) -> None:
-    """Somebody's turn came after its deadline; by now it may have ended with its tree, for that of a relative.
+    """Procedures whose turn came after their deadline; by now it may have ended with its tree, for that of a relative.
 
     Or a relative was handed a step from which there is no way back: then it goes forward, late as it is.
     """

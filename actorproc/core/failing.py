@@ -225,7 +225,7 @@ def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
 def next_scope(book: Book) -> str | None:
     """A failing scope to look at, None when none may have something to do."""
     if book.stalled and book.locks.has_released:
-        # Somebody gave locks up: perhaps they are those that a scope needs to take its turn.
+        # Locks were given up: perhaps they are those that a scope needs to take its turn.
         book.locks.has_released = False
         book.scopes_to_advance.update(dict.fromkeys(book.stalled))
         book.stalled.clear()

@@ -1,7 +1,7 @@
 """Wait list of a lock node, by ticket: joining and leaving cost the same with 100,000 entries as with ten.
 
-A sorted list in pieces. Newcomers go to its end, which costs one append; whoever leaves costs two binary searches and
-the shift of one piece. It is a list of its pieces, so that to see whether anybody stands there costs nothing.
+A sorted list in pieces. Joining is one append at the end; leaving costs two binary searches and
+the shift of one piece. It is a list of its pieces, so that to see whether it is empty costs nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line(list[list[Place]]):
 
     def leave(self, place: Place) -> None:
         """Give this place up; it must be taken."""
-        # Whoever came first goes first, as a rule: no search then, whose steps would grow with the line.
+        # The first to come is the first to go, as a rule: no search then, whose steps would grow with the line.
         at = 0 if place <= self[0][-1] else bisect_left(self, place, key=_last)
         piece = self[at]
         del piece[bisect_left(piece, place)]
@@ -52,12 +52,12 @@ class Line(list[list[Place]]):
         return self[-1][-1]
 
     def places(self) -> Iterator[Place]:
-        """From the oldest on; nobody may join or leave meanwhile."""
+        """From the oldest on. The list must not change meanwhile."""
         for piece in self:
             yield from piece
 
     def walk(self) -> Iterator[Place]:
-        """From the oldest on; whoever was given may leave before the next is asked for."""
+        """From the oldest on; the one that was given may leave before the next is asked for."""
         found: Place = (-1, "")
         while self and found < self[-1][-1]:
             at = 0 if found < self[0][-1] else bisect_right(self, found, key=_last)
@@ -66,7 +66,7 @@ class Line(list[list[Place]]):
             yield found
 
     def before(self, place: Place) -> Iterator[Place]:
-        """Those in front of a place, the nearest first; nobody may join or leave meanwhile."""
+        """Those in front of a place, the nearest first. The list must not change meanwhile."""
         at = bisect_left(self, place, key=_last)
         if at < len(self):
             piece = self[at]

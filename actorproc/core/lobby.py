@@ -26,12 +26,12 @@ class Lobby:
         return len(self._waiting)
 
     def names(self) -> list[str]:
-        """Everybody who waits."""
+        """All roots that wait."""
         return list(self._waiting)
 
     @property
     def has_news(self) -> bool:
-        """Somebody waits who may come in now."""
+        """True when a root waits that may be admitted now."""
         return bool(self._waiting) and self._has_room
 
     @property

@@ -82,7 +82,7 @@ class Queue(Line):
 
 
 _NOBODY: Final = Queue()
-"""On most nodes nobody waits, or ordinary ones only: those share this one, which stays empty."""
+"""Most nodes have no waiters, or ordinary ones only: those share this one, which stays empty."""
 
 
 class Node:
@@ -97,7 +97,7 @@ class Node:
         self.ordinary = _NOBODY
 
     def join(self, place: Place, mask: int, *, privileged: bool) -> None:
-        """Somebody waits here."""
+        """Add a waiter."""
         queue = self.privileged if privileged else self.ordinary
         if queue is _NOBODY:
             queue = Queue()
@@ -109,13 +109,13 @@ class Node:
         queue.asked.add(mask)
 
     def leave(self, place: Place, mask: int, *, privileged: bool) -> None:
-        """Somebody who joined waits here no more."""
+        """Remove a waiter that has joined."""
         queue = self.privileged if privileged else self.ordinary
         queue.leave(place)
         queue.asked.remove(mask)
 
     def frees(self, mask: int, *, vanished: bool) -> bool:
-        """Whether somebody here may go on now that a holder gave up these modes.
+        """True when a waiter here may go on now that a holder gave up these modes.
 
         Only who conflicts with them. An ordinary waiter's tree holds nothing, so it can move only when a mode vanished;
         a privileged one may be a relative of the remaining holders.
@@ -125,5 +125,5 @@ class Node:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody holds it and nobody waits for it."""
+        """It has no holders and no waiters."""
         return not (self.holders or self.privileged or self.ordinary)

@@ -71,7 +71,7 @@ class WaitersByNode(Generic[T]):
         """Who waits for this lock, in queue order, with the mode asked for on its path, above it or below it.
 
         That is who conflicts with it, and who stands in line behind such a waiter. The locks of its own ancestors
-        are in nobody's way.
+        are in no procedure's way.
         """
         if lock.path in self._needing or lock.holder in self._families:
             return self._found(lock)
@@ -117,7 +117,7 @@ def dangling(
     held: Mapping[str, Mapping[str, LockMode]],
     head_of: Callable[[str], ProcedureRecord | None],
 ) -> list[tuple[LockRecord, str]]:
-    """Stored locks that nobody will ever give up, or that memory does not know as they are; with the reason.
+    """Stored locks that no procedure will ever give up, or that memory does not know as they are; with the reason.
 
     `held` are the keys the running engine holds, by procedure. What it holds and the store does not is reported too.
     `head_of` gives a procedure's head, None when there is none, and raises `StoreDamaged` when it cannot be read.

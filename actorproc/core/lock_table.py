@@ -8,14 +8,14 @@ Theory. A key ``a/b/c`` asks for a mode on its own node and for an intention on 
   parent, so what a tree once took stays with the tree and is open to its relatives only.
 * A request waits behind every earlier waiter it conflicts with, so writers do not starve; tickets say who is earlier,
   since after a restart the waiters ask again in the order in which their classes are registered. Two
-  exceptions: keys an ancestor covers already are granted whoever waits, and *privileged* requests (their
+  exceptions: keys an ancestor covers already are granted at once, and *privileged* requests (their
   tree holds locks, as long as it does, or they are to undo) go before the others, because making them wait for
   newcomers would only lengthen the queue.
 * Freed nodes are rescanned from the oldest waiter on, and only when a mode vanished from the node, so a
   long queue costs nothing while it cannot move. When waiters withdraw, that is left to `drain`: a whole tree
   may do so at once.
 
-The table knows procedures and trees as strings. It grants and queues; it wakes nobody: `drain` says who was granted.
+The table knows procedures and trees as strings. It grants and queues; it wakes none: `drain` says which were granted.
 What can be asked of it without a change is in `lock_view`.
 """
 
@@ -45,7 +45,7 @@ class LockTable(LockView):
         self._freed: dict[str, None] = {}
         """Nodes that waiters withdrew from: something may be possible there now."""
         self.has_released = False
-        """Set when a holder gave something up; whoever looks for that takes it back."""
+        """Set when a holder gave something up; the reader of this flag clears it."""
 
     # ------------------------------------------------------------------ asking
     def request(self, request: Request) -> bool:
@@ -93,7 +93,7 @@ class LockTable(LockView):
         self._freed.update(dict.fromkeys(request.needs))
 
     def look_again(self, procedure: str) -> None:
-        """An ancestor of the waiter was granted something: perhaps it stands in nobody's way any more, nor in line."""
+        """An ancestor of the waiter was granted something: perhaps it blocks no other any more, nor stands in line."""
         request = self._waiting.get(procedure)
         if request is not None and self.is_free(request) and not self._must_queue(request):
             self._dequeue(request)
@@ -162,7 +162,7 @@ class LockTable(LockView):
 
     @property
     def has_news(self) -> bool:
-        """`drain` may find somebody."""
+        """`drain` may find a procedure."""
         return bool(self._freed or self._granted)
 
     def drain(self) -> list[str]:
@@ -189,13 +189,13 @@ class LockTable(LockView):
         return False
 
     def _has_in_front(self, node: Node, path: str, request: Request) -> bool:
-        """Whether somebody with a conflict stands before it here; an old ticket goes before a newer one."""
+        """True when a request with a conflict stands before it here; an old ticket goes before a newer one."""
         conflicts = CONFLICTS[request.needs[path]]
         queue = node.privileged if request.privileged else node.ordinary
         if not request.privileged and node.privileged.asked.mask & conflicts:
             return True
         if queue.last[0] < request.ticket:
-            return True  # the usual newcomer: whoever waits came before
+            return True  # the usual newcomer: all that wait came before
         for ticket, other in queue.places():
             if ticket >= request.ticket:
                 break
@@ -271,7 +271,7 @@ class LockTable(LockView):
                     self._grant(request)
                     self._granted.append(procedure)
                     if mask & X and not self._aheads:
-                        break  # it excludes everybody behind it
+                        break  # it excludes all requests behind it
                 else:
                     passed |= mask
 

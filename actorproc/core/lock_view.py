@@ -83,7 +83,7 @@ class LockView:
                 if other.crowd == request.crowd or not other.needs[path] & conflicts:
                     continue
                 found[other.procedure] = None
-                # It excludes everybody, so it waits itself for all that are in front of it.
+                # It excludes all others, so it waits itself for all that are in front of it.
                 if other.needs[path] & X and not other.ahead and not self._is_covered(other, path):
                     break
         return list(found)

@@ -140,7 +140,7 @@ def inherit(book: Book, child: ProcedureRecord, parent: ProcedureRecord) -> None
         write_lock(book, parent, path)
     release(book, child)
     if book.locks.is_waiting(parent.id):
-        # It may stand in line behind somebody who waits for what it holds only now.
+        # It may stand in line behind a request for what it holds only now.
         look_for_cycle(book, parent)
 
 

@@ -2,7 +2,7 @@
 
 A running step goes on to its end, and its result counts; then nothing of the subtree is handed out, neither forward
 nor back, until the pause is lifted. Time goes on: a sleep or a wait that is over stays over, a deadline is a deadline.
-Locks that are held stay held; a paused waiter leaves the queue, so that it holds up nobody, and joins it again.
+Locks that are held stay held; a paused waiter leaves the queue, so that it holds up no other, and joins it again.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def poison(book: Book, path: str, by: ProcedureRecord, reason: str) -> None:
 
 
 def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
-    """A procedure names these keys in `poison_keys()`: they are poisoned, whoever else poisoned them before."""
+    """Poison the keys that a procedure names in `poison_keys()`, also those that another one has poisoned before."""
     for path in keys:
         known = book.poisons.get(path)
         if known is None:
@@ -62,7 +62,7 @@ def free_tree(book: Book, tree: Tree) -> None:
 
 
 def disown(book: Book, root: str) -> None:
-    """A tree is removed: what it poisoned stays so, and nobody who gets its ids is exempt from it or frees it."""
+    """Keep what a removed tree poisoned. A procedure that gets one of its ids is not exempt, and frees nothing."""
     for known in list(book.poisons.values()):
         if root in known.roots:
             others = tuple((name, NOBODY if theirs == root else theirs) for name, theirs in known.others)

@@ -104,7 +104,7 @@ def queue_again(book: Book, type_name: str) -> None:
 
 
 def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
-    """Whether a root counts as running, from now on if there is room; everybody else is let in with it."""
+    """Whether a root counts as running, from now on if there is room; its members are let in with it."""
     if record.parent is not None or record.undoing or record.admitted in WITH_RUNNING:
         return True
     if record.step > 1 or record.attempt or record.run > 1:
@@ -218,7 +218,7 @@ def _ask_abort(book: Book, procedure: str) -> None:
 
 
 def _worker_for(book: Book, record: ProcedureRecord) -> Worker | None:
-    """Who gets the next step; None when nobody can, and the procedure waits."""
+    """The worker that gets the next step; None when there is none, and the procedure waits."""
     known = known_limits_of(book, record)
     if known.is_plain and book.shares is None and not book.outdated:
         return book.staff.choose(record.type_name, book.warm.get(record.id))

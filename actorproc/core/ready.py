@@ -2,10 +2,10 @@
 
 Everything that could run now waits in a *lane*: one for each class of work, priority, and new roots apart from the
 rest. In a lane the trees take turns (round robin), and each tree gives its own procedures in the order they came,
-so a tree with ten thousand ready children holds nobody up for longer than its turn.
+so a tree with ten thousand ready children delays others by one turn only.
 
 The lane whose first tree has the earliest *virtual deadline* goes first: the time since when that tree waits for
-its turn, less `ageing` seconds for every level of priority. Whoever waits that long per level goes before newcomers
+its turn, less `ageing` seconds for every level of priority. A tree that waits that long per level goes before newcomers
 of the higher one (ageing as in Unix schedulers, here by an order that never has to be computed anew). New roots
 count half a level less: begun work and children go first (HBase's addFront), and cannot keep new roots out for ever.
 """
@@ -36,14 +36,14 @@ _SPARE_LANES = 32
 
 
 class _Room(Protocol):
-    """Where procedures wait for something else than a worker; whoever leaves the queue leaves it too."""
+    """A place where procedures wait for something else than a worker; one that leaves the queue leaves it too."""
 
     def discard(self, procedure: str) -> None: ...
 
 
 _Turn = list[Any]
 """The ready procedures of one tree in one lane: since when it waits for its turn (it came, or had its last one), the
-first procedure, and an OrderedDict of those behind it (None: nobody). A list, as one is made for nearly every step."""
+first procedure, and an OrderedDict of those behind it (None: none). A list, as one is made for nearly every step."""
 
 
 class _Lane:

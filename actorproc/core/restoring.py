@@ -42,7 +42,7 @@ def rebuild(
     """A book equal to the one that wrote this snapshot, before anything new is decided.
 
     Beside it the trees that have more under way than one procedure with its next step, for `resume` and `take_up`:
-    of the others there may be a hundred thousand, and whoever waits for the first step waits for each look at them.
+    of the others there may be a hundred thousand, and the first step would wait for each look at them.
     Most of these go to the backlog.
     """
     book = Book(snapshot.epoch, scheduling)
@@ -115,14 +115,14 @@ def _admit_all(book: Book, snapshot: Snapshot, ordinary: Container[str]) -> list
 
 
 def _ordinary_types(book: Book, snapshot: Snapshot) -> set[str]:
-    """Classes whose procedures may wait in the backlog: nobody counts, shares out or hires before their turn comes."""
+    """Classes whose procedures may wait in the backlog: nothing is counted, shared out or hired before their turn."""
     if snapshot.damage or not book.leaves_outside:
         return set()
     return {name for name, meta in book.types.items() if not meta.dedicated}
 
 
 def _needs_only_a_worker(record: ProcedureRecord) -> bool:
-    """Of a plain one: it asks for no lock and no slot, so nobody has to know of it before its turn."""
+    """Of a plain one: it asks for no lock and no slot, so no other part has to know of it before its turn."""
     return record.locked and not (record.locks or record.limit_keys)
 
 
@@ -151,7 +151,7 @@ def _note_waiting(book: Book, snapshot: Snapshot, others: Sequence[ProcedureReco
 
 
 def _count(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
-    """Who counts for which limit; what is damaged stands still and keeps nobody out."""
+    """Count procedures for their limits; what is damaged stands still and takes no place of a limit."""
     book.open_roots = snapshot.cold.roots + len(book.backlog) + len(book.procs) - len(others)
     admitted = []
     for record in others:

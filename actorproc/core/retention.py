@@ -1,8 +1,8 @@
-"""Removal of finished trees: when they have been kept long enough, or when somebody says so.
+"""Removal of finished trees: when they have been kept long enough, or at a caller's request.
 
 A tree leaves as a whole, in one decision. One with more members than `CHUNK` is first marked as removed, which
 hides all of it, and then leaves in parts, the latest members first and the root last; the mark goes with the root.
-So nobody sees half a tree, whenever a crash comes, and no commit is long.
+So no reader sees half a tree, whenever a crash comes, and no commit is long.
 
 Only trees that are not in memory are removed by the clock, for what is stored of them is what they are. Who reads
 the store and brings the trees here is the shell; whether they go is decided here, against what is known now.
@@ -118,7 +118,7 @@ def _is_in_use(book: Book, root: str) -> bool:
 
 
 def expire(book: Book, event: TreesExpired) -> None:
-    """Remove those of the trees that have been kept long enough and that nobody has to look at any more."""
+    """Remove those of the trees that have been kept long enough and need no operator."""
     unsound = {root for _, owners in _poisoners(book) for root in owners}
     for tree in event.trees:
         root = tree.members[0]
@@ -191,7 +191,7 @@ def continue_removal(book: Book, event: RemovalContinued) -> None:
     if event.root not in book.removals:
         return
     for member in event.members:
-        # One that was removed a moment ago may be read once more, and its id may be somebody else's already.
+        # One that was removed a moment ago may be read once more, and its id may belong to another procedure already.
         if member.id not in book.removed or member.id == event.root:
             remove_one(book, member)
     if not event.more:

@@ -2,7 +2,7 @@
 
 A class uses a worker while one of its steps is in that worker's hands; with shares in force a worker holds steps of
 one class at a time. While another class that is below its own share wants a worker, a class gets none beyond its
-share; every share is at least one worker. What nobody below its share wants is for all. A reserved worker is kept
+share; every share is at least one worker. Other workers are for all. A reserved worker is kept
 free for its class even when nothing of that class is there; one worker at least is always left for the others.
 """
 

@@ -129,7 +129,7 @@ class Staff:
         """Worker by procedure, for every step handed out."""
         self._expected: dict[str, float] = {}
         self._bulky: dict[str, int] = {}
-        """Bytes of large first states that no worker got yet. A hint: after a start nobody knows them."""
+        """Bytes of large first states that no worker got yet. A hint: after a start they are not known."""
 
     def note_size(self, procedure: str, size: int) -> None:
         """Its first step is still to be sent, with so many bytes: `BULKY` or more."""
@@ -149,7 +149,7 @@ class Staff:
         return added
 
     def set_back(self, now: float) -> None:
-        """The clock was set back: nobody has been heard of later than that."""
+        """The clock was set back: no worker has been heard of later than that."""
         for worker in self.workers.values():
             worker.active_at = min(worker.active_at, now)
 
@@ -319,7 +319,7 @@ class Staff:
         return worker.load + self._expected.get(type_name, PREFETCH_WINDOW) <= PREFETCH_WINDOW
 
     def for_all(self) -> list[Worker]:
-        """Workers that stay and are nobody's own."""
+        """Workers that stay and are not dedicated."""
         return [worker for worker in self.workers.values() if worker.reserved is None and not worker.leaving]
 
     @property
@@ -359,7 +359,7 @@ class Staff:
         return bool(worker.threaded) or next(iter(worker.queue.values())) is item
 
     def steal_at(self) -> float | None:
-        """When prefetched steps should be asked back, None when there is nobody to give them to."""
+        """When prefetched steps should be asked back, None when there is no worker to give them to."""
         if len(self.in_hand) < 2 or not self.has_idle:
             return None
         times = [worker.active_at for worker in self.workers.values() if _waiting_behind(worker)]

@@ -28,7 +28,7 @@ _EXECUTE, _RUNNABLE, _SUCCESS = Mode.EXECUTE, ProcedureState.RUNNABLE, Procedure
 
 
 def end_straight(book: Book, event: StepEnded, outcome: Finished) -> bool:
-    """Take the answer of a last step and end its procedure, when that moves nobody but its parent; else False."""
+    """Take the answer of a last step and end its procedure, when that moves no procedure but its parent; else False."""
     token = event.token
     procedure = token.procedure
     record = book.procs.get(procedure)

@@ -1,6 +1,6 @@
 """The short way from one step to the next, for the procedure that nothing stands beside.
 
-Most answers say "executing", and most of those change nothing but the procedure itself: nobody waits, no lock and no
+Most answers say "executing", and most of those change nothing but the procedure itself: no other waits, no lock and no
 limit is touched, and the worker that answered goes on with the next step. The long way asks a dozen parts of the core
 and hears "nothing to do" from each. Here their conditions stand in one place; when one is not met the answer takes the
 long way, and when all are, the decision is the same to the byte (a test plays the same histories on both ways).
@@ -84,7 +84,7 @@ def go_straight_on(book: Book, event: StepEnded, outcome: Advanced) -> Decision 
 
 
 def _is_quiet(book: Book) -> bool:
-    """Nobody waits for a worker, for a slot, or to be asked; all workers are for all, and steps are handed out."""
+    """No procedure waits for a worker, a slot, or to be asked; all workers are for all, and steps are handed out."""
     return not (
         book.shares is not None
         or book.ready.live
@@ -101,7 +101,7 @@ def _is_quiet(book: Book) -> bool:
 
 
 def _is_alone(book: Book, record: ProcedureRecord) -> bool:
-    """It goes forward, and waits for nothing; nobody asked anything of it, and nothing happened in this step."""
+    """It goes forward, and waits for nothing; nothing was asked of it, and nothing happened in this step."""
     tree = book.trees[record.root]
     return not (
         record.state is not _RUNNABLE

@@ -87,7 +87,7 @@ def _stored_only(book: Book, new: NewProcedure) -> ProcedureRecord:
 
 
 def _needs_only_a_worker(book: Book, new: NewProcedure) -> bool:
-    """Nobody asks for it, and it asks nobody for anything, before its turn."""
+    """No other waits for it, and it waits for no other, before its turn."""
     return (
         not new.locks
         and not new.limit_keys
@@ -174,7 +174,7 @@ def admit(book: Book, new: NewProcedure, parent: ProcedureRecord | None) -> Proc
 
 
 def _head_of(book: Book, new: NewProcedure) -> ProcedureRecord:
-    """What the heads of all new procedures have, whoever submits them and whatever they wait for."""
+    """Make the part of a head that is common to all new procedures."""
     record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
     record.id = new.id
     record.version = new.version

@@ -1,4 +1,4 @@
-"""Deadlines in a heap. Whoever pops one checks whether it still holds.
+"""Deadlines in a heap. The code that pops one checks that it still holds.
 
 An entry is one `bytes` object (`due_key`), in the heap and in the set of those that hold: there may be a million, and
 of a sleeper nothing else is in memory. What is discarded stays in the heap until more than half of it is of no use;

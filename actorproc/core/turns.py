@@ -93,7 +93,7 @@ def wants_another_worker(book: Book) -> bool:
     shares = book.shares
     wanting: set[str] = set() if shares is None else _wanting(book)
     for worker in book.staff.workers.values():
-        if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so nobody waits
+        if len(worker.queue) < 2 or worker.threaded:  # they run beside each other, so none waits
             continue
         if shares is None or shares.would_use_another(book.staff, worker.work_class, wanting):
             return True
@@ -136,7 +136,7 @@ def lend_slots(book: Book, record: ProcedureRecord) -> None:
         tops = {name for top in tree.scopes for name in tree.lineage(top)}
         lenders = [member for member in tree.members.values() if member.rolling or member.id in tops]
     else:
-        # Whoever has no children to wait for any more does not wait for one that outlived its parent either.
+        # A procedure without children to wait for does not wait for one that outlived its parent either.
         above = [tree.members[name] for name in tree.lineage(record.id)[1:]]
         lenders = [member for member in above if member.pending or member.rolling]
     for lender in lenders:
@@ -202,7 +202,7 @@ def stuck_behind(book: Book, now: float) -> list[tuple[Worker, list[InHand]]]:
 
 
 def steal_at(book: Book) -> float | None:
-    """When prefetched steps should be asked back, None when there is nobody who may have them."""
+    """When prefetched steps should be asked back, None when there is no worker that may have them."""
     at = book.staff.steal_at()
     if at is None or book.shares is None:
         return at

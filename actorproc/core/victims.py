@@ -45,7 +45,7 @@ def _abort_orphans(book: Book) -> None:
 
 
 def _fail_victims(book: Book) -> None:
-    """Break cycles of lock waiting: at best nobody fails, else the youngest tree that still goes forward.
+    """Break cycles of lock waiting: at best without a failure, else by that of the youngest tree that goes forward.
 
     Where all undo already, and each needs again for a step what another one keeps, the keeper fails if it goes forward
     still, else the youngest undo gives up: to go on without its locks could be silently wrong.
@@ -70,7 +70,7 @@ def search_stalled(book: Book) -> None:
 def _break(book: Book, root: str, cycle: list[str]) -> None:
     """Fail the member of a cycle that belongs to the chosen tree."""
     ours = [name for name in cycle if book.procs[name].root == root]
-    # A member that is being undone cannot fail once more; another one of the cycle gives way, or whoever is in its way.
+    # A member that is being undone cannot fail once more; another one of the cycle gives way, or the one in its way.
     member = next((record for name in ours if cycles.goes_forward(record := book.procs[name])), None)
     member = member or cycles.keeper_in(book, cycle)
     if member is not None:
