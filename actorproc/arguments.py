@@ -212,7 +212,7 @@ def due_time(delay: Any, clock: Clock) -> float | None:
         return None
     now = clock.wall()
     if seconds > LATEST - now:
-        msg = f"delay={delay!r:.60} ends after the year 9999; to wait until somebody says so, wait for an event"
+        msg = f"delay={delay!r:.60} ends after the year 9999; to wait without a limit, wait for an event"
         raise ValueError(msg)
     return now + seconds
 

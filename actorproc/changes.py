@@ -44,7 +44,7 @@ EventKind = Literal[
     "rolled-back",
 ]
 WorkerEventKind = Literal[
-    "worker-died",  # of itself, killed by somebody, or killed for a limit
+    "worker-died",  # of itself, killed from outside, or killed for a limit
     "worker-recycled",  # replaced in order: its steps, age or memory
     "worker-parked",  # its slot failed too often and rests
     "worker-recovered",  # a worker has booted in a parked slot
@@ -93,7 +93,7 @@ class Overflow(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     """The change that comes next is a later one than this."""
     lost: int | None
-    """How many were dropped; None: nobody knows."""
+    """How many were dropped; None: not known."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""

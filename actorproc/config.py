@@ -102,7 +102,7 @@ class Config:
     retain_count: int | None = None
     """How many of the roots that finished last are kept, however young the others are; None: all."""
     retain_failed_for: OptionalSeconds = OptionalSeconds(None, least="zero")
-    """How long those are kept that own poisoned keys or could not be undone; None: until somebody deals with them."""
+    """Seconds for which those are kept that own poisoned keys or could not be undone; None: until repaired."""
     retain_acknowledged: Seconds = Seconds(60.0, least="zero")
     """How long a procedure is kept after `ProcedureManager.acknowledge`."""
     retain_signals: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")

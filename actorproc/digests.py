@@ -79,7 +79,7 @@ def digest_of_parts(parts: Sequence[bytes | memoryview]) -> bytes:
     work(range(half, len(leaves)))
     if other.ident is not None:
         other.join()
-        if not all(digests):  # it ran out of memory; here the error has somebody to tell
+        if not all(digests):  # it ran out of memory; here the error reaches the caller
             work(range(half))
     return hashlib.sha256(b"pickle in parts\0" + b"".join(digests)).digest()
 

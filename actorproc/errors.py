@@ -34,7 +34,7 @@
     │   ├── ProcedureParked         what is waited for cannot end while a procedure is parked
     │   │   └── ProcedureQuarantined    it is parked for a damaged record (a StoreDamaged as well)
     │   ├── StorageUnavailable      the disk refuses writes; nothing acknowledged is lost
-    │   ├── OutcomeUnknown          nobody can say whether it was done: look, then ask again
+    │   ├── OutcomeUnknown          it is not known whether it was done: look, then ask again
     │   └── WorkerBootFailed        worker processes cannot start
     └── InternalError         us: a bug in actorproc, please report it
 
@@ -267,7 +267,7 @@ class ProcedureFailed(ActorprocError):
 
 
 class ProcedureAborted(ProcedureFailed):
-    """The procedure ended because somebody asked it to abort."""
+    """The procedure ended because it was asked to abort."""
 
 
 class EngineError(ActorprocError):

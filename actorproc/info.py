@@ -259,7 +259,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     last_commit: float
     slowest_commit: float
     stale_results: int
-    """Answers dropped because their step had been given to somebody else."""
+    """Answers dropped because their step had been given to another worker."""
     paused: str | None = None
     """Why an operator paused it; None: it is not paused."""
     limits: str = "none"

@@ -128,7 +128,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         self._is_service = False
         """The process does nothing else: it has loaded the modules of its classes for the facts in them alone."""
         self._given_up = False
-        """Somebody stopped it while it was being started."""
+        """It was stopped while it was being started."""
         self._tree: EngineTree | None = None
         self._pid = 0
         self._shut = shut_here()
@@ -172,7 +172,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
                 if not self._tree.closed:
                     self._check_fork()
                     return self
-                if os.getpid() == self._pid:  # in a forked child nobody goes on to close it
+                if os.getpid() == self._pid:  # in a forked child no thread goes on to close it
                     self._tree.wait_until_closed()
             self._pid = os.getpid()
             # Before the engine is loaded, which takes a while: a signal handler may want it stopped by then.
@@ -214,7 +214,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         return self._tree
 
     def _make_engine(self, gated: bool) -> EngineTree:
-        from actorproc import assembly  # noqa: PLC0415 - whoever starts nothing does without it, as it says
+        from actorproc import assembly  # noqa: PLC0415 - not loaded without a start, as it says
 
         refuse_patched_threads(self._path)
         store = self._given_store
@@ -272,7 +272,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         server.start()
         tree.at_close.append(server.close)
         tree.at_end.append(server.join)
-        if tree.closed:  # by the host, in the moment before: then nobody closes this
+        if tree.closed:  # by the host, in the moment before: then nothing closes this
             server.close()
             server.join()
 
@@ -298,7 +298,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         self._types.announce_again()
 
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
-        """Have this called as well as ``on_fatal``, and before it; for what runs a manager of somebody else."""
+        """Have this called as well as ``on_fatal``, and before it; for code that runs a manager it did not make."""
         self._on_fatal.insert(0, listener)
 
     def _tell_failure(self, error: ActorprocError) -> None:
@@ -341,7 +341,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         """Stop within `timeout` (seconds or a timedelta; None: as long as the running steps take).
 
         With `drain` the running steps are waited for, not the procedures: these go on at the next start. What still
-        runs when the time is up is killed; its step runs again then. Whoever waits for a handle gets
+        runs when the time is up is killed; its step runs again then. A caller that waits for a handle gets
         `ManagerStopped`. Stopping a stopped manager does nothing. Who stops one that is being stopped waits for that,
         and cuts short its waiting for steps when this call's patience is over first. One that is being started stops
         as soon as it has started, and its ``start`` raises `ManagerStopped`. May be called by a signal handler.
@@ -379,7 +379,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
 
         over: list[None] = []
-        """The start has come to its end, and whoever wanted it does not any more: the later of the two stops it."""
+        """The start has ended, and its caller does not want it any more: the later of the two stops it."""
 
         def begin() -> None:
             try:
@@ -393,8 +393,8 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # A thread cannot be cancelled, and nobody else would stop what it starts. It does so itself: who is
-            # cancelled once more does not even wait for it.
+            # A thread cannot be cancelled, and no other would stop what it starts. It does so itself: a caller
+            # that is cancelled once more does not even wait for it.
             over.append(None)
             if len(over) > 1:
                 await _in_thread(lambda: self.__exit__(asyncio.CancelledError, None, None))

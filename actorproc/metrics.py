@@ -74,7 +74,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     replayed: int
     """Steps handed out a second time because their first answer never came."""
     stale_results: int
-    """Answers dropped because their step had been given to somebody else."""
+    """Answers dropped because their step had been given to another worker."""
     commits: int
     commit_seconds: Histogram
     """From the request of a commit to its word."""

@@ -102,7 +102,7 @@ class Engine(Source, Protocol):
         ...
 
     def dangling_locks(self) -> list[tuple[LockRecord, str]]:
-        """Stored locks that nobody will give up or that memory does not know so, with the reason."""
+        """Stored locks that no procedure will give up or that memory does not know so, with the reason."""
         ...
 
     def manager_status(self) -> ManagerStatus | None:
@@ -252,7 +252,7 @@ class Queries(StoredQueries):
         self._engine = engine
 
     def dangling_locks(self, now: float) -> list[LockInfo]:
-        """Locks that nobody will give up, or of which store and memory disagree, each with its reason."""
+        """Locks that no procedure will give up, or of which store and memory disagree, each with its reason."""
         return [
             lock_info_of(lock, self._head_or_none(lock.holder), now, reason=reason)
             for lock, reason in self._engine.dangling_locks()

@@ -1,4 +1,4 @@
-"""Looking into a store from another process than its manager's, while that one runs or when nobody does."""
+"""Looking into a store from another process than its manager's, while that one runs or when none does."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class StoreReader(Reading):
         raise TypeError(msg)
 
     def owner(self) -> OwnerInfo | None:
-        """The process whose manager has the store open; None when nobody has."""
+        """The process whose manager has the store open; None when there is none."""
         found = self._store.owner()
         return OwnerInfo(pid=found.pid, host=found.host) if found is not None else None
 

@@ -26,7 +26,7 @@ _REST_OF_FRAME = 4096
 
 
 class TypeListener(Protocol):
-    """Whoever must know a type before it is submitted."""
+    """A part that must know a type before it is submitted."""
 
     def register(self, definition: Definition) -> None:
         """A type is known, or known anew."""
@@ -125,7 +125,7 @@ class Registration:
                     self._key = key
                     self._registry = _registered_again(self._registry, key)
                     self._announced.clear()
-            self._take_in()  # what cannot be sent was told to whoever registered it
+            self._take_in()  # what cannot be sent was told to the caller that registered it
             return tuple(self._definitions.values())
 
     def known(self) -> tuple[Definition, ...]:
@@ -162,7 +162,7 @@ class Registration:
     def _take_in(self) -> None:
         """Look for what is new in the registry: a class brings along those it `uses`.
 
-        A class that cannot be sent to a worker is for whoever registers or submits it to hear of; the others pass.
+        A class that cannot be sent to a worker fails the call that registers or submits it; the others pass.
         """
         for name in self._registry.names():
             known = self._registry.get(name)

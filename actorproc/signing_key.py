@@ -73,7 +73,7 @@ def keep_keys(directory: str | os.PathLike[str], key: bytes) -> tuple[bytes, ...
 def rotate(directory: str | os.PathLike[str], *, forget: bool = False) -> tuple[bytes, ...]:
     """Put a new key before those of the store, or with `forget` in their place; the keys from now on.
 
-    For whoever owns the store: a manager reads the keys when it starts. Raises as `keep_keys` does.
+    For the owner of the store: a manager reads the keys when it starts. Raises as `keep_keys` does.
     """
     place = Path(directory, FILE_NAME)
     known = () if forget else _known(place)[: _MOST - 1]

@@ -112,7 +112,7 @@ class Watch:
             again = asyncio.Event()
 
             def wake(again: asyncio.Event = again) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: no task waits any more
                     loop.call_soon_threadsafe(again.set)
 
             ready, found = self._subscription.take_now(wake)

@@ -57,7 +57,7 @@ class _Inquiry:
             )
         self._told.add(name)
         cause = self._judged(info, (*chain, name))
-        if not cause.causes and cause.kind not in _FINAL and (holds := self._nobody_runs(info)) is not None:
+        if not cause.causes and cause.kind not in _FINAL and (holds := self._runner_missing(info)) is not None:
             # Verbs reach a stopped store too, but without a manager nothing runs.
             return msgspec.structs.replace(cause, causes=(holds,))
         return cause
@@ -163,7 +163,7 @@ class _Inquiry:
         return self._timed(info, says + "; next try", repairs, kind="stuck" if stuck else "retrying")
 
     def _timed(self, info: ProcedureInfo, says: str, repairs: Sequence[str], kind: CauseKind = "timer") -> Cause:
-        """Something goes on at a time; when that has passed, somebody else is in the way."""
+        """Something goes on at a time; when that has passed, another one is in the way."""
         if info.due_at is not None and info.due_at > self._now - _LATE:
             return self._cause(info, kind, f"{says} {self._in(info.due_at)}", *repairs)
         holds = self._engine_holds(info)
@@ -175,7 +175,7 @@ class _Inquiry:
         against, ahead = self._obstacles(info, lineage)
         if not against and not ahead:
             holds = self._engine_holds(info)
-            says = info.reason or "waits for its locks, which nobody holds"
+            says = info.reason or "waits for its locks, which no procedure holds"
             return self._cause(info, "lock", says, causes=(holds,) if holds else ())
         if against:
             asked, lock = against[0]
@@ -282,8 +282,8 @@ class _Inquiry:
     def _engine_holds(self, info: ProcedureInfo) -> Cause | None:
         """Why the manager hands out nothing; None when it does."""
         facts = self._facts
-        if (nobody := self._nobody_runs(info)) is not None:
-            return nobody
+        if (missing := self._runner_missing(info)) is not None:
+            return missing
         if facts.paused is not None:
             says = f"the whole manager was paused by an operator: {facts.paused or 'no reason given'}"
             return Cause(kind="paused", procedure="", says=says, repairs=("actorproc resume --manager",))
@@ -293,7 +293,7 @@ class _Inquiry:
             )
         return None
 
-    def _nobody_runs(self, info: ProcedureInfo) -> Cause | None:
+    def _runner_missing(self, info: ProcedureInfo) -> Cause | None:
         if self._facts.running:
             return None
         module = info.type_name.rpartition(".")[0]

@@ -15,7 +15,7 @@ from actorproc.model.plain import plain_dict
 __all__ = ["Cause", "CauseKind", "EngineFacts", "Looks", "RunningStep", "command", "span", "word"]
 
 CauseKind = Literal[
-    "lock",  # waits for a lock that somebody holds, or stands in line behind somebody
+    "lock",  # waits for a lock that another one holds, or stands in line behind another request
     "child",  # suspended on children
     "event",
     "timer",

@@ -41,7 +41,7 @@ class Boots:
         return was_stuck
 
     def forget(self) -> None:
-        """Nobody cares any more."""
+        """Forget all boots that are under way."""
         self._until.clear()
 
     def next(self) -> float | None:

@@ -44,7 +44,7 @@ __all__ = ["CallerDesk"]
 
 _AT_WORK = frozenset({Phase.RUNNING, Phase.ROLLING_BACK})
 _IN_MEMORY = frozenset({Phase.QUEUED, Phase.LOCKED_OUT, Phase.RUNNING, Phase.RETRYING})
-"""What nobody is in whose tree is not in memory."""
+"""Phases that only procedures of resident trees are in."""
 
 
 class CallerDesk:

@@ -19,7 +19,7 @@ logger = logging.getLogger("actorproc")
 class Courier:
     """One daemon thread, started at the first errand; errands run in order and their errors are logged.
 
-    What is posted after `close`, of which nobody waits for an end, runs on a thread that ends with it.
+    An errand that is posted after `close` runs on a thread of its own, for whose end nothing waits.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ def judge(line: Line, report: CrashReport, now: float) -> Verdict:
     blamed = line.killed if line.killed is not None and line.killed in line.queue else None
     if blamed is not None and line.why:
         report = msgspec.structs.replace(report, kind=line.kind, message=line.why)
-    # Killed by us for a step whose answer came first: the answer wins, and nobody else is to blame.
+    # Killed by us for a step whose answer came first: the answer wins, and no other step is charged.
     crashed = bool(line.queue) and report.kind != "stopped" and (line.killed is None or blamed is not None)
     if crashed and blamed is None and line.is_threaded:
         blamed = _crashed_thread(line, report)

@@ -235,7 +235,7 @@ class Dispatcher:
         self._waiters.resolve(ending)
 
     def _note_end(self, command: Resolve, batch: Batch) -> None:
-        """Nobody waits for it yet; most likely somebody is about to ask, unless it is one of many children."""
+        """Keep an end that no caller waits for yet: most likely one will ask, unless it is one of many children."""
         write = batch.head(command.id)
         if write is None or write.record.parent is not None:
             return

@@ -1,4 +1,4 @@
-"""Inboxes for Pykka's threading actor: one made in C, and one whose actor may be run by whoever brings a message.
+"""Inboxes for Pykka's threading actor: one made in C, and one whose actor may run on the thread that brings a message.
 
 `queue.Queue` wakes its reader through a condition in Python, which costs some 20 microseconds per message and
 is paid several times per durable step; `queue.SimpleQueue` has the same three methods Pykka uses. The hook is
@@ -23,7 +23,7 @@ __all__ = ["CombiningInbox", "QuickActor"]
 
 
 class CombiningInbox:
-    """Pykka's inbox protocol, and `deliver`: while the actor rests, whoever brings a message has it handled at once.
+    """Pykka's inbox protocol, and `deliver`: an idle actor handles a message on the thread that brings it.
 
     To wake the actor's thread costs more than most of its messages, above all where the interpreter lock has to change
     hands. So the thread that brings one is lent to the actor instead, as in flat combining (Hendler, Incze, Shavit and
@@ -97,6 +97,6 @@ class QuickActor(pykka.ThreadingActor):
     def _start_actor_loop(self) -> None:
         try:
             super()._start_actor_loop()
-        except BaseException:  # Ctrl-C while its thread starts: nobody gets a reference to stop it with
+        except BaseException:  # Ctrl-C while its thread starts: the caller gets no reference to stop it with
             self.actor_ref.stop(block=False)
             raise

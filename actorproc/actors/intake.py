@@ -68,6 +68,6 @@ class Intake:
 
     @staticmethod
     def pool_failed(message: PoolFailed) -> None:
-        """No worker is told of any more, and none can be started: whoever waits must hear of it."""
+        """No message of a worker comes any more, and none can be started: fail all that wait."""
         msg = f"the worker pool failed: {type(message.error).__name__}: {message.error}"
         raise InternalError(msg) from message.error

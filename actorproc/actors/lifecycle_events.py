@@ -67,7 +67,7 @@ class EventSink:
 
     @property
     def level(self) -> int:
-        """Events below this level are of no use to anybody."""
+        """Lowest level of events that a hook or a log handler takes."""
         return logging.NOTSET if self._hook is not None else logger.getEffectiveLevel()
 
     def put(self, event: LifecycleEvent) -> None:

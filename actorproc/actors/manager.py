@@ -298,7 +298,7 @@ class ManagerActor(QuickActor):
             raise
 
     def on_start(self) -> None:
-        """On its thread: nobody may wait there for its answers."""
+        """On its thread, which must not wait for the manager's answers."""
         self._replies.answered_by.add(threading.get_ident())
 
     def _begin(self, _: Begin) -> None:
@@ -306,7 +306,7 @@ class ManagerActor(QuickActor):
         self._sweeper.start()
 
     def _handle_here(self, message: object) -> None:
-        """Handle a message on a thread that is lent for it, of the pool or the store: nobody may wait there, too."""
+        """Handle a message on a thread lent by the pool or the store, which must not wait for answers either."""
         here, answered_by = threading.get_ident(), self._replies.answered_by
         answered_by.add(here)
         try:

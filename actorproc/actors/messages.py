@@ -215,7 +215,7 @@ class Patience(IntEnum):
 
 # ---------------------------------------------------------------- to the manager
 class Begin(_Message, frozen=True):
-    """All parts know each other. What the manager does before has no commit: nobody would bring it the answer."""
+    """All parts know each other. Before this message no commit may begin: its end would not reach the manager."""
 
 
 class CloseBatch(_Message, frozen=True):
@@ -328,7 +328,7 @@ class ListWaiters(_Message, frozen=True):
 
 
 class FindDangling(_Message, frozen=True):
-    """Answer with the stored locks that nobody will give up or that memory does not know so, with the reason."""
+    """Answer with the stored locks that no procedure will give up or that memory does not know so, with the reason."""
 
     future: Future[list[tuple[LockRecord, str]]]
 
@@ -412,7 +412,7 @@ class Succeeded(_Message, frozen=True):
 
 
 class Gone(_Message, frozen=True):
-    """A worker is dead. `idle`: it had booted and ran no step, so nobody but the slot is to blame."""
+    """A worker is dead. `idle`: it had booted and ran no step, so only the slot is charged."""
 
     worker: WorkerId
     report: CrashReport
@@ -423,4 +423,4 @@ class Gone(_Message, frozen=True):
 
 
 class StandDown(_Message, frozen=True):
-    """The engine stops: replace nobody any more."""
+    """The engine stops: replace no worker any more."""

@@ -23,7 +23,7 @@ class Outage:
     Needs the manager's turn (`CombiningInbox`).
 
     A store that could be opened again is in doubt: a full disk lets the small commit of the opening pass, and fails
-    the next real one. Until one has worked nobody is told that it does.
+    the next real one. Until one has worked no caller is told that it does.
     """
 
     def __init__(self, clock: Clock) -> None:

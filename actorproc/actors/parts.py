@@ -54,7 +54,7 @@ class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
     on_broken: Callable[[InternalError], None]
     """Called once, on the thread that has the manager's turn, when a bug stopped it. Must return at once."""
     on_stopped: Callable[[], None]
-    """Called when somebody else stopped this actor (`ActorRegistry.stop_all` of the host)."""
+    """Called when the host stopped this actor (`ActorRegistry.stop_all`)."""
     on_event: Callable[[LifecycleEvent], object] | None = None
     """The host's hook for lifecycle events; called on the courier's thread."""
     gated: bool = False

@@ -1,6 +1,6 @@
 """Ends that came a moment ago, for callers who ask for them next.
 
-Whoever submits many procedures and then asks each handle for its result finds most of them ended. To read an end back
+A caller that submits many procedures and then asks each handle for its result finds most ended. To read an end back
 from the store takes the caller some 15 us, and the interpreter lock from the manager several times.
 """
 

@@ -45,10 +45,10 @@ def fail_future(future: Future[Any] | EndListener, error: BaseException) -> None
 
 
 def _tell(future: Future[Any] | EndListener, tell: Callable[[Any], None], what: Any) -> None:
-    """Tell it; on a thread of its own where somebody keeps its lock.
+    """Tell it; on a thread of its own where its lock is taken.
 
-    Who is about to wait for a future has its lock for an instant. A signal handler that runs in that instant, and stops
-    the engine, waits for whoever calls this, with the lock in the hands of its own thread.
+    A thread that is about to wait for a future has its lock for an instant. A signal handler that runs in it, and stops
+    the engine, waits for the caller of this, with the lock in the hands of its own thread.
     """
     if isinstance(future, Future):
         if not future._condition.acquire(timeout=_PATIENCE):

@@ -73,7 +73,7 @@ class SlotRestarts:
         return None if self._on_trial else self._failures.failed(now)
 
     def killed(self, now: float) -> float:
-        """Somebody else killed it: the pause, none for the first. Such deaths park no slot, however many they are."""
+        """Note a death by a foreign signal; returns the pause, none for the first. Such deaths park no slot."""
         self._look_at_trial(now)
         pause = self._kills.failed(now) or 0.0
         return pause if self._kills.count > 1 else 0.0

@@ -2,7 +2,7 @@
 
 Every commit is a group commit without a timer: the first event of a batch makes the actor tell itself
 `CloseBatch`, which lands behind everything already waiting, and that is the batch; when nothing waits, the batch is
-closed at once. While a commit is under way the next batch fills. After a failed commit nobody knows what is on disk:
+closed at once. While a commit is under way the next batch fills. After a failed commit it is not known what is on disk:
 memory is thrown away, the store is opened and read again under the same epoch, and the number of the last batch in it
 says what happened. A batch that is there counts as committed and is acted on; the events of one that is not are handled
 once more.
@@ -132,7 +132,7 @@ class Ring:
         core = self.core
         now = self._clock.wall()
         batch = self._open
-        if type(event) is not StepEnded or type(event.outcome) is Suspended:  # else it names nobody else: most do not
+        if type(event) is not StepEnded or type(event.outcome) is Suspended:  # else it names no other one
             batch.is_routine = False
             if type(event) is Resized:
                 self._resize(event)
@@ -203,7 +203,7 @@ class Ring:
         return damaged > 0
 
     def _finish_removal(self, root: str) -> None:
-        """Somebody uses the id of a tree that is half removed: the rest of it goes now."""
+        """Remove the rest of a half removed tree, one of whose ids is used again."""
         members, _ = self._store.removed_members(root, None)
         event = RemovalContinued(root, tuple(members), more=False)
         self._open.events.append(event)

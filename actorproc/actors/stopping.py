@@ -48,7 +48,7 @@ class Stopping:
 
     @property
     def is_due(self) -> bool:
-        """Somebody waits for an end."""
+        """True while a caller waits for the end."""
         return self._draining is not None or self._halting is not None
 
     def drain(self, message: Drain) -> None:
@@ -71,17 +71,17 @@ class Stopping:
         self._dispatcher.hands_out = False
 
     def look(self) -> bool:
-        """Tell whoever waits for the running steps when they are over; True when the manager may `end`."""
+        """Tell callers that wait for the running steps when they are over; True when the manager may `end`."""
         is_idle = self._ring.idle
         is_over = is_idle or self._outage.is_longer_than(self._patience)
-        # A step whose state its worker lacks runs when the store is back, for which nobody waits any longer.
+        # A step whose state its worker lacks runs when the store is back, for which no caller waits any longer.
         if self._draining is not None and is_over and not self._ledger.busy(lacking=is_idle):
             settle_future(self._draining, None)
             self._draining = None
         return self._halting is not None and (self._ring.idle or self._outage.lasts)
 
     def end(self) -> None:
-        """Answer whoever still waits for an answer, and whoever waits for the end."""
+        """Answer all callers that still wait, and those that wait for the end."""
         unsure, later = self._ring.unanswered()
         for reply in unsure:
             msg = "the manager stopped while the store refused writes; ask again by id whether it was submitted"

@@ -4,7 +4,7 @@ Four ends of a worker are told apart. A step crash respawns at once and is the s
 worker that ends by itself with nothing to do are the slot's fault: they are counted in a sliding window with backoff,
 and a slot that fails too often is parked, as is one whose worker does not come to the end of its boot. With every slot
 parked the engine has failed, and the host is told. After a cool-down one worker is tried in a parked slot; the first
-that boots brings the engine back. An idle worker that another process killed is nobody's fault here: it is replaced,
+that boots brings the engine back. A death of an idle worker by a foreign signal is not charged: it is replaced,
 with short pauses in a storm of kills.
 """
 
@@ -230,7 +230,7 @@ class SupervisorActor(QuickActor):
         assert message.successor is not None
         slot.incarnation = message.successor.incarnation
         slot.restarts += 1
-        # One that was being retired is gone by this, and nobody has said so of the spare: the manager's core counts it
+        # One that was being retired is gone by this, but its spare is not being retired: the manager's core counts it
         # among its workers, and retires it when it has nothing to do.
         slot.state, slot.reason = "running", None
         logger.info("worker slot %d: a spare goes on after this: %s", slot.number, message.report.message)

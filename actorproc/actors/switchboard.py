@@ -188,7 +188,7 @@ class Switchboard:
         return self._asked(self._to_manager, ListWaiters).result()
 
     def dangling_locks(self) -> list[tuple[LockRecord, str]]:
-        """Stored locks that nobody will give up or that memory does not know so, with the reason."""
+        """Stored locks that no procedure will give up or that memory does not know so, with the reason."""
         return self._asked(self._to_manager, FindDangling).result()
 
     def manager_status(self) -> ManagerStatus | None:

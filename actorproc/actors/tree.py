@@ -110,7 +110,7 @@ class EngineTree(Switchboard):
         self._stopping = threading.RLock()
         self._drained: Future[None] | None = None
         self._hurried = False
-        """Somebody with less patience wants it to stop too."""
+        """A caller with less patience wants it to stop too."""
         self._closed = threading.Event()
         """It is closing, or has closed."""
         self._ended = threading.Event()
@@ -118,9 +118,9 @@ class EngineTree(Switchboard):
         self._closer: int | None = None
         """The thread that closes it."""
         self.at_close: list[Callable[[], object]] = []
-        """Called when the engine closes, whoever closes it; for what stands before it."""
+        """Called when the engine closes, for whatever reason; for what stands before it."""
         self.at_end: list[Callable[[], object]] = []
-        """Called when it has closed so far that whoever asked it something is told."""
+        """Called when it has closed so far that all waiting callers have been answered."""
         self.changed_code: Callable[[], tuple[str, ...]] = tuple
         """Looks which modules' files were changed since they were loaded, and warns of news."""
         self.before_reload: list[Callable[[], object]] = []
@@ -256,7 +256,7 @@ class EngineTree(Switchboard):
         """Wait for running steps no longer."""
         self._hurried = True
         if self._drained is not None:
-            fail_future(self._drained, ManagerStopped("somebody else would not wait for the running steps"))
+            fail_future(self._drained, ManagerStopped("another caller of stop() did not wait for the running steps"))
 
     def _ask_end(self, message: type[Drain | Halt], timeout: float | None) -> bool:
         """Tell the manager to drain or to halt, and wait for it; one that is not there needs neither."""
@@ -274,10 +274,10 @@ class EngineTree(Switchboard):
         return True
 
     def _close(self, why: ActorprocError, timeout: float) -> None:
-        """Close everything that is not an actor, and fail whoever still waits.
+        """Close everything that is not an actor, and fail all callers that still wait.
 
         All of it, in the reverse order of these lines, also when Ctrl-C ends the waiting for a part: who stops it once
-        more finds it closed, and the store must not stay owned nor anybody wait for ever.
+        more finds it closed, and the store must not stay owned, nor a caller wait for ever.
         """
         with contextlib.ExitStack() as parts:
             parts.callback(self._ended.set)
@@ -301,7 +301,7 @@ class EngineTree(Switchboard):
         return min(max(least, deadline - self._clock.monotonic()), LONGEST_WAIT)
 
     def _stopped_by_host(self) -> None:
-        """Our actors were stopped by somebody else, on the manager's thread: close cleanly, at once."""
+        """Close cleanly and at once: the host stopped our actors. Runs on the manager's own thread."""
         if self._closed.is_set():
             return  # it was us, after a stop that the manager could not end in time
         self._to_supervisor(StandDown())
@@ -321,7 +321,7 @@ class EngineTree(Switchboard):
             self.failure = None
 
     def _fatal(self, error: ActorprocError, *, close: bool) -> None:
-        """Tell the host, on a thread of its own: whoever found out must not wait for itself."""
+        """Tell the host, on a thread of its own: the thread that found out must not wait for itself."""
         # A bug is news also to who was told that no worker can be started: from that there is a way back.
         if isinstance(self.failure, InternalError) or (self.failure is not None and not close):
             return

@@ -43,7 +43,7 @@ class TypeTable:
         return True
 
     def learn(self, definition: Definition, parent: str) -> bool:
-        """Keep a definition that a worker brought with a step of `parent`, for a name that nobody told us of.
+        """Keep a definition that a worker brought with a step of `parent`, for a name that was not registered.
 
         One of a later edition of a script or notebook replaces the earlier one: its parent was told of after that.
         """

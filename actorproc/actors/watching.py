@@ -1,9 +1,8 @@
 """Telling watchers, logs and hooks what a commit changed: the differences between the heads it stored.
 
 A batch holds one head per decision, in order, so every transition is there exactly once, also those that follow each
-other inside one commit. Nothing is kept about a procedure that nobody asked about, and while nobody asks about
-anything a commit costs one comparison here. It runs after
-the commit was acted on, and needs the manager's turn (`CombiningInbox`).
+other inside one commit. Nothing is kept about a procedure that is not watched, and without watchers a commit
+costs one comparison here. It runs after the commit was acted on, and needs the manager's turn (`CombiningInbox`).
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Observer:
         if not self._noting:
             self._noting = True
             self._history.clear()
-            # Nothing had numbers meanwhile: whoever knows an earlier one has missed something.
+            # Nothing had numbers meanwhile: a watcher that knows an earlier one has missed something.
             self._seq += 1
             self._known_since = self._seq
         self._noted_until, self._awaits_first = None, False
@@ -283,7 +282,7 @@ class Observer:
         return record.state, phase, place, record.errors + record.crashes
 
     def _tell_troubles(self, batch: Batch) -> None:
-        """Without comparing: only what logs tell by default, that is what somebody may have to look after."""
+        """Without comparing: only what logs tell by default, that is what may need an operator."""
         for write in batch.writes:
             if type(write) is PutStep:  # half of all writes
                 continue

@@ -1,7 +1,7 @@
 """A client's connection: calls go out, answers come back, and a lost connection is made again.
 
 A call that may be repeated without harm is sent again to the next manager; one that may not ends in
-`OutcomeUnknown`, because nobody can say whether the lost one was heard.
+`OutcomeUnknown`, because it is not known whether the lost one was heard.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Channel:
                 self._send(sock, pending)
 
     def drop(self, pending: Pending) -> bool:
-        """Nobody waits for this call any more; whether it had no answer yet."""
+        """Forget a call whose caller gave up; returns True if it had no answer yet."""
         with self._lock:
             return self._pending.pop(pending.call.number, None) is not None
 
@@ -193,10 +193,10 @@ class Channel:
             self._connecting = True
 
     def _live(self) -> None:
-        """Connect, read to the end of the connection, and again while somebody waits."""
+        """Connect, read to the end of the connection, and again while a caller waits."""
         with self._lock:
             if self._reader is not None:
-                return  # Ctrl-C met the start of that one, so nobody knew of it
+                return  # Ctrl-C met the start of that one, so it was not noted
             self._reader, self._connecting = threading.current_thread(), True
         pause = 0.0
         try:
@@ -224,7 +224,7 @@ class Channel:
                 _hang_up(sock)  # or who sends would wait for a manager that does not read, and we for our turn to send
 
     def _rest(self, pause: float) -> bool:
-        """Wait before the next try; False when nobody waits for an answer any more: then this thread is at its end."""
+        """Wait before the next try; False when no caller waits any more: then this thread is at its end."""
         with self._lock:
             self._lock.wait_for(lambda: self._closed, pause)
             if self._pending and not self._closed:
@@ -275,7 +275,7 @@ class Channel:
             one.fail(OutcomeUnknown(msg))
 
     def _connect(self, pause: float) -> socket.socket | None:
-        """A connection, after a pause; None when nobody waits for an answer any more."""
+        """A connection, after a pause; None when no caller waits for an answer any more."""
         while self._rest(pause):
             try:
                 return self._try_to_connect(self._time_left())
@@ -312,12 +312,12 @@ class Channel:
         resume = f"is suspended (kill -CONT {owner.pid})"
         state = resume if is_suspended(owner) else "is starting, stopping or overloaded"
         here = f"process {owner.pid} has the store {self._directory} and does not answer {waited}"
-        return f"{here}. It {state}, or lets nobody in (Config.control)"
+        return f"{here}. It {state}, or accepts no clients (Config.control)"
 
     def _try_to_connect(self, patience: float) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Also for connecting: a suspended manager takes nobody out of the line before its door, which gets full.
+            # Also for connecting: a suspended manager accepts no connection, and its backlog gets full.
             sock.settimeout(min(max(patience, _LEAST_PATIENCE), _LONGEST_GREETING))
             with SocketAddress(self._directory) as address:
                 sock.connect(address)

@@ -1,6 +1,6 @@
 """One client of the control socket: what it asks is passed on to the engine, and the answers go back.
 
-A connection has two threads, one that reads and one that writes, so a client that does not read holds up nobody; what
+A connection has two threads, one that reads and one that writes, so a client that does not read delays no other; what
 it lets pile up beyond a bound costs it the connection.
 """
 
@@ -196,7 +196,7 @@ class Connection:
             try:
                 body = encode(future.result())
             except Exception as unsendable:
-                # Nobody looks after what is raised here: without an answer the client would wait for ever.
+                # What is raised here is not looked at: without an answer the client would wait for ever.
                 logger.exception("the answer to a call of the control socket cannot be sent")
                 self._fail(number, InternalError(f"the answer cannot be sent: {unsendable}"))
             else:

@@ -315,7 +315,7 @@ class RemoteEngine:
         return found
 
     def dangling_locks(self) -> list[tuple[LockRecord, str]]:
-        """Stored locks that nobody will give up."""
+        """Stored locks that no procedure will give up."""
         found: list[tuple[LockRecord, str]] = _ask(self._channel, "dangling_locks")
         return found
 

@@ -60,4 +60,4 @@ REQUESTS: dict[str, type[events.Event]] = {
 REPEATABLE = frozenset(
     {"Submitted", "AbortRequested", "Signalled", "Published", "PauseRequested", "ResumeRequested", "Acknowledged"}
 )
-"""Requests that may be sent again when nobody knows whether the first was heard: twice is as good as once."""
+"""Requests that may be sent again when it is not known whether the first was heard: twice is as good as once."""

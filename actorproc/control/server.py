@@ -144,7 +144,7 @@ class ControlServer:
                 thread.join(timeout=5.0)
 
     def forget(self) -> None:
-        """In a forked copy of the program: else clients would knock there, where nobody opens, when it has died."""
+        """Close the socket in a forked copy: else clients would connect to it when the program has died."""
         self._listener.close()
 
     def _accept(self) -> None:

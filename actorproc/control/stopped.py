@@ -209,4 +209,4 @@ class StoppedEngine:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody has to be woken or told: every call runs to its end."""
+    """Do nothing: every call runs to its end, so there is no thread to wake."""

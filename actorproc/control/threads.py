@@ -70,7 +70,7 @@ class Threads:
             if future.set_running_or_notify_cancel():
                 try:
                     result = work()
-                except BaseException as error:  # noqa: BLE001 - whoever asked is told
+                except BaseException as error:  # noqa: BLE001 - the caller is told
                     future.set_exception(error)
                 else:
                     future.set_result(result)

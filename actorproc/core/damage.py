@@ -16,7 +16,7 @@ from actorproc.core.book import Book
 from actorproc.core.tree import Tree
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockMode
-from actorproc.model.records import NOBODY, PoisonRecord
+from actorproc.model.records import UNKNOWN_ROOT, PoisonRecord
 from actorproc.model.snapshot import Damage
 
 __all__ = ["error_of", "exclude", "exclude_damaged"]
@@ -57,7 +57,7 @@ def _keep_lock(book: Book, found: Damage, flaws: dict[str, str]) -> None:
 
 def _keep_poison(book: Book, found: Damage) -> None:
     reason = f"its poison record is damaged: {found.reason}"
-    book.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", NOBODY, 0.0, reason)
+    book.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
     book.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
 
 

@@ -13,7 +13,7 @@ from actorproc.core.book import Book
 from actorproc.core.tree import Tree
 from actorproc.model.commands import Reply
 from actorproc.model.events import PoisonCleared
-from actorproc.model.records import NOBODY, PoisonRecord, ProcedureRecord
+from actorproc.model.records import UNKNOWN_ROOT, PoisonRecord, ProcedureRecord
 from actorproc.model.writes import DeletePoison, PutPoison
 
 __all__ = ["clear", "declare", "disown", "free_tree", "poison", "take_back_all", "update_poisons"]
@@ -65,8 +65,8 @@ def disown(book: Book, root: str) -> None:
     """Keep what a removed tree poisoned. A procedure that gets one of its ids is not exempt, and frees nothing."""
     for known in list(book.poisons.values()):
         if root in known.roots:
-            others = tuple((name, NOBODY if theirs == root else theirs) for name, theirs in known.others)
-            _put(book, replace(known, root=NOBODY if known.root == root else known.root, others=others))
+            others = tuple((name, UNKNOWN_ROOT if theirs == root else theirs) for name, theirs in known.others)
+            _put(book, replace(known, root=UNKNOWN_ROOT if known.root == root else known.root, others=others))
 
 
 def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:

@@ -28,7 +28,7 @@ class Repairing(Looking):
     """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
 
     Each is durable when it returns, is taken up again after a crash, and is kept with its reason: see `audit`.
-    All raise `UnknownProcedure` for an id that nobody has, and `NotAllowed` with what to do instead.
+    All raise `UnknownProcedure` for an unknown id, and `NotAllowed` with what to do instead.
     """
 
     def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:
@@ -40,7 +40,7 @@ class Repairing(Looking):
         Handles that have their outcome keep it. A deadline that has passed does not count any more.
 
         Raises `NotAllowed` for a child, for what has not failed, and when a part was undone and the rest cannot be:
-        there is never a way forward after an undo. `KeyPoisoned` when it needs a key that somebody else poisoned.
+        there is never a way forward after an undo. `KeyPoisoned` when it needs a key that another tree poisoned.
         """
         name, why = check_id(id), checked_reason(reason)
         self._running().request(lambda reply: RetryRequested(name, reply, why))
@@ -56,7 +56,7 @@ class Repairing(Looking):
     ) -> bool:
         """End a procedure as if it had succeeded: it neither runs on nor is undone, and its output is None.
 
-        The last resort, for what can be repaired in no other way; somebody else has to see to what it left half done.
+        The last resort, for what can be repaired in no other way; an operator has to see to what it left half done.
         Its parent goes on as if it had succeeded. ``children`` takes all its descendants along, without it they must
         have ended; ``ancestors`` ends these too, each as soon as its other children have ended. A running step
         needs ``force``, which kills it; the procedure then ends a moment after this call.

@@ -24,7 +24,7 @@ from actorproc.model.record_parts import (
 from actorproc.model.states import ProcedureState
 
 __all__ = [
-    "NOBODY",
+    "UNKNOWN_ROOT",
     "WITH_RUNNING",
     "WITH_SLOT",
     "WITH_STARTED",
@@ -346,7 +346,7 @@ class LockRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The `LockMode` of it that came from finished children (0: nothing); kept when a step's own locks are given up."""
 
 
-NOBODY = "?"
+UNKNOWN_ROOT = "?"
 """In the place of a root in a poison record: no root has this id, so no tree is exempt, nor takes anything back."""
 
 
