@@ -15,7 +15,7 @@ PACKAGE = ROOT / "actorproc"
 
 HEADLINES = 0
 """Module headlines that may open with a relative."""
-PERSONS = 430
+PERSONS = 19
 """Words for persons in all code of the package."""
 
 _RELATIVE = re.compile(

@@ -55,7 +55,7 @@ def _export(options: argparse.Namespace) -> int:
         with open_reader(options) as reader:
             roots = list(dict.fromkeys(reader.info(full_id(reader, start)).root_id for start in options.ids))
     place = directory(options)
-    # A store that nobody writes to is read page by page, so that one damaged page costs its own trees only.
+    # A store without a writer is read page by page, so that one damaged page costs its own trees only.
     apart = options.skip_damaged and owner_of(Path(place, OWNER_FILE)) is None
     with SalvageReader(place) if apart else LmdbReader(place) as store:
         if isinstance(store, LmdbReader):

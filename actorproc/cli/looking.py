@@ -109,7 +109,7 @@ def add_locks(commands: _Commands) -> None:
     parser = commands.add_parser("locks", help="who holds which lock, and who waits for it in which order")
     globals_for(parser)
     parser.add_argument("key", nargs="?", metavar="KEY", help="only this key, and those above and below it")
-    parser.add_argument("--waited", action="store_true", help="only those that somebody waits for")
+    parser.add_argument("--waited", action="store_true", help="only those that others wait for")
     parser.set_defaults(run=_locks)
 
 

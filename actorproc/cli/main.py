@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
     0 well, 1 a procedure failed or the command says no, 2 it was called wrongly, 3 nothing has this id, 4 no manager
-    answers, 5 the manager refuses, 124 the time was up, 130 interrupted, 141 nobody reads its output any more.
+    answers, 5 the manager refuses, 124 the time was up, 130 interrupted, 141 its output is not read any more.
     """
     from actorproc.cli.standard import replace_closed_streams
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _done(given)
     except BrokenPipeError:
         # The reader has seen enough (`| head`); the interpreter's own flush at exit must not complain either: of what
-        # a stream still holds that nobody reads it would make the exit code 120.
+        # a stream still holds unread it would make the exit code 120.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _done(given: list[str]) -> int:
-    """The exit code of a command, which has told of what went wrong. Raises `BrokenPipeError` when nobody listens."""
+    """Run a command; returns its exit code. Raises `BrokenPipeError` when its output is not read."""
     named = _named(given)
     parser = build_parser(named)
     try:
@@ -107,7 +107,7 @@ def _done(given: list[str]) -> int:
 
 
 def _told(error: Exception, command: str | None) -> int:
-    """What went wrong, in one line, and its exit code; what nobody foresaw keeps its traceback."""
+    """What went wrong, in one line, and its exit code; an unforeseen error keeps its traceback."""
     from actorproc.cli.common import USAGE, code_of
     from actorproc.cli.extras import MissingExtra
     from actorproc.cli.output import complain

@@ -32,7 +32,9 @@ class Notifier:
         microseconds = environment.pop("WATCHDOG_USEC", "")
         pid = environment.pop("WATCHDOG_PID", "")
         if address is not None and address[:1] not in {"/", "@"}:
-            logger.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract name; nobody is notified", address)
+            logger.warning(
+                "NOTIFY_SOCKET=%s is neither a path nor an abstract name; no service manager is notified", address
+            )
             address = None
         is_watched = microseconds.isdecimal() and int(microseconds) > 0 and pid in {"", str(os.getpid())}
         return cls(address, int(microseconds) / 1e6 if is_watched else None)

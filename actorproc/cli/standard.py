@@ -1,4 +1,4 @@
-"""Standard input, output and error, which whoever starts a program may have closed."""
+"""Standard input, output and error, any of which may be closed when a program starts."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def is_stopped(engine: Steering) -> TypeGuard[StoppedStore]:
 
 
 class Steered:
-    """Opens whoever takes the verbs of a command. A context manager.
+    """Opens the target of a command's verbs. A context manager.
 
     When a manager comes or goes at this very moment, the other one is tried. A stopped store is ours alone inside the
     ``with``, so nothing in it may wait for people or pipes.

@@ -106,7 +106,7 @@ def add_bypass(commands: _Commands) -> None:
         "bypass",
         _bypass,
         help="end procedures as if they had succeeded (the last resort)",
-        description="What they left half done stays half done: somebody has to see to it.",
+        description="What they left half done stays half done: an operator has to see to it.",
     )
     parser.add_argument("--children", action="store_true", help="all their descendants too")
     parser.add_argument("--ancestors", action="store_true", help="their ancestors too")

@@ -156,7 +156,7 @@ class Workplace:
 
     @property
     def leaves_outside(self) -> bool:
-        """Who needs nothing but a worker may wait in the backlog: nobody counts or shares out before its turn."""
+        """Procedures that need nothing but a worker may wait in the backlog: nothing is counted before their turn."""
         return self.shares is None and self.lobby.capacity is None
 
 

@@ -130,7 +130,7 @@ class Controller:
         return bool(self._planned) and self.journal.files_done / self._total_files >= self._planned[0].fraction
 
     def _kill(self, service: subprocess.Popen[bytes], planned: PlannedKill) -> bool:
-        """Kill as planned; False when there is nobody in the middle of a step at this moment."""
+        """Kill as planned; False when no worker is in the middle of a step at this moment."""
         victims = self._busy_workers(service.pid)
         if not victims:
             return False

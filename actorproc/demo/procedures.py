@@ -28,7 +28,7 @@ __all__ = ["BATCH_FILES", "CreateRegion", "CreateTable", "PlannedFailure"]
 BATCH_FILES = 12
 """Files per step: what a kill costs at most."""
 
-# Three crashes of one step would normally fail it. Here the killer stands outside and means nobody in particular.
+# Three crashes of one step would normally fail it. Here the killer stands outside and picks no step in particular.
 CHAOS_LIMITS = Limits(crashes=1000)
 
 

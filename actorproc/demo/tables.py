@@ -12,7 +12,7 @@
 
 A step may be killed anywhere and run again, and after the death of a manager its last worker may still be
 writing while the successor has begun: every write is one transaction or one rename, and gives the same
-bytes whoever comes last.
+bytes whichever comes last.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class DurableFuture(Future[T], Generic[T]):
         return self._desk.cancel(self)  # type: ignore[arg-type]
 
     def cancel_now(self) -> None:
-        """Become cancelled, without asking anybody; called once, by the executor."""
+        """Become cancelled, without a question; called once, by the executor."""
         super().cancel()
         self.set_running_or_notify_cancel()
         if self.is_kept_until_taken:

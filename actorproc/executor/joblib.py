@@ -97,7 +97,7 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Nobody wants the other batches any more: cancel those that no worker has."""
+        """Cancel batches that no worker has: their results are not wanted any more."""
         del ensure_ready
         with self._lock:
             left = list(self._under_way)

@@ -240,7 +240,7 @@ class ProcedureExecutor(Executor):
             msg = f"{id} is no call of an executor; ask manager.get({id!r}) for it"
             raise UsageError(msg)
         with self._state:
-            self._check_not_shut_down()  # nobody would hear of its end
+            self._check_not_shut_down()  # its end would reach no caller
             return self._queue.attach(id)
 
     def map(
@@ -253,7 +253,7 @@ class ProcedureExecutor(Executor):
     ) -> Iterator[T]:
         """``map(fn, *iterables)`` in the workers, results in order; ``chunksize`` calls make one procedure.
 
-        Calls whose results nobody waits for any more, because the iterator was dropped, are cancelled soon after.
+        Calls whose results are not waited for any more, because the iterator was dropped, are cancelled soon after.
         Raises the builtin `TimeoutError` in the iteration when a result is not there ``timeout``, seconds or a
         timedelta, after this call. ``options`` are passed on to the standard library (``buffersize``, Python 3.14).
         """

@@ -127,7 +127,7 @@ class CallQueue:
 
     @property
     def is_interrupted(self) -> bool:
-        """This thread is in the middle of one of these methods, and so must wait for nobody who needs its lock."""
+        """True while this thread is inside one of these methods: it must not wait for a thread that needs its lock."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]  # as conditions ask it
 
     def _turn_over(self) -> None:
@@ -302,7 +302,7 @@ class CallQueue:
             raise
 
     def _work(self, work: Callable[[], None]) -> None:
-        with self._lock:  # whoever starts has it: so it is decided whether this is one of the two
+        with self._lock:  # the starting thread has it: so it is decided whether this is one of the two
             if threading.current_thread() not in self._threads:
                 return
         work()
@@ -351,7 +351,7 @@ class CallQueue:
                     kept = [(new, future) for new, future in zip(news, futures, strict=True) if future in left]
                     news, futures = [new for new, _ in kept], [future for _, future in kept]
             batch.durable.set_result(None)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits must hear of it
+        except BaseException as error:  # noqa: BLE001 - whatever it is, waiting callers must get it
             self._refuse(batch, error)
 
     def _parted(self, batch: Batch, left: list[AnyFuture]) -> Batch:
@@ -425,7 +425,7 @@ class CallQueue:
 
     def _refuse(self, batch: Batch, error: BaseException) -> None:
         for future, *_ in batch.calls:
-            if future._batch is not None:  # what is stored already goes on, and somebody watches for its end
+            if future._batch is not None:  # what is stored already goes on, and its end is watched for
                 self._refuse_one(future, error)
         batch.durable.set_exception(error)
 
@@ -435,7 +435,7 @@ class CallQueue:
         self.receiver.refuse(future, error)
 
     def _count_off(self, over: Iterable[AnyFuture]) -> None:
-        """These have ended, and whoever waits for them knows."""
+        """Count off calls that have ended and whose callers know."""
         with self._lock:
             for future in over:
                 self._unfinished.pop(future, None)

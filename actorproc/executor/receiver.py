@@ -156,7 +156,7 @@ def _begin(errand: _Errand) -> None:
     try:
         threading.Thread(target=errand, name="actorproc-cancel", daemon=True).start()
     except RuntimeError:  # the system has no more threads
-        logger.exception("calls that nobody waits for any more are not cancelled")
+        logger.exception("calls without a waiting caller are not cancelled")
 
 
 class _CallEnd(EndListener):

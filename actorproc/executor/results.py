@@ -41,7 +41,7 @@ def result_of(ending: Ending, key: SigningKey) -> Any:
     record = ending.record
     try:
         return unpickled_result(decode_value(ending.output), record.id, key)
-    except BaseException as error:  # an exit while unpickling ends nothing here: it is somebody's class, not our caller
+    except BaseException as error:  # an exit while unpickling ends nothing here: it is a user class's, not our caller's
         msg = f"the result of call {record.id} cannot be unpickled: {type(error).__name__}: {error}"
         raise CallBroken(msg) from error
 

@@ -87,7 +87,7 @@ def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
 
 
 def only_waits(record: ProcedureRecord) -> bool:
-    """It waits, and nobody has asked anything of it that is still to be done."""
+    """It waits, and no request to it is still to be carried out."""
     return record.state in COLD_STATES and not (
         record.aborting
         or record.failing

@@ -94,7 +94,7 @@ class WorkerLost(msgspec.Struct, frozen=True, gc=False):
     """A worker is dead and reaped; everything it answered before has been delivered.
 
     `blamed` is the step it was killed for (a limit), or that is known to have killed it; None: blame the first
-    unanswered step when `crashed`, nobody otherwise (an orderly stop). `first` is that step, as its worker got them: a
+    unanswered step when `crashed`, none otherwise (an orderly stop). `first` is that step, as its worker got them: a
     step that was sent again stands behind what was sent before, also where its delay was decided about earlier.
     """
 
@@ -106,7 +106,7 @@ class WorkerLost(msgspec.Struct, frozen=True, gc=False):
 
 
 class AbortRequested(msgspec.Struct, frozen=True, gc=False):
-    """Somebody asked a procedure to abort."""
+    """A procedure was asked to abort."""
 
     id: str
     reply: int
@@ -226,7 +226,7 @@ class PoisonCleared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
-    """Somebody has taken the result of a procedure. `head` is what is stored of it, when it is not in memory."""
+    """The result of a procedure was taken. `head` is what is stored of it, when it is not in memory."""
 
     id: str
     reply: int
@@ -284,7 +284,7 @@ class ReloadBegan(msgspec.Struct, frozen=True, gc=False):
 
     reply: int
     is_over: bool = False
-    """That has come to its end, well or not: whoever is there may run whatever there is."""
+    """That has come to its end, well or not: any worker may run any step."""
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):

@@ -77,7 +77,7 @@ class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin", gc=
 
     output: bytes = b""
     is_spent: bool = False
-    """Nobody needs the state it began with any more: it need not be kept."""
+    """The state it began with is not needed any more: it need not be kept."""
 
 
 class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=False):

@@ -68,7 +68,7 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
 
 
 def checked_lock_key(key: object) -> LockKey:
-    """A key that somebody made, whichever way: the constructor, which also reads what is stored, checks nothing.
+    """A key from user code, made in whichever way: the constructor, which also reads what is stored, checks nothing.
 
     Returns it with a path that is plain text.
     """
@@ -174,7 +174,7 @@ class Retention(msgspec.Struct, frozen=True):
     failed_seconds: float | None = None
     """For trees that own poisoned keys or that were not wholly undone."""
     acknowledged_seconds: float = 60.0
-    """After somebody has acknowledged the result."""
+    """After the result was acknowledged."""
     signals_seconds: float | None = None
     """For published events that no procedure has taken."""
 

@@ -66,7 +66,7 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
 
     id: str
     fresh: bool = False
-    """The id was made by us (UUIDv7, or a child's, with its parent's hash), so nobody can have used it before."""
+    """The id was made by us (UUIDv7, or a child's, with its parent's hash), so it cannot have been used before."""
     type_name: str
     version: int = 1
     state: bytes
@@ -265,7 +265,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
 
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.
 copied: Callable[[ProcedureRecord], ProcedureRecord] = getattr(ProcedureRecord, "__copy__")  # noqa: B009
-"""A head as it is now, for somebody who keeps it while the core goes on changing it."""
+"""A head as it is now, for code that keeps it while the core goes on changing it."""
 
 
 class StepKind(IntEnum):
@@ -416,7 +416,7 @@ class AcknowledgementRecord(msgspec.Struct, frozen=True, array_like=True, gc=Fal
 
 
 class RemovalRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """This finished tree is being removed in several commits; nobody sees it any more."""
+    """This finished tree is being removed in several commits; readers do not see it any more."""
 
     root: str
     at: float

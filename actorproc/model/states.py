@@ -34,7 +34,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"
     STUCK = "stuck"
-    """Retrying what only somebody's help can mend: a fatal error behind the point of no return."""
+    """Retrying what only an operator can mend: a fatal error behind the point of no return."""
     SUSPENDED = "suspended"
     SLEEPING = "sleeping"
     WAITING = "waiting"

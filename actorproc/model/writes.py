@@ -57,7 +57,7 @@ class Was(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutProcedure(msgspec.Struct, frozen=True, gc=False):
-    """Store a head. `was` is None for a new one; `record` is a snapshot nobody changes any more."""
+    """Store a head. `was` is None for a new one; `record` is a snapshot that does not change any more."""
 
     record: ProcedureRecord
     was: Was | None

@@ -143,7 +143,7 @@ def _prepare(setup: bytes, ctx: Context) -> dict[str, Any]:
     """Run an initializer unless this process has; the globals that its module's functions are to see.
 
     A function that travels by value has globals of its own, so what an initializer of a script says with ``global``
-    would be seen by nobody. What it set, and the data it refers to, are handed to each call. What it changes of the
+    would not be seen. What it set, and the data it refers to, are handed to each call. What it changes of the
     process stays where the workers are the executor's own.
     """
     with _preparing:

@@ -139,7 +139,7 @@ def _wrong_codec(cls: Any, said: OptionsOf, signing_key: SigningKey | None) -> s
     if (said.codec == "pickle" or dumps) and cls._engine_secret_names():
         return (
             f"marks {min(cls._engine_secret_names())!r} as Secret, and its state is opaque (a pickle, or a dump() of "
-            "its own), so that nobody could leave it out; use the codec 'data' and the fields as they are"
+            "its own), so that it could not be left out; use the codec 'data' and the fields as they are"
         )
     if said.codec == "pickle" and dumps:
         return "asks for the codec 'pickle' and overrides dump(); do one of the two"

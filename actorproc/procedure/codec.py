@@ -47,7 +47,7 @@ __all__ = ["MAX_DEPTH", "MAX_STATE", "PLAIN", "DataCodec", "check_size", "is_pla
 
 MAX_STATE = 16 * 1024 * 1024
 """Longest encoded value, in bytes, unless a manager of this process allows more (`permit_size`)."""
-# Ours, of which steps are handed values (``ctx.children[…].state``) or make some: nobody need name them.
+# Ours, of which steps are handed values (``ctx.children[…].state``) or make some: no class need name them.
 _OF_THE_ENGINE: tuple[type, ...] = (ProcedureState, LockKey, LockMode)
 
 

@@ -77,7 +77,7 @@ def _traceback(error: BaseException) -> str:
 def _lines(error: BaseException, frames: TracebackType | None) -> list[str]:
     try:
         return list(traceback.TracebackException(type(error), error, frames, compact=True).format())
-    except OF_USERS:  # it runs __bool__, __str__ and __repr__ of user code; the frames ask nobody
+    except OF_USERS:  # it runs __bool__, __str__ and __repr__ of user code; the frames call no user code
         return ["Traceback (most recent call last):\n", *traceback.format_tb(frames), f"{in_words(error)}\n"]
 
 

@@ -54,7 +54,7 @@ def _unpack_address(payload: memoryview, decode: Callable[[memoryview], Any]) ->
 
 # ---------------------------------------------------------------- pydantic
 def _pack_of_pydantic(value: Any) -> Any:
-    from pydantic import networks, types  # noqa: PLC0415 - loaded by whoever made the value
+    from pydantic import networks, types  # noqa: PLC0415 - loaded by the code that made the value
 
     kind = type(value)
     if kind.__name__ in _SECRETS and getattr(types, kind.__name__, None) is kind:

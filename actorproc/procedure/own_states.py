@@ -40,7 +40,7 @@ class OwnStates:
             return self._drop(procedure) is state
 
     def clear(self) -> None:
-        """Keep none: whoever asks has them checked."""
+        """Keep none: states are checked again."""
         with self._lock:
             self._states.clear()
             self._bytes = 0

@@ -296,7 +296,7 @@ class Procedure:
     _engine_is_compared: ClassVar[bool] = True
     """A second submit of its id is the same one only with an equal state."""
     _engine_is_spent: bool = False
-    """It has ended well, and nobody needs the long state it began with any more."""
+    """It has ended well, and the long state it began with is not needed any more."""
     _engine_own_retry: RetryPolicy | None = None
     """The policy that this object came with, instead of its class's."""
     _engine_shipped_classes: ClassVar[tuple[type, ...]] = ()

@@ -14,7 +14,7 @@ __all__ = ["redacted"]
 def redacted(data: bytes) -> bytes:
     """The same value with each secret replaced by a mark that it was left out; bytes without any are given back.
 
-    Raw bytes that a `dump` of somebody's own made, and pickles, are opaque: what is in them stays.
+    Raw bytes that a user's own `dump` made, and pickles, are opaque: what is in them stays.
     """
     if not data:
         return data
@@ -22,7 +22,7 @@ def redacted(data: bytes) -> bytes:
         walk = _Walk()
         value = msgspec.msgpack.Decoder(ext_hook=walk.ext).decode(data)
         return encode(value) if walk.found else data
-    except (ValueError, RecursionError, TypeError):  # no value of ours: nobody can read a secret out of it either
+    except (ValueError, RecursionError, TypeError):  # no value of ours: no secret can be read out of it either
         return data
 
 

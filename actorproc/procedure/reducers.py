@@ -1,6 +1,6 @@
 """Reducers for objects that cloudpickle sends under a name unknown in workers, or not at all.
 
-The functions, types and properties of a script are known to nobody else, so they travel by value as its classes do.
+The functions, types and properties of a script are known to no other process, so they travel by value as classes do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The hidden directory in which a backup is made, and what is left of backups that were killed.
 
-Whoever makes a backup holds the lock (flock) of its hidden directory, which the kernel gives back when its process
-ends, however it ends. So one that can be locked is nobody's any more, and the next backup to the same place removes
+A process that makes a backup holds the lock (flock) of its hidden directory, which the kernel releases when the process
+ends, however it ends. So one that can be locked is left over, and the next backup to the same place removes
 it. Where the file system knows no such locks nothing is removed.
 """
 
@@ -52,7 +52,7 @@ def _made(destination: Path) -> tuple[Path, int]:
             fd = _open(path)
         except FileNotFoundError:
             continue  # another backup took it for one that was left
-        with contextlib.suppress(OSError):  # a file system without such locks: then nobody removes it either
+        with contextlib.suppress(OSError):  # a file system without such locks: then no backup removes it either
             fcntl.flock(fd, fcntl.LOCK_EX)
         if os.path.lexists(path):
             return path, fd
@@ -72,7 +72,7 @@ def _left_beside(destination: Path) -> list[Path]:
 
 
 def _remove_if_nobodys(path: Path) -> None:
-    """Remove it unless somebody makes a backup in it, or it holds what is not of a backup."""
+    """Remove it unless a backup is being made in it, or it holds what is not of a backup."""
     with contextlib.suppress(OSError):  # nothing hangs on it
         fd = _open(path)
         try:

@@ -1,8 +1,8 @@
 """Backup: a consistent copy of a store that is at work, as a store of its own.
 
 The copy is made aside and renamed when it is whole, so a directory under the name that was asked for is a whole
-backup. It gets a name of its own (`store_id`) and remembers whose copy it is (`copied_from`): nobody takes it for
-the store that still runs.
+backup. It gets a name of its own (`store_id`) and remembers which store it is a copy of (`copied_from`), so it is not
+taken for the store that still runs.
 """
 
 from __future__ import annotations

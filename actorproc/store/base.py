@@ -35,7 +35,7 @@ class RecordStore(Protocol):
         """Everything recovery needs. Damaged records are listed, not raised.
 
         Without `whole` trees in which all that has not ended waits for a time, an event or children may be left out:
-        `Snapshot.cold` says what must be known of them, and whoever needs one asks for its `tree`. When anything is
+        `Snapshot.cold` says what must be known of them, and `tree` reads one that is needed. When anything is
         damaged nothing is left out.
         """
         ...

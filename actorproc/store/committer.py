@@ -97,7 +97,7 @@ class Committer:
             raise ManagerStopped("a committer starts once; make another one")
         loaded: Future[Snapshot] = Future()
         self._jobs.put(lambda: self._own(loaded))
-        # Known before it runs: Ctrl-C may raise while it starts, and nobody else would have it close the store.
+        # Known before it runs: Ctrl-C may raise while it starts, and no other would have it close the store.
         thread = self._thread = threading.Thread(target=self._run, name="actorproc-store", daemon=True)
         try:
             thread.start()
@@ -207,5 +207,5 @@ class Committer:
         try:
             callback(*arguments)
         except Exception:  # noqa: BLE001 - recorded in the log
-            # Whoever listened is gone or broken; the store must still be closed in order.
+            # The listener is gone or broken; the store must still be closed in order.
             _log.exception("a listener of the store's thread failed")

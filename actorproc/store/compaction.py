@@ -4,9 +4,9 @@ LMDB reuses the pages that removals free, but never gives them back. A copy with
 data file and synced first, so until the rename nothing has happened, and after it everything has.
 
 Two things need care. A copy counts its transactions from one again, so it must never meet the lock file of the
-file it replaces: that one holds the old count, and somebody who shares it would look for the newest commit in the
+file it replaces: that one holds the old count, and a process that shares it would look for the newest commit in the
 wrong place. And other processes that read have the old files open. So the lock file goes with the data file it
-belongs to, a mark says from before the swap until after it that this is going on, whoever owns the store next
+belongs to, a mark says from before the swap until after it that this is going on, the next owner of the store
 finishes what the mark says, and readers look at each snapshot whether the files are still those they opened.
 """
 
@@ -92,7 +92,7 @@ def copy_to(env: lmdb.Environment, file: Path, *, doing: str) -> None:
 
 def _as_ours(error: lmdb.Error, doing: str) -> ActorprocError:
     if isinstance(error, lmdb.IncompatibleError):
-        return EngineError(f"{doing}: {error}; LMDB found pages that belong to nobody. Nothing was changed")
+        return EngineError(f"{doing}: {error}; LMDB found pages without an owner. Nothing was changed")
     return translated(error, doing)
 
 

@@ -51,7 +51,7 @@ class Findings(msgspec.Struct):
     lost: list[str] = msgspec.field(default_factory=list)
     """Rows of records that are there, and that a search by their key does not find, in words."""
     unseen: list[str] = msgspec.field(default_factory=list)
-    """What nobody meets who asks for what he knows: rows that are not where they belong, in words."""
+    """Misfiled rows, in words. No look-up by key finds them, so only this scan reports them."""
     gaps: list[StoreDamaged] = msgspec.field(default_factory=list)
     """The first record of each step log, from its end, that cannot be read."""
     mended: list[Row] = msgspec.field(default_factory=list)
@@ -60,7 +60,7 @@ class Findings(msgspec.Struct):
     """What index tables should hold, of those that do not."""
 
     def raise_lost(self, path: Path) -> None:
-        """Raise `StoreDamaged` when searches go astray: whoever writes to such a file makes it worse."""
+        """Raise `StoreDamaged` when searches go astray: a write to such a file makes it worse."""
         if self.lost:
             raise damaged_pages(path, f"a search does not find what is there: {self.lost[0]}")
 
@@ -129,7 +129,7 @@ def cross_check(rows: Rows) -> Findings:
 
 
 def _search(rows: Rows, found: Findings, table: Table, key: bytes) -> None:
-    """Look for a row that a scan has met: a page above it may lead astray whoever looks for its key."""
+    """Look for a row that a scan has met: a page above it may lead a search for its key astray."""
     if rows.get(table, key) is None:
         found.lost.append(f"{table.label} {key.decode('utf-8', 'backslashreplace')!r}")
 
@@ -327,7 +327,7 @@ def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
 
 
 def _note_count(found: Findings, name: str, error: StoreDamaged) -> None:
-    """A gap in a step log is met by whoever reads that far, and a lost row of the audit log hinders nobody."""
+    """A gap in a step log is met by a read that gets that far, and a lost row of the audit log does no harm."""
     if error.table == Table.STEPS.label:
         found.gaps.append(error)
         return

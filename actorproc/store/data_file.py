@@ -66,7 +66,7 @@ class DataFile:
         """Whether the file has so many pages by now; those that were missing are filled with zeros.
 
         False where it cannot grow: the disk is full, a quota or a limit of file sizes is reached. What is behind the
-        last page in use is nobody's. A commit that writes there later need not wait until the file system has a place.
+        last page in use is free. A commit that writes there later need not wait until the file system has a place.
         """
         redo = self.redo
         assert redo is not None, "the file is followed"

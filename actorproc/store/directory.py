@@ -1,7 +1,7 @@
 """The directory of a store: made private, checked before it is trusted.
 
 Other users of the machine are outside: they must neither read nor change a store, and nothing they could have
-planted is opened. So the directory and the files in it belong to us, nobody else can write to them, and none
+planted is opened. So the directory and the files in it belong to us, no other user can write to them, and none
 of them is a symbolic link. The file system must keep memory maps and locks coherent, which remote ones do not.
 """
 
@@ -125,7 +125,7 @@ def new_private(file: str | os.PathLike[str]) -> int:
 def read_private(file: str | os.PathLike[str], most: int) -> tuple[bytes, os.stat_result]:
     """The first `most` bytes of a small file of ours, and which file it is. Raises `OSError`.
 
-    Something else may have been planted there: a link is not followed, a pipe that nobody writes to is not waited for.
+    Something else may have been planted there: a link is not followed, a pipe without a writer is not waited for.
     """
     fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -2,7 +2,7 @@
 
 Readers are threads of the host, and in its main thread Ctrl-C may raise `KeyboardInterrupt` between any two calls, also
 in the middle of `enter` or just before a ``with`` begins. So those inside are known by weak references: one that was
-lost that way is gone with its pass, and keeps nobody waiting.
+lost that way is gone with its pass, and delays no other.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 __all__ = ["Gate", "Pass"]
 
 _LOOK_AGAIN = 0.05
-"""Seconds after which who wants to be alone looks for passes that were lost: nobody tells of them."""
+"""Seconds after which a thread that wants to be alone looks for passes that were lost without notice."""
 
 
 class Gate:
-    """Readers pass at any time, except while somebody is `alone`; who wants to be alone waits for those inside.
+    """Readers pass at any time, except while a thread is `alone`; one that wants to be alone waits for those inside.
 
     Readers stay for one short snapshot and never wait for anything while inside.
     """
@@ -38,7 +38,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else is inside during this block."""
+        """Be the only thread inside during this block."""
         is_mine = False
         try:
             with self._lock:

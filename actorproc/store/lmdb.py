@@ -272,7 +272,7 @@ class LmdbStore(OpenStore):
             raise
 
     def _open_as_it_is(self) -> None:
-        """Nobody who reads is to suffer from a compaction that failed."""
+        """Open the file again after a compaction that failed, so that reads go on."""
         if self._env is not None:
             self._close_environment()
         with contextlib.suppress(ActorprocError):

@@ -68,7 +68,7 @@ class LmdbReader(OpenStore):
         return super().backup(path)
 
     def check_is_up_to_date(self, what: str) -> None:
-        """Raise `NotAllowed` for what would lack a commit that the next owner makes again; nobody owns the store."""
+        """Raise `NotAllowed` if the store has no owner and lacks a commit that the next owner will make again."""
         if owner_of(self.path / OWNER_FILE) is None and is_one_behind(self.path):
             raise NotAllowed(
                 f"{what} of {self.path} would lack its last commit, which the next owner makes again after the power "
@@ -111,7 +111,7 @@ class LmdbReader(OpenStore):
         wait_for_a_swap(self.path)
         check_data_file(self.path)
         all_looked_at = examine_for_reader(self.path)
-        # Whoever owns the store has made the table of readers: without it nobody writes, and it is not ours to make.
+        # The owner of a store makes the table of readers: without it there is no writer, and it is not ours to make.
         has_lock = (self.path / LOCK_FILE).exists()
         env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
         try:
@@ -144,7 +144,7 @@ class LmdbReader(OpenStore):
         self.close()
 
     def owner(self) -> Owner | None:
-        """The process whose manager has the store open; None: nobody, or a command that is done in a moment."""
+        """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""
         found = owner_of(self.path / OWNER_FILE)
         return found if found is not None and found.role == "manager" else None
 

@@ -37,7 +37,7 @@ class MemoryStore(RecordReader):
             self._rows.put(Table.META, key, codec.encode(Table.META, key, value))
 
     def own(self) -> int:
-        """Become the owner and return the new epoch; whoever owned it before is fenced off."""
+        """Become the owner and return the new epoch; the owner before is fenced off."""
         with self._rows:
             epoch = read_number(self._rows, EPOCH) + 1
             self._rows.put(Table.META, EPOCH, codec.encode(Table.META, EPOCH, epoch))
@@ -72,7 +72,7 @@ class MemoryStore(RecordReader):
         raise NotAllowed(f"a store in memory has no files that could be backed up to {os.fspath(path)}")
 
     def clone(self) -> Self:
-        """A copy of what is stored now, owned by nobody: what a crash at this moment leaves."""
+        """A copy of what is stored now, without an owner: what a crash at this moment leaves."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         with self._rows:

@@ -34,7 +34,7 @@ class Neighbours(Generic[_Owner, _Reader]):
         """Held while a reader opens an environment, so that no owner comes meanwhile."""
         self._owners: WeakValueDictionary[tuple[int, str], _Owner] = WeakValueDictionary()
         self._readers: WeakSet[_Reader] = WeakSet()
-        # A fork in the middle must not leave the child a lock that nobody will release.
+        # A fork in the middle must not leave the child a lock that is never released.
         os.register_at_fork(after_in_child=self._forget)
 
     def owner_of(self, path: Path) -> _Owner | None:

@@ -59,7 +59,7 @@ class OwnerLock:
         """Take the lock, or raise `StoreInUse` naming the process that has it.
 
         A second owner inside this process is refused as well. A command that has it is waited for, some seconds at
-        most: a manager must not fail to start because somebody typed a verb at that moment. So is the lock of a
+        most: a manager must not fail to start because a verb was typed at that moment. So is the lock of a
         process that has just died.
         """
         occupy_standard_files()
@@ -138,7 +138,7 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def _unsealed(last: dict[str, str]) -> str:
-    """What is said of the data file until somebody vouches for it: that there was one, and its last transaction."""
+    """What is said of the data file until it is sealed: that there was one, and its last transaction."""
     if "boot" not in last and "sealed-size" not in last:
         return ""
     kept = ("sealed-size", "sealed-transaction", "sealed-boot") if "sealed-transaction" in last else ()
@@ -167,7 +167,7 @@ class Owner(NamedTuple):
 
 
 def owner_of(path: Path) -> Owner | None:
-    """Who holds the lock of this file, as far as its text says; None: nobody that lives, or it is a copy.
+    """The process that holds the lock of this file, by its text; None: no living one, or it is a copy.
 
     The lock is not tried: that would get in the way of an owner who starts at this moment. An owner on another host
     cannot be looked at and counts as living.
@@ -191,7 +191,7 @@ def is_suspended(owner: Owner) -> bool:
 
 
 def _about_us(role: OwnerRole, fd: int) -> str:
-    """The lock's own inode is in its text: a copy of the directory is nobody's, though it says the same."""
+    """The lock's own inode is in its text: a copy of the directory has no owner, though it says the same."""
     who = f"pid {os.getpid()}\nstarted {_start_ticks()}\nhost {socket.gethostname()}\nrole {role}\n"
     return f"{who}lock {inode_of(os.fstat(fd))}\n"
 
@@ -221,7 +221,7 @@ def _start_ticks(pid: int | None = None) -> str:
     fields = _stat_of(pid)
     if not fields:
         return "unknown" if not Path("/proc/self").exists() else "gone"
-    return "gone" if fields[0] in "ZX" else fields[19]  # a zombie is dead, though nobody has asked how it ended
+    return "gone" if fields[0] in "ZX" else fields[19]  # a zombie is dead, though its status was not collected
 
 
 def _stat_of(pid: int | None) -> list[str]:
@@ -240,7 +240,7 @@ def _in_use(path: Path, holder: str) -> StoreInUse:
 
 
 def in_use(store: Path, pid: int, role: str, host: str) -> StoreInUse:
-    """The error of whoever finds a store in use; `pid` 0 and the empty texts: it is not known."""
+    """The error for a store that is in use; `pid` 0 and the empty texts: it is not known."""
     if pid == os.getpid():
         who = f"another manager of this process ({pid})"
         help_ = "use that one, stop it, or use another directory"

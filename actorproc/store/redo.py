@@ -4,7 +4,7 @@ LMDB makes a commit durable in two steps: the changed pages, and then one of two
 them; it waits for the disk after each. Without the second wait (``MDB_NOMETASYNC``) the file is sound after a power
 cut all the same, but it may be as it was one commit earlier. So the rows of a small commit are written once more,
 before it: into the unused rest of the meta page of the commit before, which the wait for the pages takes to the disk
-along with them. Whoever owns the store after a power cut finds the rows there and commits them again.
+along with them. The owner of the store after a power cut finds the rows there and commits them again.
 
 The record of transaction N stands in the page of N - 1, so it is overwritten by that of N + 2 only, and then the
 wait of N + 1 has taken the meta page of N to the disk. The first sector of a page, which LMDB writes, is left alone.
@@ -98,7 +98,7 @@ class RedoRecord:
 
             log = engine_logger("actorproc.store")
             log.info("the last commit of %s was on the disk as its redo record only, and is made again", path)
-        # Part of a commit that was under way when the power failed. Nobody was told of it, and it must not be found
+        # Part of a commit that was under way when the power failed. It was not acknowledged, and it must not be found
         # when the next number is this one.
         following = txn.id() + 1
         if _in_head(os.pread(self._fd, _HEAD.size, self._place(following)), following) is not None:
@@ -142,7 +142,7 @@ class RedoRecord:
 
 
 def is_one_behind(path: Path) -> bool:
-    """Whether the store at `path`, which nobody owns, lacks a commit of which it has the redo record.
+    """True when the store at `path`, which has no owner, lacks a commit of which it has the redo record.
 
     Raises `StoreFormat` when a later actorproc made that one.
     """
@@ -155,7 +155,7 @@ def is_one_behind(path: Path) -> bool:
     except StoreFormat:
         raise
     except (OSError, EngineError):
-        return False  # whoever reads on meets it
+        return False  # the next read meets it
 
 
 def _in_head(record: bytes, transaction: int) -> tuple[int, int] | None:

@@ -42,7 +42,7 @@ _INDEXES = frozenset(INDEXES)
 class SalvageReader(RecordReader):
     """The reading methods of a store over what is left of its file. A context manager; holds nothing open.
 
-    Nobody may be writing to the store. Raises `EngineError` when there is no file, `StoreDamaged` when neither meta
+    No process may be writing to the store. Raises `EngineError` when there is no file, `StoreDamaged` when neither meta
     page can be read.
     """
 

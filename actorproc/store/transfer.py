@@ -76,7 +76,7 @@ _MEMBERS: dict[str, tuple[str, ...]] = {
     "notes": ("procedure",),
     "audit": ("target",),
 }
-"""Fields that name members of the tree; None: nobody."""
+"""Fields that name members of the tree; None: none."""
 _WRITES: dict[str, Any] = {
     "steps": PutStep,
     "children": PutChild,
@@ -158,7 +158,7 @@ def bring_in(
 ) -> list[str]:
     """Put trees into a store that is owned; one `commit` for each. The roots that came in.
 
-    Raises `NotAllowed` when an id is in use or a lock is held by somebody else, and `UsageError` for data that is no
+    Raises `NotAllowed` when an id is in use or a lock is held by another tree, and `UsageError` for data that is no
     export, before the first commit. `commit` None: only look whether it would work; that needs no owner.
     """
     brought = [judged(tree) for tree in trees]
@@ -194,7 +194,7 @@ def _writes(rows: dict[str, list[Any]]) -> list[Write]:
 
 
 def judged(tree: object) -> dict[str, list[Any]]:
-    """The records of a tree, which anybody may have written. Raises `UsageError` unless it is one tree and whole."""
+    """The records of a tree, from an untrusted file. Raises `UsageError` unless it is one tree and whole."""
     if not isinstance(tree, dict) or not all(isinstance(tree.get(name, []), list) for name in _KINDS):
         raise UsageError("this is no export of actorproc: a tree is an object of lists of records")
     rows = {name: [_record(kind, row) for row in tree.get(name, ())] for name, kind in _KINDS.items()}
@@ -258,7 +258,7 @@ def _merged(known: dict[str, PoisonRecord], added: Iterable[PoisonRecord]) -> li
 
 
 def _behind(store: RecordStore, event: EventRecord) -> EventRecord:
-    """A signal that comes in, numbered after those that were kept here for this id before anybody had it."""
+    """A signal that comes in, numbered after those that were kept here for this id before it was in use."""
     kept = store.events(event.target)
     return msgspec.structs.replace(event, seq=event.seq + kept[-1].seq) if kept else event
 

@@ -8,7 +8,7 @@ killed by what it finds. That is why no other process is needed for it.
 To look at everything costs time (about 20 ms per MiB), so it is looked at when there is a reason:
 
 - The last owner stopped in good order and noted what the file looked like (size, inode, times of change): the seal.
-  While the file still looks like that, nobody has written to it, and only the meta pages are checked.
+  While the file still looks like that, it was not written to, and only the meta pages are checked.
 - The last owner was killed, and the kernel that took its writes still runs: a kill leaves whole transactions, so a file
   above `EXAMINED_ANYWAY` bytes is trusted, and a smaller one is examined.
 - In all other cases (touched, copied, restored, the machine was started anew) the file is examined, whatever its size.
@@ -140,7 +140,7 @@ def _check_metas(path: Path, last: Mapping[str, str], size: int) -> None:
 
 
 def check_pages(path: Path) -> None:
-    """Follow every page of a file that nobody writes to; raises `StoreDamaged` when one is not as LMDB leaves it.
+    """Follow every page of a file that no process writes to; raises `StoreDamaged` when one is not as LMDB leaves it.
 
     Keys of an index that are out of order are let through: they end no process, and `cross_check` sees to them.
     """

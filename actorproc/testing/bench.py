@@ -79,11 +79,11 @@ class Bench:
 
     @property
     def observes(self) -> bool:
-        """Somebody says how the world is after a run."""
+        """True when a function observes the world after a run."""
         return self._observe is not None
 
     def look(self) -> Any:
-        """How the world is now; None when nobody says."""
+        """The world as observed now; None without an observer."""
         if self._observe is None:
             return None
         found = self._observe()

@@ -39,7 +39,7 @@ class CallerRules(Judge):
         """Those of a submit's ids that were stored before."""
         self.offered: set[str] = set()
         self.endings: dict[str, Ending] = {}
-        """What somebody read of a procedure that had ended."""
+        """What was read of procedures that had ended."""
         self.sent: list[tuple[str, bytes]] = []
         """Signals that were acknowledged."""
         self.delivered: set[bytes] = set()
@@ -119,7 +119,7 @@ class CallerRules(Judge):
 
     # ------------------------------------------------------------ ends
     def on_read(self, endings: Iterable[tuple[str, ProcedureState, bytes]]) -> None:
-        """Somebody read the store: before a restart, after it, at the end."""
+        """The store was read: before a restart, after it, at the end."""
         for id, state, output in endings:
             self._check_ending(id, (state, output))
 

@@ -210,7 +210,7 @@ class Driver(Simulation):
         movable = [worker for worker in workers.live.values() if worker.can_move]
         if not movable:
             return False
-        # Whoever has moved least recently, so that steps of two workers overlap.
+        # The worker that has moved least recently, so that steps of two workers overlap.
         worker = movable[0]
         workers.live[worker.id] = workers.live.pop(worker.id)
         length = len(self.world.journal)
@@ -259,7 +259,7 @@ class Driver(Simulation):
     def _host_died(self) -> None:
         unheard = [call for call in self.shell.callers.values() if not isinstance(call, Submitted)]
         super()._host_died()
-        for call in unheard:  # whoever calls asks again, as whoever submits does
+        for call in unheard:  # callers of verbs ask again, as those of submit do
             self.shell.tell(msgspec.structs.replace(call, reply=self._reply()))
 
     def played(self) -> Played:

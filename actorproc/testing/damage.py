@@ -161,7 +161,7 @@ def _judge_all(originals: Sequence[_Original], seeds: Sequence[int], folder: Pat
     for seed in seeds:
         original = originals[seed % len(originals)]
         kind = original.put_damaged(target, seed)
-        # An alarm that nobody handles ends the child, which then counts as dead.
+        # An alarm without a handler ends the child, which then counts as dead.
         signal.setitimer(signal.ITIMER_REAL, _EACH)
         os.write(pipe, msgspec.json.encode(Verdict(seed, kind, "begun")) + b"\n")
         outcome, words = _judge(original, target)

@@ -103,7 +103,7 @@ class DeployRules(Judge):
                 self.say(24, f"{token} {why}, and the undo {unit.label!r} of its step stays")
 
     def on_removed(self, id: str) -> None:
-        """Whoever is submitted under this id from now on is somebody else."""
+        """A submit of this id from now on makes another procedure."""
         self.renewed.discard(id)
         self.placed.pop(id, None)
         self.unbegun.pop(id, None)

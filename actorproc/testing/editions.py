@@ -1,4 +1,4 @@
-"""What is added to a random scenario beside everything else: new code while procedures are under way.
+"""Editions of a random scenario beside everything else: new code while procedures are under way.
 
 Workers are replaced one by one, sagas are placed before other steps or find no place, and programs take the results of
 calls, which are removed then. Drawn from a stream of its own, and only for seeds from `FIRST_SEED` on, so that seeds

@@ -136,7 +136,7 @@ class ExecutionRules(Judge):
             self.forward[record.id] = (record.step, record.attempt)
 
     def on_removed(self, id: str) -> None:
-        """Whoever is submitted under this id from now on is somebody else."""
+        """A submit of this id from now on makes another procedure."""
         self.forward.pop(id, None)
         self.newest_epoch.pop(id, None)
         self.runs.pop(id, None)

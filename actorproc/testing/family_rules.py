@@ -128,7 +128,7 @@ class FamilyRules(Judge):
         self.ended_now.clear()
 
     def on_removed(self, id: str) -> None:
-        """Whoever is submitted under this id from now on is somebody else."""
+        """A submit of this id from now on makes another procedure."""
         for key in [key for key in self.resumed if key[0] == id]:
             del self.resumed[key]
             self.resumed_now.discard(key)  # it went in the commit that resumed it

@@ -256,7 +256,7 @@ def _undo_waits_for_a_running_step(core: Coordinator) -> bool:
 
 
 def _is_asked_before_it_waits(core: Coordinator) -> bool:
-    """Somebody asks for locks or slots only when a worker has answered for its `abort`: after a restart at once.
+    """A procedure asks for locks or slots only when a worker has answered for its `abort`: after a restart at once.
 
     Those above it keep their slots as long as it does not wait for any.
     """

@@ -7,12 +7,12 @@ and a dump of the store; it knows nothing of the engine's insides. The promises 
 record, consecutive · 5 nothing is handed out before the record and the attempt it starts from are durable ·
 6 a step runs again only after a fault or a retryable failure · 7 nothing forward after the end, no older epoch
 after a newer one · 8 one runner per procedure · 9 a step starts from the stored state, byte for byte ·
-10 locks exclude, poisoned keys are given to nobody, all locks are free at the end · 11 undo in strictly reverse
+10 locks exclude, poisoned keys are not granted, all locks are free at the end · 11 undo in strictly reverse
 order, none skipped, none after its record · 12 a parent is resumed once and sees exactly what had ended ·
 13 children are created once · 14 terminal states and outputs are final, read before and after each restart ·
 15 everything ends · 16 recovery is idempotent · 17 bystanders are unharmed · 18 no orphan process · 19 the same seed
 gives the same trace · 20 honest errors · 21 what an operator stopped stands still, limits are kept ·
-22 a running step whose undo is decided is told at once, and a kill for that is charged to nobody ·
+22 a running step whose undo is decided is told at once, and a kill for that is not charged ·
 24 what new code has run goes to no old code while workers are replaced, and an attempt that began no step leaves no
 undo and takes nothing from the next (23 is of the stage). Number 0 is
 "memory equals store".

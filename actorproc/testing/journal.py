@@ -1,6 +1,6 @@
 """For steps of real procedures in real processes: a journal that survives every death, and a referee for locks.
 
-Both live in files, so they see what happened whoever was killed: a `Journal` line is one `write` of less than 4 KiB
+Both live in files, so they see what happened, whatever was killed: a `Journal` line is one `write` of less than 4 KiB
 to a file opened for appending, so the lines of all processes stand in one order; a kill can cut a line short only
 where it crosses a page, and then it counts as not written. A `Referee` takes a kernel lock (``flock``) beside each
 lock the engine granted; that one is gone exactly when its process is, so a conflict is proof that two steps ran under
@@ -73,8 +73,8 @@ class Journal:
     """A file of `JournalLine`s. Cheap to make, keeps nothing open: make one in each step from its path.
 
     A step writes ``enter`` when it begins, ``effect`` for what it does to the world, and ``exit`` when it is about to
-    return; `step` does the first and the last. Whoever submits writes ``submitted`` before and ``acknowledged`` after;
-    whoever kills writes ``killing`` before the signal.
+    return; `step` does the first and the last. A caller writes ``submitted`` before and ``acknowledged`` after;
+    a killer writes ``killing`` before the signal.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -129,7 +129,7 @@ class Journal:
     def lines(self) -> list[JournalLine]:
         """All whole lines in the order they were written; empty when there is no file yet.
 
-        May be called while others write. What a kill cut short, or somebody is writing just now, is left out.
+        May be called while others write. What a kill cut short, or is being written just now, is left out.
         """
         try:
             content = self.path.read_bytes()
@@ -189,7 +189,7 @@ class Referee:
 
     @contextlib.contextmanager
     def hold(self, key: str | LockKey, *, shared: bool = False, ctx: Context | None = None) -> Iterator[bool]:
-        """Hold a key (and, shared, every key above it) without waiting; gives whether nobody was in the way.
+        """Hold a key (and, shared, every key above it) without waiting; yields True when it was free.
 
         `key` is a path or a `LockKey`, which says itself whether it is `shared`. `ctx` lets the conflict's line name
         the step. Raises `TypeError` and `ValueError` for what can be no key.
@@ -219,7 +219,7 @@ class Referee:
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
-            text = f"{'shared' if shared else 'exclusive'} hold of {path} for {key}: somebody holds it"
+            text = f"{'shared' if shared else 'exclusive'} hold of {path} for {key}: it is held"
             if ctx is None:
                 self.journal._write(JournalLine(kind="conflict", at=time.monotonic_ns(), pid=os.getpid(), text=text))
             else:

@@ -12,7 +12,7 @@ __all__ = ["LockRules"]
 
 
 class LockRules(Judge):
-    """Judges by declared keys, not by the engine's lock table: whoever runs has its keys, whoever ran keeps them."""
+    """Judges by declared keys, not by the engine's lock table: a procedure that runs has its keys and keeps them."""
 
     def __init__(self, facts: Facts, found: list[Violation]) -> None:
         super().__init__(facts, found)
@@ -91,7 +91,7 @@ class LockRules(Judge):
                 del self.holds[other]
 
     def _is_passed_on(self, record: ProcedureRecord) -> bool:
-        """Somebody who has not ended, or the root, has what an ended child leaves; ancestors may have ended before."""
+        """A member that has not ended, or the root, has what an ended child leaves; ancestors may have ended before."""
         heads = self.facts.heads
         while record.parent is not None and record.state in TERMINAL:
             parent = heads[record.parent]
@@ -134,7 +134,7 @@ class LockRules(Judge):
         self.poisons.pop(path, None)
 
     def on_removed(self, gone: str) -> None:
-        """It had ended; somebody else may be submitted under its id in the same commit."""
+        """It had ended; another one may be submitted under its id in the same commit."""
         self.suspects = [suspect for suspect in self.suspects if gone not in {suspect[0].root, suspect[0].holder}]
 
     def on_committed(self) -> None:

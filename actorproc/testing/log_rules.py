@@ -29,7 +29,7 @@ class LogRules(Judge):
             self.jumps.setdefault(token.procedure, set()).add(outcome.steps)
 
     def on_removed(self, id: str) -> None:
-        """Whoever is submitted under this id from now on is somebody else."""
+        """A submit of this id from now on makes another procedure."""
         self.numbers.pop(id, None)
         self.jumps.pop(id, None)
 

@@ -35,7 +35,7 @@ class LooseEnds:
         return bool(names)
 
     def end_open_waits(self) -> bool:
-        """Register the classes that somebody still needs, then publish the events. False when nobody needs any."""
+        """Register the classes that are still needed, then publish the events. False when none is needed."""
         heads = list(self._world.store.scan())
         unfinished = [head for head in heads if head.state not in TERMINAL]
         # In an undo, one that ended is parked as well.

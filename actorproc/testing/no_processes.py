@@ -16,12 +16,12 @@ class NoProcesses:
 
     @property
     def limits(self) -> str:
-        """Nobody limits memory."""
+        """Memory is not limited."""
         return "none"
 
     @property
     def process_limits(self) -> str:
-        """Nobody counts processes."""
+        """Processes are not counted."""
         return "none"
 
     def processes(self, worker: WorkerId) -> int | None:

@@ -54,7 +54,7 @@ def _pause_and_resume() -> Scenario:
 
 
 def _pause_of_the_whole_manager() -> Scenario:
-    """The switch is stored: whoever dies, nothing runs until it is lifted."""
+    """The switch is stored: whichever process dies, nothing runs until it is lifted."""
     sleeper = make_program("Sleeper", Operation("sleep", "u0", seconds=2.0), Operation("go", "u1"), _LAST)
     calls = make_calls("submit A", "pause", "submit B", "nap", "resume")
     return make_small(sleeper, make_saga("Other", "go", "done"), actions=calls)

@@ -125,7 +125,7 @@ class Disk:
     def restart(self) -> None:
         """The power is back: the file system is mounted anew, and replays its journal."""
         _until(lambda: _run("umount", self.place).returncode == 0, "the file system can be unmounted")
-        # A mount namespace that somebody made meanwhile has this mount as well, and keeps what was shut down.
+        # A mount namespace that was made meanwhile has this mount as well, and keeps what was shut down.
         _until(lambda: not _run("losetup", "--associated", self.image).stdout.strip(), "its loop device is free")
         if self._mount():
             raise RuntimeError(f"{self.image} could not be mounted again after its power was cut")

@@ -151,7 +151,7 @@ class _History:
             self.say(6, f"{_shown(line)} runs although step {seen.reached} began before")
         exited = seen.exits.get(("execute", line.step, line.unit))
         if exited is not None and not self._is_doomed(exited):
-            self.say(6, f"{_shown(line)} runs again although nobody was killed since its answer")
+            self.say(6, f"{_shown(line)} runs again although no worker was killed since its answer")
         if line.step > 1:
             ended = seen.states.get(line.step - 1)
             if ended is None:

@@ -2,7 +2,7 @@
 
 A recovery is a row of decisions: the restore itself, one for each class that is registered, and what is due at once.
 Its host may die after any of them is durable. So for each place in that row: what is durable there is recovered from
-the beginning, and the outcome must be that of the recovery which nobody disturbed. Without workers nothing is handed
+the beginning, and the outcome must be that of the undisturbed recovery. Without workers nothing is handed
 out, so both end at rest; with one clock there is nothing to leave out of the comparison but the epoch.
 """
 
@@ -41,7 +41,7 @@ class _Place:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits for locks."""
+        """True when a procedure waits for locks."""
         return any(head.ticket and not head.locked and head.state not in TERMINAL for head in self.image.heads.values())
 
     def content(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def recovery_problems(
 
 
 def _differences(wanted: _Place, got: _Place) -> list[str]:
-    """What a second recovery made otherwise than the one that nobody disturbed."""
+    """What a second recovery made otherwise than the undisturbed one."""
     if wanted.has_waiters or got.has_waiters:
         # Which of several waiters is given its locks depends on whose class is registered first.
         return []

@@ -123,7 +123,7 @@ def described(call: Call) -> tuple[str, str, bytes] | None:
 
 
 class Operator:
-    """Somebody who looks at what is stored and asks for things now and then. Has chance of its own."""
+    """An operator that looks at what is stored and asks for things now and then. Has chance of its own."""
 
     def __init__(self, seed: int, scenario: Scenario) -> None:
         self.random: Callable[[], float] = Random(f"operator of {seed}").random  # noqa: S311 - chance that can be repeated
@@ -142,7 +142,7 @@ class Operator:
         return int(self.random() * bound)
 
     def action(self, heads: list[ProcedureRecord]) -> ClientAction | None:
-        """What is asked for, given all stored heads; None when there is nobody to ask about."""
+        """What is asked for, given all stored heads; None when there is no procedure to ask about."""
         heads = [head for head in heads if head.root != self._bystander]
         if not heads:
             return None

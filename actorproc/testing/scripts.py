@@ -135,7 +135,7 @@ class Scenario(msgspec.Struct, frozen=True, gc=False):
     scheduling: Scheduling = Scheduling()
     retention: Retention = Retention()
     is_gated: bool = False
-    """Each host starts gated: nothing runs until somebody opens the gate."""
+    """Each host starts gated: nothing runs until the gate is opened."""
     is_patient: bool = False
     """The outside acts when nothing else can happen before time passes; for fixed orders of moves."""
 

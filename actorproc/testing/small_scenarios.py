@@ -147,7 +147,7 @@ def _poisoned_until_an_operator_clears_it() -> Scenario:
 def _rollback_that_gives_up() -> Scenario:
     failing = make_program("Failing", Operation("go", "u0", undo="broken"), Operation("fatal", "u1"), locks=_A)
     needing = make_saga("Needing", "go", "done", locks=(LockKey.read("a/b"),))
-    # Time for all attempts to undo; naps that nobody needs are short.
+    # Time for all attempts to undo; naps without a purpose are short.
     calls = make_calls("submit A", *["nap -"] * 9, "submit B", "clear a", "submit B")
     return make_small(failing, needing, actions=calls)
 

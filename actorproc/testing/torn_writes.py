@@ -161,7 +161,7 @@ def _judge(
         (folder / LOCK_FILE).unlink()
     data.write_bytes(image)
     data.chmod(0o600)
-    # The pages of one state in twenty are looked at first, as those of any file nobody vouches for: a state that a
+    # The pages of one state in twenty are looked at first, as those of any unsealed file: a state that a
     # power cut leaves must not be taken for damage. The others are sealed and only read, which is quicker.
     looked_at = verdict.states % _LOOKED_AT == 0 and not apart
     seal = "" if looked_at else seal_of(folder, lambda: _LATER, durable=True)

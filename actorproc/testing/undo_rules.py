@@ -131,7 +131,7 @@ class UndoRules(Judge):
                 self.say(11, f"unit {seq} of {root} was undone before unit {later.seq}")
 
     def on_removed(self, id: str) -> None:
-        """Whoever is submitted under this id from now on is somebody else."""
+        """A submit of this id from now on makes another procedure."""
         for known in (self.undone, self.gone):
             known -= {key for key in known if key[0] == id}
         for key in [key for key in self.tops if key[0] == id]:

@@ -84,7 +84,7 @@ class World:
         self.store = MemoryStore()
         self.inbox: deque[Event] = deque()
         self.late: list[Event] = []
-        """Answers that arrive when nobody expects them any more."""
+        """Answers that arrive when they are not expected any more."""
         self.journal: list[Entry] = []
         self.violations: list[Violation] = []
 
@@ -93,7 +93,7 @@ class World:
         self.violations.append(Violation(number, text))
 
     def read(self) -> None:
-        """Somebody reads how everything that has ended did end."""
+        """Read how everything that has ended did end."""
         ended = (head for head in self.store.scan() if head.state in TERMINAL)
         self.journal.append(("read", tuple(ending_of(self.store, head) for head in ended)))
 

@@ -1,7 +1,7 @@
 """Long states on their way to a worker: beside the frame that speaks of them, and never copied in between.
 
 In a frame a state of 10 MB is copied into the frame, together with its length into another one, and in the worker out
-of the bytes received, each time into memory that nobody has touched: a page costs more than the copy of it. So it
+of the bytes received, each time into untouched memory: a page costs more than the copy of it. So it
 leaves from where it is, before its frame, behind a length of its own whose highest bit is set, and is received where it
 stays.
 """
@@ -107,7 +107,7 @@ class Attachments:
 
 
 def _memory(size: int) -> memoryview:
-    """So many bytes that nobody has touched, in large pages where the system has them, given back when dropped."""
+    """Untouched memory of `size` bytes, in large pages where the system has them, given back when dropped."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return memoryview(bytearray(size))
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -24,7 +24,7 @@ def started_by(worker: int) -> int | None:
 
     The keeper of its memory (`keepers`) is none of them.
 
-    Whoever left the session of its worker and has no parent there any more is not found.
+    A process that left the session of its worker and has no parent there any more is not found.
     """
     parents: dict[int, int] = {}
     found: set[int] = set()

@@ -94,7 +94,7 @@ def _room_of_old(mount: Path, own: Path) -> CgroupRoom | None:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the groups of programs that were killed. The kernel keeps those that somebody is still in."""
+    """Remove the groups of programs that were killed. The kernel keeps those that are not empty."""
     for folder in parent.glob("actorproc-*"):
         number = folder.name.removeprefix("actorproc-")
         if number.isdecimal() and not Path("/proc", number).exists():
@@ -161,7 +161,7 @@ def _kill_all(group: Path) -> None:
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(int(pid))
             try:
-                # Asked again with the handle in hand: the number may have become somebody else's before.
+                # Asked again with the handle in hand: the number may have become another process's before.
                 if pid in members.read_text(encoding="utf-8").split():
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:

@@ -14,7 +14,7 @@ EXIT_PROTOCOL = 92
 EXIT_INTERNAL = 93
 """An exception in the worker's own machinery; its traceback is the end of stderr."""
 EXIT_ORPHAN = 94
-"""The host is gone; nobody is left to read this."""
+"""The host is gone; no process is left to read this."""
 EXIT_TERMINATED = 95
 """SIGTERM interrupted a step."""
 EXIT_CHANNEL = 96

@@ -34,9 +34,9 @@ _PATIENCE = 5.0
 _MOST_UNCOLLECTED = 32
 """A container may be allowed no more than a hundred processes in all."""
 _COLLECTED_WITHIN = 30.0
-"""Seconds after which it is said that nobody collects what has ended."""
+"""Seconds after which a log record says that ended processes are not collected."""
 _LITTLE = 64 * 1024 * 1024
-"""Bytes of which nobody asks whether there are as many again."""
+"""Bytes up to which it is not asked whether there are as many again."""
 _READ = 1024 * 1024
 _OF_THE_C_LIBRARY = (b"/gconv-modules.cache", b"/locale-archive")
 _LOCALES = b"/locale/"
@@ -66,7 +66,7 @@ class Keeper:
         """Whether the memory of the dead worker is shared with others, or too much to have it twice."""
         try:
             maps = _read(f"/proc/{self.pid}/maps")
-            if not maps or is_missed(maps):  # no mappings: it is ending, by whoever's doing, and its memory is not free
+            if not maps or is_missed(maps):  # no mappings: it is ending, and its memory is not free
                 return True
             held = int(_read(f"/proc/{self.pid}/statm").split()[1]) * os.sysconf("SC_PAGESIZE")
             return held > _LITTLE and 2 * held > free_memory()
@@ -80,7 +80,7 @@ def find_keeper(pid: int, worker: int) -> Keeper | None:
         keeper = Keeper(pid)
     except (OSError, OverflowError):
         return None
-    # With the handle in hand: before, the number may have become somebody else's.
+    # With the handle in hand: before, the number may have become another process's.
     if _stands_for(pid, worker) and not keeper.is_gone():
         return keeper
     keeper.close()
@@ -156,7 +156,7 @@ class Keepers:
         self._has_warned = False
 
     def are_of_use(self) -> bool:
-        """Whether a worker should have a keeper: not where nobody collects what has ended."""
+        """True when a worker should have a keeper: not where ended processes are not collected."""
         while self._uncollected and not _has_ended(self._uncollected[0][0]):
             self._uncollected.popleft()
         if len(self._uncollected) < _MOST_UNCOLLECTED:

@@ -2,8 +2,8 @@
 
 A worker writes stdout and stderr into pipes that all its steps share. Whatever Python code prints is preceded, when
 the owner changed, by a mark: the record separator of ASCII, the procedure's id, the separator again; an empty id ends
-it. What C code and child processes write has no marks of its own and belongs to whoever was marked last, or, after
-an end mark, to the step that runs when it is read.
+it. What C code and child processes write has no marks of its own and belongs to the last marked
+procedure, or, after an end mark, to the step that runs when it is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST = 130
 
 
 def mark(procedure: str) -> str:
-    """What is written before the text of this procedure; "" for nobody's."""
+    """The mark before the text of this procedure; "" for text of no procedure."""
     return f"{MARK}{procedure}{MARK}"
 
 

@@ -1,6 +1,6 @@
 """Output of a worker: drained always, kept a little, forwarded to a logger.
 
-A pipe nobody reads blocks its writer at 64 KiB, so the pool reads whatever comes, at any rate.
+A pipe without a reader blocks its writer at 64 KiB, so the pool reads whatever comes, at any rate.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class OutputPipe:
             self._forward([line])
 
     def _forward(self, lines: list[bytes]) -> None:
-        """Give whole lines to the logger and to whoever keeps them; neither gets more of a flood than it can use."""
+        """Give whole lines to the logger and to the logbook; neither gets more of a flood than it can use."""
         if not lines:
             return
         is_logged = logger.isEnabledFor(self._level)

@@ -1,7 +1,7 @@
 """One worker process and the host's ends of all it shares with it.
 
 The child is a fresh interpreter, never a fork: the host has threads and an open store. It gets one end of a
-private socket pair, the read end of a *lifeline* pipe nobody writes to (its end of file means that the host is
+private socket pair, the read end of a *lifeline* pipe that is never written to (its end of file means that the host is
 gone), and a memory file for faulthandler. Nothing imports the user's ``__main__``; no `preexec_fn` (it forbids
 vfork and is unsafe with threads); no multiprocessing.
 
@@ -39,7 +39,7 @@ _RECEIVE = 64 * 1024
 _STACK_BYTES = 16 * 1024
 _NO_SIGPIPE = getattr(socket, "MSG_NOSIGNAL", 0)
 Reaped = tuple[int | None, int | None, float | None]
-"""Wait status (None: collected by somebody else), peak resident bytes and CPU seconds (None: not known)."""
+"""Wait status (None: collected by other code), peak resident bytes and CPU seconds (None: not known)."""
 
 
 class WorkerProcess:
@@ -91,7 +91,7 @@ class WorkerProcess:
         # A number and the time when its process began: where there is no pidfd, that tells it from a later one.
         self._known = _process(self.pid) if self.pidfd is None else None
         if self.pidfd is None and self._known is None and _exists(self.pid):
-            # Other threads of the host took the last descriptor. A worker that nobody can end is not kept.
+            # Other threads of the host took the last descriptor. A worker that cannot be ended is not kept.
             self._popen.kill()
             self._popen.wait()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -141,7 +141,7 @@ class WorkerProcess:
 
     # ------------------------------------------------------------------ signals and death
     def signal(self, number: int) -> None:
-        """Signal the process itself, and nobody who got its number after it."""
+        """Signal the process itself, and no process that got its number after it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.pidfd is not None and not self.closed:
                 signal.pidfd_send_signal(self.pidfd, number)
@@ -155,13 +155,13 @@ class WorkerProcess:
     def kill_group(self) -> None:
         """SIGKILL to all in the worker's session that did not leave its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            # A number is nobody else's while a group has it: where the worker itself is gone and no process has its
-            # number, the group is the worker's, or there is none.
+            # A number is given to no other process while a group has it: where the worker itself is gone and no process
+            # has its number, the group is the worker's, or there is none.
             if self._owns_number() or not _exists(self.pid):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _owns_number(self) -> bool:
-        """Whether the number is still this process's: it lives, or nobody has collected its exit status.
+        """True while the number is this process's: it lives, or its exit status was not collected.
 
         A host that ignores SIGCHLD has the kernel collect it at once, one that waits for any child collects it as well.
         """
@@ -215,7 +215,7 @@ class WorkerProcess:
         threading.Thread(target=wait, name=f"actorproc-wait-{self.pid}", daemon=True).start()
 
     def _set_reaped(self, status: int | None, usage: resource.struct_rusage | None) -> None:
-        # Popen must not wait for a pid that may soon be somebody else's.
+        # Popen must not wait for a pid that may soon be another process's.
         self._popen.returncode = 0 if status is None else os.waitstatus_to_exitcode(status)
         if usage is None:
             self._reaped = status, None, None
@@ -241,7 +241,7 @@ class WorkerProcess:
         return os.fstat(self.fault_fd).st_size
 
     def take_stack(self) -> str:
-        """As `stack`, for somebody who asked for it: the report of a later death does not repeat it."""
+        """As `stack`, for a caller that asked for it: the report of a later death does not repeat it."""
         text = self.stack()
         with contextlib.suppress(OSError):
             self._stack_taken = self.stack_size()
@@ -255,7 +255,7 @@ class WorkerProcess:
                 self.keeper = find_keeper(pid, self.pid)
 
     def let_go(self) -> None:
-        """Close the lifeline, by which the kernel kills whoever is tied to it, and end the keeper. Idempotent."""
+        """Close the lifeline, by which the kernel kills the processes tied to it, and end the keeper. Idempotent."""
         with fork_guard.starting:  # a copy of the host that begins meanwhile would not know that it has the lifeline
             fd, self.lifeline_fd = self.lifeline_fd, None
             if fd is not None:

@@ -84,7 +84,7 @@ def _judge(remains: Remains, code: int | None, signal_name: str | None, ending: 
         return "protocol", ending
     if code is None:
         return "exit", ending
-    return "exit", f"{ending}, and nobody had told it to"
+    return "exit", f"{ending}, and it had not been told to"
 
 
 def _ending(status: int | None) -> tuple[int | None, str | None, str]:

@@ -59,7 +59,7 @@ class Spares:
         self._may_start = may_start
         self._links: list[Link] = []
         self._forgotten: list[Link] = []
-        """Those of them that are being ended, and that nobody may take."""
+        """Those of them that are being ended and must not be taken."""
         self._is_allowed = False
         """Workers boot at all."""
         self._known: dict[str, Definition] = {}
@@ -119,7 +119,7 @@ class Spares:
         return spare in self._forgotten
 
     def died(self, spare: Link) -> None:
-        """A spare is dead, which is nobody's trouble; the next comes later."""
+        """A spare is dead, which concerns no step; the next comes later."""
         self._links.remove(spare)
         if spare in self._forgotten:
             self._forgotten.remove(spare)
@@ -169,7 +169,7 @@ class Spares:
         try:
             return encode_frame([Define(definition)], self._max_frame)
         except FrameError:
-            return b""  # too long for a worker as well; whoever sends it there hears of it
+            return b""  # too long for a worker as well; the sender to a worker gets the error
 
     def blame(self, process: WorkerProcess) -> None:
         """A process died: if it was loading classes, they are suspects."""

@@ -117,7 +117,7 @@ DEATHS = {
     "segfault": ("signal", "killed by signal 11 (SIGSEGV)"),
     "abort_process": ("signal", "killed by signal 6 (SIGABRT)"),
     "bus_error": ("signal", "killed by signal 7 (SIGBUS)"),
-    "leave_with_zero": ("exit", "exited with code 0, and nobody had told it to"),
+    "leave_with_zero": ("exit", "exited with code 0, and it had not been told to"),
     "kill_nine": ("signal", "killed by signal 9 (SIGKILL)"),
     "terminate": ("signal", "was ended by SIGTERM in the middle of a step"),
     "garbage": ("protocol", "a frame announces"),
@@ -320,7 +320,7 @@ def test_what_a_step_leaves_in_its_process_is_gone_for_the_next(open_manager, tm
     assert isinstance(hanging.exception(30).cause, StepTimeout)
     assert hanging.info().crashes == 0
     assert manager.health().status == "running"
-    assert "nobody had told it to" not in caplog.text
+    assert "it had not been told to" not in caplog.text
 
 
 # ---------------------------------------------------------------------- stopped, exhausted

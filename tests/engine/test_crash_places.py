@@ -52,7 +52,7 @@ WAYS = {
 WORDS = {
     "segfault": ("signal", "SIGSEGV", "killed by signal 11 (SIGSEGV)"),
     "abort": ("signal", "SIGABRT", "killed by signal 6 (SIGABRT)"),
-    "leave": ("exit", None, "exited with code 0, and nobody had told it to"),
+    "leave": ("exit", None, "exited with code 0, and it had not been told to"),
     "kill": ("signal", "SIGKILL", "killed by signal 9 (SIGKILL)"),
 }
 """Kind, signal and words of the reports of those ways that end the process."""

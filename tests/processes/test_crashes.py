@@ -33,8 +33,8 @@ DEATHS = [
     (Do("kill", "9"), "signal", "killed by signal 9 (SIGKILL)"),
     (Do("segfault"), "signal", "killed by signal 11 (SIGSEGV)"),
     (Do("abort"), "signal", "killed by signal 6 (SIGABRT)"),
-    (Do("leave", "0"), "exit", "exited with code 0, and nobody had told it to"),
-    (Do("leave", "3"), "exit", "exited with code 3, and nobody had told it to"),
+    (Do("leave", "0"), "exit", "exited with code 0, and it had not been told to"),
+    (Do("leave", "3"), "exit", "exited with code 3, and it had not been told to"),
 ]
 
 

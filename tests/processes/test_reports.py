@@ -19,7 +19,7 @@ def exited(code: int) -> int:
 @pytest.mark.parametrize(
     ("remains", "kind", "message"),
     [
-        (Remains(status=exited(3), booted=True), "exit", "exited with code 3, and nobody had told it to"),
+        (Remains(status=exited(3), booted=True), "exit", "exited with code 3, and it had not been told to"),
         (Remains(status=exited(0), booted=True, stop_asked=True), "stopped", "stopped as asked"),
         (Remains(status=exited(3), booted=True, stop_asked=True), "exit", "exited with code 3"),
         (Remains(status=signal.SIGSEGV, booted=True), "signal", "killed by signal 11 (SIGSEGV)"),

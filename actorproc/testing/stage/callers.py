@@ -1,4 +1,4 @@
-"""Everybody outside of the host: who submits, who holds handles, and an operator who looks at what runs."""
+"""Actors outside of the host: callers that submit, holders of handles, and an operator that looks at what runs."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Callers:
 
     # ------------------------------------------------------------ the end
     def tie_up(self) -> bool:
-        """Nothing goes wrong any more, and nothing moves: do what somebody still waits for. False when nobody does."""
+        """Nothing goes wrong any more, and nothing moves: do what a procedure still waits for. False when none does."""
         host = self.host
         if host.ring.gated:
             host.open_gate()
@@ -220,7 +220,7 @@ def _among(heads: list[ProcedureRecord], names: Collection[str]) -> list[Procedu
 
 
 class _Handle(EndListener):
-    """Somebody who waits for the end of a procedure."""
+    """A caller that waits for the end of a procedure."""
 
     __slots__ = ("_callers", "_number")
 

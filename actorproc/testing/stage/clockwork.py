@@ -29,7 +29,7 @@ class StageClock:
         self._world.now += seconds
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the wall clock."""
+        """Set the wall clock forward or back."""
         self._world.now += seconds
 
 

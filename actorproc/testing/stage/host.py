@@ -59,7 +59,7 @@ class StageHost:
         self._clock = clock
         self._metas: dict[str, TypeMeta] = {name: program.meta for name, program in scenario.programs.items()}
         self._late = [name for name in self._metas if not first and world.random() < _LATE]
-        """Classes that nobody has registered in this life."""
+        """Classes that are not registered in this life."""
         registered = [self._definition(name) for name in self._metas if name not in self._late]
         config = _config(scenario)
         self.manager = ManagerActor(self._manager_parts(config, snapshot, registered))

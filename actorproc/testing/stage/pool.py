@@ -123,7 +123,7 @@ class StagePool(NoProcesses):
         return ""
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
-        """Nobody asks on the stage."""
+        """Facts are not asked for on the stage."""
         return {}
 
     def close(self, timeout: float) -> None:

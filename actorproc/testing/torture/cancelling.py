@@ -1,7 +1,7 @@
 """Steps that are told of an abort, or are deaf to it, and the judge of how soon they hear and how soon they are killed.
 
 A listening step runs until `Context.aborting` is true; a deaf one ticks on, through SIGTERM as well. Both give up after
-`CAP` seconds, so that an engine that tells nobody is found out and does not stand still.
+`CAP` seconds, so that an engine that tells no step is found out and does not stand still.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actorproc.testing.torture.record import EpisodeJournal
 __all__ = ["ABORT_GRACE", "CAP", "GRACE", "WAITS", "CancelJudge", "draw_cancelled"]
 
 CAP = 2.5
-"""Seconds after which a step that nobody stops goes on by itself."""
+"""Seconds after which a step that is not stopped goes on by itself."""
 ABORT_GRACE = 0.2
 """`Limits.abort_grace` of the class of deaf steps, in seconds."""
 GRACE = 0.1

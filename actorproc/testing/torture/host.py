@@ -188,7 +188,7 @@ def main(folder: Path, number: int) -> int:
 
 
 def _end_with_the_tormentor() -> None:
-    """Nobody is left to judge: the pipe that is our standard input was closed by the end of the other process."""
+    """End when the tormentor has ended: there is no judge any more. Its end closes our standard input."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGKILL)

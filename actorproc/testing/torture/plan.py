@@ -286,7 +286,7 @@ def _life(chance: Random, *, first: bool) -> Life:
 
 
 def _last_life(chance: Random, *, clock: float) -> Life:
-    """Nobody kills its host. What stands still because of another fault is seen here, where no restart mends it."""
+    """A life whose host is not killed. It shows what stands still because of another fault, as no restart mends it."""
     if chance.random() < 0.5:
         return Life(_QUIET, 0.0, clock=clock)
     full = Fault(FaultKind.DISK_FULL, nth=chance.randint(1, 12), seconds=round(chance.uniform(0.05, 0.5), 3))
@@ -329,7 +329,7 @@ def _disturbance(chance: Random, seconds: float) -> Fault:
 
 
 def _with_storm(chance: Random, lives: list[Life]) -> list[Life]:
-    """Now and then somebody kills the host again and again, each time it has hardly begun to recover."""
+    """Now and then the host is killed again and again, each time it has hardly begun to recover."""
     if chance.random() >= _STORMS:
         return lives
     storm = [_short_life(chance) for _ in range(chance.randint(3, 6))]

@@ -45,7 +45,7 @@ class ProcedureActor(DispatchedActor):
         self.turn = threading.Lock()
         """Held by the thread that has it work."""
         self.lacks_state = False
-        """It stopped, as the state of its step has to be sent first; whoever runs it asks for that."""
+        """It stopped, as the state of its step has to be sent first; the caller of the step asks for that."""
         self._desk = desk
         self._live: Procedure | None = None
         self._runtime: TypeRuntime | None = None

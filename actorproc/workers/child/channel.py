@@ -82,7 +82,7 @@ class Channel:
         with self._lock:
             self._late.append(frame)
             if self._is_writing:
-                return  # whoever was interrupted writes it, after its own
+                return  # the interrupted call writes it, after its own
             while self._late:  # looked at when `_is_writing` is over, so that nothing is left behind
                 self._is_writing = True
                 try:

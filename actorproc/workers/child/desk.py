@@ -1,8 +1,8 @@
 """Runtime that all actors of a worker share: the channel, the classes, the steps in hand, the requests under way.
 
 Two threads meet here. The main thread runs steps; what the host sends is put in by the reader thread, or by the main
-thread while it has nothing to run (`reading`). A step belongs to whoever takes its token out of `_waiting`: the main
-thread to run it, or whoever reads to give it back; taking a key out of a dict is atomic, so no step is ever both.
+thread while it has nothing to run (`reading`). A step belongs to the thread that takes its token from `_waiting`: the
+main thread to run it, or the reading one to give it back; taking a key out of a dict is atomic, so no step is both.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Desk:
         token: StepToken | None = getattr(self._here, "token", None)
         return token if token is not None or len(self.running) != 1 else self.current
 
-    # ------------------------------------------------------------------ whoever reads
+    # ------------------------------------------------------------------ the reading thread
     def take_in(self, message: ToWorker) -> None:
         """Act on a message of the host; never waits."""
         match message:
@@ -313,7 +313,7 @@ class Desk:
             yield
 
     def is_wanted(self, token: StepToken) -> bool:
-        """Somebody waits for this step to end: an abort was asked, other steps queue, or SIGTERM came."""
+        """Something waits for this step to end: an abort was asked, other steps queue, or SIGTERM came."""
         return bool(self._waiting) or token in self._abort_asked or self.guard.terminating
 
     # ------------------------------------------------------------------ threads of user code

@@ -1,9 +1,9 @@
 """Pykka actors without a thread each: all of Pykka's hooks for new actor types are overridden here, and only here.
 
-A `DispatchedActor` is an ordinary actor to whoever tells or asks it. Its inbox, instead of waking a thread of its
+A `DispatchedActor` is an ordinary actor to code that tells or asks it. Its inbox, instead of waking a thread of its
 own, puts the actor in line at a `Dispatcher`; the thread that calls `Dispatcher.run` executes one message per place
 in the line. So ten thousand actors cost ten thousand small objects and one thread, and messages are handled in the
-order in which they were sent, whoever they were sent to. One actor is never on two threads at once because one
+order in which they were sent, to whichever actor. One actor is never on two threads at once because one
 dispatcher is run by one thread.
 
 Differences from a `ThreadingActor`, on purpose:
@@ -79,7 +79,7 @@ class _Inbox:
 
 
 class _Flag:
-    """What Pykka needs of an event; nobody can wait for it, as it may be the waiting thread that should set it."""
+    """What Pykka needs of an event; no thread can wait for it, as it may be the waiting thread that should set it."""
 
     __slots__ = ("is_on",)
 
@@ -96,7 +96,7 @@ class _Flag:
 class DispatchedActor(pykka.Actor):
     """Base of actors that share the thread of a dispatcher. Start with ``SomeActor.start(dispatcher, …)``.
 
-    Whoever starts it keeps the actor alive by keeping a reference to the actor, not only to its `ActorRef`.
+    The code that starts it keeps the actor alive by keeping a reference to the actor, not only to its `ActorRef`.
     """
 
     def __init__(self, dispatcher: Dispatcher) -> None:

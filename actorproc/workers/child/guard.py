@@ -32,7 +32,7 @@ __all__ = [
 
 _F_SETSIG = getattr(fcntl, "F_SETSIG", 10) if sys.platform == "linux" else None
 _NUDGE = signal.SIGURG
-"""Ignored by whoever has no handler for it."""
+"""Ignored by processes without a handler for it."""
 
 
 def out_of_the_way(fd: int) -> int:
@@ -68,7 +68,7 @@ def tie(lifeline: int, owner: int) -> None:
 
 
 def is_over(lifeline: int) -> bool:
-    """The other end is closed: the host may have died before anybody was tied to this one."""
+    """The other end is closed: the host may have died before a process was tied to this one."""
     return bool(select.select([lifeline], [], [], 0)[0])
 
 
@@ -123,7 +123,7 @@ class Guard:
         signal.signal(signal.SIGTERM, self._handler)
         # A handler, because programs inherit what is ignored: those that steps start are interrupted as anywhere.
         signal.signal(signal.SIGINT, _look_up)
-        # What a host ignores is ignored in its children too; without this one nobody gets the exit codes of his.
+        # What a host ignores is ignored in its children too; without this line, steps would get no exit codes.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
@@ -194,7 +194,7 @@ class Guard:
         self.is_copy = True
 
     def leave_if_forked(self, error: str | None) -> None:
-        """End a forked copy whose step is over: nobody sends it another, and its parent may wait for its end.
+        """End a forked copy whose step is over: it gets no other, and its parent may wait for its end.
 
         ``error`` is the traceback of what it raised; then its exit code is 1, as with any Python program.
         """

@@ -1,11 +1,11 @@
 """A second process that shares this one's memory, and so has it after this one's death (Linux).
 
-When a process dies, the kernel takes its memory apart before anybody hears of the death: milliseconds for a small one,
+When a process dies, the kernel takes its memory apart before it reports the death: milliseconds for a small one,
 some sixty for each GiB. Memory that another process shares is left to that one. So a worker has a *keeper*: a process
 with the same memory, no descriptors and nothing to do. The death of the worker is seen at once, its step starts again
 elsewhere, and the memory is taken apart behind that, when the host lets go of the keeper (`actorproc.workers.keepers`).
 
-It is made by `clone(2)` with CLONE_VM, as a child of a process that is gone a moment later: nobody's list of children
+It is made by `clone(2)` with CLONE_VM, as a child of a process that is gone a moment later: no list of children
 names it, and no step waits for it. All it ever does is one call of `pause(3)`, with all signals blocked.
 """
 
@@ -86,7 +86,7 @@ def _start(own: int) -> int:
 
 
 def _tie(keeper: int, lifeline: int) -> None:
-    """Have the kernel kill the keeper with the host's end of the pipe, and nobody else with the worker's group."""
+    """Have the kernel kill the keeper with the host's end of the pipe, and not together with the worker's group."""
     tie(lifeline, keeper)
     os.setpgid(keeper, keeper)  # not before it is tied: until here the group's end is its own
     if is_over(lifeline):
@@ -94,7 +94,7 @@ def _tie(keeper: int, lifeline: int) -> None:
 
 
 class _System:
-    """What it takes of the C library. Called without giving the interpreter lock away: nobody else is there."""
+    """What it takes of the C library. Called without giving the interpreter lock away: there is no other thread."""
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - for this alone

@@ -156,7 +156,7 @@ class _Worker:
         except BaseException:  # noqa: BLE001 - a worker that hears nothing must not live on
             die_telling(EXIT_INTERNAL)
 
-    # ------------------------------------------------------------------ whoever reads
+    # ------------------------------------------------------------------ the reading thread
     def _take_in(self, message: ToWorker) -> None:
         if type(message) is Run:
             self._desk.put(message)

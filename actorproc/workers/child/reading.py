@@ -2,7 +2,7 @@
 
 To hand each step from a reading thread to the main one takes two changes of threads, as long as many a step. So the
 main thread waits for its next step in the socket itself. The reader thread reads until the first step has come, when
-somebody waits for an answer, and when a step lasts: it looks every few milliseconds while steps come and go, and sleeps
+a step waits for an answer, and when a step lasts: it looks every few milliseconds while steps come and go, and sleeps
 while none does.
 """
 
@@ -38,8 +38,8 @@ class Reading:
     """Who reads. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
 
     ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
-    that wait for an answer. Whoever has the right reads, and the reader thread gives it back after each message, unless
-    it is still needed: so the main thread, which waits for the right, sees what has come.
+    that wait for an answer. The thread that has the right reads, and the reader thread gives it back after each
+    message, unless it is still needed: so the main thread, which waits for the right, sees what has come.
 
     A signal that comes in the instant before the main thread begins to wait does not interrupt the wait, and Python
     acts on it after the wait only. So ``nudge``, which interrupts it, is called when the main thread has come to rest,

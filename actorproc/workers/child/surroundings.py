@@ -94,7 +94,7 @@ class Surroundings:
         self._blocked = _blocked()
         wakeup = signal.set_wakeup_fd(-1)
         self._has_wakeup = wakeup != -1
-        """Somebody who was there before the steps wants to be woken by signals."""
+        """Code that ran before the steps wants to be woken by signals."""
         if self._has_wakeup:
             signal.set_wakeup_fd(wakeup)
         self.worn = ""
@@ -295,14 +295,14 @@ def _identity(fd: int) -> tuple[int, int] | None:
 def _mark(fd: int) -> int:
     """A number on the open file behind `fd` that tells it from any other; 0 where the system has no room for one.
 
-    It is the signal that asynchronous I/O would send, which nobody switches on: to read it takes a third of an fstat.
+    It is the signal that asynchronous I/O would send, which is never switched on: to read it takes a third of an fstat.
     """
     if sys.platform != "linux":
         return 0
     mark = signal.SIGRTMIN + fd
     try:
         if _mark_of(fd):
-            return 0  # somebody uses it, or stdout and stderr are one
+            return 0  # it is in use, or stdout and stderr are one
         fcntl.fcntl(fd, _F_SETSIG, mark)
     except OSError:
         return 0

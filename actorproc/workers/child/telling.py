@@ -1,8 +1,8 @@
 """Cheap detection of changes of process-wide state by Python code, which else takes system calls to find.
 
 After every step all of that would have to be asked for, which takes as long as a small step. So the functions that
-change it tell when they were called. A module that can do the same in other ways is looked for by its name. What native
-code does by itself, or who gets hold of the functions below ours, nobody tells: somebody has to look from time to time.
+change it tell when they were called. A module that can do the same in other ways is looked for by its name. Changes
+by native code, or by code that calls the functions below ours, are not told: so the state is read from time to time.
 """
 
 from __future__ import annotations
