@@ -158,7 +158,7 @@ def _surroundings(place: Path, report: dict[str, Any]) -> None:
         facts["free_bytes"] = shutil.disk_usage(place if place.exists() else place.parent).free
         if facts["free_bytes"] < _SCARCE:
             _say(findings, "warning", f"only {facts['free_bytes'] >> 20} MiB are free on the disk", "df -h")
-    for name in ("", "data.mdb", "lock.mdb", "owner.lock", "signing.key", "control.sock"):
+    for name in ("", "data.mdb", "lock.mdb", "owner.lock", "signing.key", "control.sock", "blobs"):
         file = place / name
         word = shlex.quote(os.fspath(file))
         with contextlib.suppress(OSError):

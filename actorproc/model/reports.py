@@ -63,9 +63,9 @@ class StoreSize:
     """How large a store is; sizes in bytes, 0 for a store that has no file."""
 
     file: int
-    """Size of the data file."""
+    """Size of the data file, and of the files of long values."""
     used: int
-    """Of that, what rows take; the rest is used again before the file grows."""
+    """Of that, what rows and long values take; the rest is used again before the file grows."""
     procedures: int
     """Finished ones included."""
     steps: int

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actorproc.model.ids import new_id
-from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE
+from actorproc.store.directory import BLOBS, DATA_FILE, KEY_FILE, LOCK_FILE
 
 __all__ = ["aside_of"]
 
 _NEW_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_OURS = re.compile(rf"{re.escape(DATA_FILE)}|{re.escape(KEY_FILE)}|(\.?){re.escape(LOCK_FILE)}(\.{_NEW_ID})?")
+_OURS = re.compile(rf"{re.escape(DATA_FILE)}|{BLOBS}|{re.escape(KEY_FILE)}|(\.?){re.escape(LOCK_FILE)}(\.{_NEW_ID})?")
 """Names that a backup gives to its files. What holds anything else is not ours to remove."""
 
 
@@ -81,7 +81,21 @@ def _remove_if_nobodys(path: Path) -> None:
             names = os.listdir(fd)  # noqa: PTH208
             if os.fstat(fd).st_uid == os.geteuid() and all(map(_OURS.fullmatch, names)):
                 for name in names:
-                    os.unlink(name, dir_fd=fd)
+                    if name == BLOBS:
+                        _remove_blobs(fd)
+                    else:
+                        os.unlink(name, dir_fd=fd)
                 path.rmdir()
         finally:
             os.close(fd)
+
+
+def _remove_blobs(aside: int) -> None:
+    """Remove the directory of long values in the directory that is open as `aside`. Raises `OSError`."""
+    fd = os.open(BLOBS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=aside)
+    try:
+        for name in os.listdir(fd):  # noqa: PTH208
+            os.unlink(name, dir_fd=fd)
+    finally:
+        os.close(fd)
+    os.rmdir(BLOBS, dir_fd=aside)

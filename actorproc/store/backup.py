@@ -7,7 +7,9 @@ taken for the store that still runs.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +20,9 @@ from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport
 from actorproc.store import codec
 from actorproc.store.aside import aside_of
+from actorproc.store.blobs import blobs_in, names_in, open_blob, size_of_blobs
 from actorproc.store.compaction import Stopwatch, copy_to
-from actorproc.store.directory import DATA_FILE, KEY_FILE, LOCK_FILE, new_private, read_private, sync_names
+from actorproc.store.directory import BLOBS, DATA_FILE, KEY_FILE, LOCK_FILE, new_private, read_private, sync_names
 from actorproc.store.environment import Databases, open_databases, open_environment, translated
 from actorproc.store.layout import COPIED_FROM, STORE_ID
 from actorproc.store.tables import Table
@@ -36,8 +39,12 @@ def back_up(
     destination: Path,
     *,
     source_id: Callable[[Databases, lmdb.Transaction[bytes]], str],
+    still_named: Callable[[], set[str]],
 ) -> BackupReport:
-    """Copy what is committed into `destination`, which must not exist; raises `NotAllowed` and `EngineError`s."""
+    """Copy what is committed into `destination`, which must not exist; raises `NotAllowed` and `EngineError`s.
+
+    `still_named` gives the names of the files of long values that the source has rows for now.
+    """
     watch = Stopwatch()
     if os.path.lexists(destination):
         raise NotAllowed(f"there is something at {destination} already; a backup never overwrites, give a new path")
@@ -45,10 +52,14 @@ def back_up(
     try:
         _make_parent(destination, doing)
         with aside_of(destination) as aside:
+            _pin_blobs(source, aside)
             copy_to(env, aside / DATA_FILE, doing=doing)
-            copied_from, store_id = _name_anew(aside, source_id)
+            copied_from, store_id, blobs = _name_anew(aside, source_id)
+            missing = _copy_blobs(source, aside, blobs)
+            if missing and not missing <= still_named():
+                raise NotAllowed(f"{doing}: long values were removed meanwhile; try again, nothing was kept of it")
             _copy_key(source, aside)
-            size = (aside / DATA_FILE).stat().st_size
+            size = (aside / DATA_FILE).stat().st_size + size_of_blobs(aside)
             sync_names(aside)
             aside.rename(destination)
             sync_names(destination.parent)
@@ -71,8 +82,61 @@ def _make_parent(destination: Path, doing: str) -> None:
         raise NotAllowed(f"{doing}: {in_the_way}; give another path") from error
 
 
-def _name_anew(aside: Path, source_id: Callable[[Databases, lmdb.Transaction[bytes]], str]) -> tuple[str, str]:
-    """Give the copy its own name; return the name of its source, and its own."""
+def _pin_blobs(source: Path, aside: Path) -> None:
+    """Before the copy: give the files of long values a second name, so that they stay until it is made.
+
+    On another file system they cannot have one; there the owner, if it makes the copy itself, keeps them.
+    """
+    names = blobs_in(source / BLOBS)
+    if names:
+        _make_blobs(aside)
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.link(source / BLOBS / name, aside / BLOBS / name, follow_symlinks=False)
+
+
+def _copy_blobs(source: Path, aside: Path, names: set[str]) -> set[str]:
+    """Copy the files of long values that the copy has rows for; return the names of those that are missing."""
+    if names:
+        _make_blobs(aside)
+    missing = set()
+    for name in names:
+        pinned = aside / BLOBS / name
+        fresh = aside / BLOBS / f"{name}.new"
+        try:
+            _copy_file(pinned if os.path.lexists(pinned) else source / BLOBS / name, fresh)
+            fresh.replace(pinned)  # not the file of the source under a second name
+        except FileNotFoundError:
+            missing.add(name)
+    for name in blobs_in(aside / BLOBS):
+        if name not in names or name in missing:
+            (aside / BLOBS / name).unlink()
+    if (aside / BLOBS).exists():
+        sync_names(aside / BLOBS)
+    return missing
+
+
+def _make_blobs(aside: Path) -> None:
+    if not (aside / BLOBS).exists():
+        (aside / BLOBS).mkdir(mode=0o700)
+        (aside / BLOBS).chmod(0o700)
+
+
+def _copy_file(file: Path, fresh: Path) -> None:
+    """Into a new private file, synced. Raises `OSError`."""
+    fd = open_blob(file)
+    if fd is None:
+        raise FileNotFoundError(file)
+    with os.fdopen(fd, "rb") as found, os.fdopen(new_private(fresh), "wb") as copy:
+        shutil.copyfileobj(found, copy, 1 << 20)
+        copy.flush()
+        os.fsync(copy.fileno())
+
+
+def _name_anew(
+    aside: Path, source_id: Callable[[Databases, lmdb.Transaction[bytes]], str]
+) -> tuple[str, str, set[str]]:
+    """Give the copy its own name; return the name of its source, its own, and the names of its long values."""
     store_id = new_id()
     env = open_environment(aside, map_size=4 * (aside / DATA_FILE).stat().st_size + (1 << 24))
     try:
@@ -82,11 +146,12 @@ def _name_anew(aside: Path, source_id: Callable[[Databases, lmdb.Transaction[byt
             copied_from = source_id(databases, txn)
             for key, value in ((COPIED_FROM, copied_from), (STORE_ID, store_id)):
                 txn.put(key, codec.encode(Table.META, key, value), db=meta)
+            blobs = names_in(txn.cursor(databases[Table.STEPS]))
         env.sync(True)
     finally:
         env.close()
     (aside / LOCK_FILE).unlink(missing_ok=True)
-    return copied_from, store_id
+    return copied_from, store_id, blobs
 
 
 def _copy_key(source: Path, aside: Path) -> None:

@@ -111,6 +111,13 @@ class RecordStore(Protocol):
         """What is left of a half removed tree: its latest members, at most `limit`, and whether there are more."""
         ...
 
+    def place_of(self, id: str, number: int) -> str | None:
+        """The file that holds the long field of a record of the step log, from its beginning; None: there is none.
+
+        Another process of this user may map it as long as the record is there.
+        """
+        ...
+
     @property
     def copied_from(self) -> str | None:
         """The `store_id` of the store of which this one began as a backup; None when it did not."""

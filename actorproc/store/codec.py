@@ -14,6 +14,11 @@ The checksum of a long record with a pickled state leaves out those bytes that t
     version (1 byte, 2)  ·  checksum (4 bytes)  ·  where in the record these bytes begin (4 bytes)
     ·  their number (4 bytes)  ·  the record
 
+A record whose long field stands in a file of its own (`actorproc.store.blobs`)::
+
+    version (1 byte, 3)  ·  checksum of the rest (4 bytes)  ·  name of the file (8 bytes)  ·  length (8 bytes)
+    and CRC-32 (4 bytes) of the field  ·  which field (1 byte)  ·  the record, with nothing in that field
+
 Records are msgpack arrays whose new fields go to the end with a default (`actorproc.model.records`), so an
 older record decodes by the defaults and a newer one by leaving out what is not known here.
 
@@ -25,7 +30,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,7 +54,21 @@ from actorproc.model.records import (
 )
 from actorproc.store.tables import Table
 
-__all__ = ["VERSION", "damaged", "decode", "encode", "encode_long", "raised", "show_key", "unchecked"]
+__all__ = [
+    "OUTSIDE",
+    "VERSION",
+    "Outside",
+    "Reference",
+    "damaged",
+    "decode",
+    "encode",
+    "encode_long",
+    "encode_outside",
+    "raised",
+    "reference_in",
+    "show_key",
+    "unchecked",
+]
 
 VERSION = 1
 _crc32 = zlib.crc32
@@ -61,6 +81,15 @@ _BY_DIGEST_MARK = bytes([_BY_DIGEST])
 _long_head = struct.Struct(">BIII")
 _place = struct.Struct(">II")
 _LONG_SEED = [zlib.crc32(bytes([_BY_DIGEST]) + table.label.encode() + b"\0") for table in Table]
+OUTSIDE = b"\3"
+"""What the value of a record with a file begins with."""
+_reference = struct.Struct(">8sQIB")
+_OUTSIDE_SIZE = _head.size + _reference.size
+_OUTSIDE_SEED = [zlib.crc32(OUTSIDE + table.label.encode() + b"\0") for table in Table]
+_FIELDS = ("state", "output")
+"""Fields of a record that may stand in a file, by their number in the value."""
+_HEAD_SIZES = {_BY_DIGEST_MARK: _long_head.size, OUTSIDE: _OUTSIDE_SIZE}
+"""Bytes in front of the record, by version, where they are not as many as in the first."""
 _encoder = msgspec.msgpack.Encoder(enc_hook=as_plain)
 _encode, _encode_into = _encoder.encode, _encoder.encode_into
 _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
@@ -78,6 +107,24 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
     Table.ACKNOWLEDGED: msgspec.msgpack.Decoder(AcknowledgementRecord),
     Table.REMOVALS: msgspec.msgpack.Decoder(RemovalRecord),
 }
+
+
+class Reference(NamedTuple):
+    """Where the long field of a record stands."""
+
+    name: str
+    """Of the file, in hex."""
+    size: int
+    checksum: int
+    """Of the field: CRC-32."""
+    field: str
+
+
+class Outside(bytes):
+    """The value of a record whose long field stands in a file, which is read when the record is decoded."""
+
+    read: Callable[[Reference], bytes | None]
+    """The field; None: the file is not there, or has not all of it."""
 
 
 def encode(table: Table, key: bytes, record: object) -> bytes:
@@ -113,6 +160,24 @@ def encode_long(table: Table, key: bytes, record: StepRecord) -> bytearray:
     return value
 
 
+def encode_outside(table: Table, key: bytes, record: StepRecord, reference: Reference) -> bytes:
+    """As `encode`, for a record whose long field is empty and stands in a file."""
+    name, size, checksum, field = reference
+    try:
+        rest = _reference.pack(bytes.fromhex(name), size, checksum, _FIELDS.index(field)) + _encode(record)
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
+        raise _unstorable(table, key, record, error) from error
+    return _head.pack(OUTSIDE[0], _crc32(rest, _crc32(key, _OUTSIDE_SEED[table]))) + rest
+
+
+def reference_in(value: bytes | None) -> Reference | None:
+    """The file that a stored value refers to; None when it refers to none. It is not checked."""
+    if value is None or value[:1] != OUTSIDE or len(value) <= _OUTSIDE_SIZE:
+        return None
+    name, size, checksum, field = _reference.unpack_from(value, _HEAD_SIZE)
+    return Reference(name.hex(), size, checksum, _FIELDS[field]) if field < len(_FIELDS) else None
+
+
 def _checksum_around(table: Table, key: bytes, body: memoryview, at: int, size: int) -> int:
     checksum = _crc32(_place.pack(at, size), _crc32(key, _LONG_SEED[table]))
     return _crc32(body[at + size :], _crc32(body[:at], checksum))
@@ -135,12 +200,35 @@ def decode(table: Table, key: bytes, value: bytes) -> Any:
             raise damaged(table, key, "the checksum does not match")
     elif version == _BY_DIGEST:
         body = _checked_by_digest(table, key, value)
+    elif version == OUTSIDE[0]:
+        return _with_content(table, key, value, checksum)
     else:
-        raise damaged(table, key, f"record version {version} is not known here (1 and 2 are)")
+        raise damaged(table, key, f"record version {version} is not known here (1 to 3 are)")
+    return _decoded(table, key, body)
+
+
+def _decoded(table: Table, key: bytes, body: bytes | memoryview) -> Any:
     try:
         return _DECODERS[table].decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError included
         raise damaged(table, key, f"the checksum matches, but the record does not decode: {error}") from error
+
+
+def _with_content(table: Table, key: bytes, value: bytes, checksum: int) -> Any:
+    """A record together with the field that stands in its file."""
+    reference = reference_in(value)
+    if reference is None or checksum != _crc32(value[_HEAD_SIZE:], _crc32(key, _OUTSIDE_SEED[table])):
+        raise damaged(table, key, "the checksum does not match")
+    record = _decoded(table, key, value[_OUTSIDE_SIZE:])
+    content = value.read(reference) if isinstance(value, Outside) else None
+    if content is None:
+        reason = f"the file blobs/{reference.name}, which holds its {reference.field}, is missing or cut short"
+        raise damaged(table, key, reason)
+    if _crc32(content) != reference.checksum:
+        reason = f"the file blobs/{reference.name}, which holds its {reference.field}, was changed"
+        raise damaged(table, key, reason)
+    msgspec.structs.force_setattr(record, reference.field, content)
+    return record
 
 
 def _checked_by_digest(table: Table, key: bytes, value: bytes) -> memoryview:
@@ -158,7 +246,7 @@ def _checked_by_digest(table: Table, key: bytes, value: bytes) -> memoryview:
 def unchecked(table: Table, value: bytes) -> Any:
     """What a damaged value seems to say, to tell whose it was and for nothing else; None when it says nothing."""
     try:
-        return _DECODERS[table].decode(value[_long_head.size if value[:1] == _BY_DIGEST_MARK else _HEAD_SIZE :])
+        return _DECODERS[table].decode(value[_HEAD_SIZES.get(value[:1], _HEAD_SIZE) :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
 

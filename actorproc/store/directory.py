@@ -17,6 +17,7 @@ from pathlib import Path
 from actorproc.errors import EngineError, StoreDamaged
 
 __all__ = [
+    "BLOBS",
     "DATA_FILE",
     "KEY_FILE",
     "LOCK_FILE",
@@ -30,6 +31,8 @@ __all__ = [
     "sync_names",
 ]
 
+BLOBS = "blobs"
+"""Directory of the files of long values (`actorproc.store.blobs`)."""
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
 OWNER_FILE = "owner.lock"
@@ -74,6 +77,11 @@ def check_directory(path: Path, *, allow_any_filesystem: bool = False) -> None:
             _check_owner(file, inside, kind="file")
             if not os.access(file, os.R_OK | os.W_OK):
                 raise EngineError(f"the store's file {file} needs read and write permission: chmod u+rw {file}")
+    blobs = _lstat(path / BLOBS)
+    if blobs is not None:
+        _check_owner(path / BLOBS, blobs, kind="directory")
+        if not os.access(path / BLOBS, os.R_OK | os.W_OK | os.X_OK):
+            raise EngineError(f"the directory {path / BLOBS} needs read, write and search permission: chmod u+rwx it")
     is_allowed = allow_any_filesystem or os.environ.get(_ALLOWED, "") not in {"", "0"}
     kind = None if is_allowed else _filesystem_type(path)
     if kind is not None and _REMOTE.fullmatch(kind):

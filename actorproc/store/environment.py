@@ -30,6 +30,7 @@ from actorproc.errors import (
     StoreDamaged,
     StoreFormat,
 )
+from actorproc.store.blobs import with_blob
 from actorproc.store.directory import DATA_FILE, make_private
 from actorproc.store.lock_file import MAX_READERS, make_lock_file
 from actorproc.store.standard_files import occupy_standard_files
@@ -48,6 +49,7 @@ __all__ = [
 
 Databases = Mapping[Table, lmdb._Database]
 
+_STEPS = Table.STEPS
 _MAX_DBS = 32
 _LATER = frozenset(table for table in Table if table > Table.BY_TAG)
 """Databases that the first version of the format did not have."""
@@ -183,7 +185,8 @@ class Snapshot:
     def get(self, table: Table, key: bytes) -> bytes | None:
         db = self._databases.get(table)
         try:
-            return None if db is None else self._txn.get(key, db=db)
+            value = None if db is None else self._txn.get(key, db=db)
+            return with_blob(self._path, value) if table is _STEPS else value
         except lmdb.BadValsizeError:
             return None  # no key is empty or so long; damaged rows name such ones
 
@@ -192,7 +195,8 @@ class Snapshot:
         if db is None:
             return {}
         with self._txn.cursor(db) as cursor:
-            return dict(cursor.getmulti([key for key in keys if 0 < len(key) <= _LONGEST_KEY]))
+            found = dict(cursor.getmulti([key for key in keys if 0 < len(key) <= _LONGEST_KEY]))
+        return {key: with_blob(self._path, value) or b"" for key, value in found.items()} if table is _STEPS else found
 
     def count(self, table: Table) -> int:
         db = self._databases.get(table)
@@ -212,6 +216,8 @@ class Snapshot:
             if not (_place_before(cursor, prefix, after) if reverse else _place_after(cursor, prefix, after)):
                 return
             rows = cursor.iterprev() if reverse else cursor.iternext()
+            if table is _STEPS:
+                rows = ((key, with_blob(self._path, value) or b"") for key, value in rows)
             if not prefix:
                 yield from rows  # to the end of the table, without a step of Python for each row
                 return

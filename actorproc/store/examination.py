@@ -56,9 +56,10 @@ def examine(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         with store._view() as rows:
             for table in _RECORDS:
                 yield {"what": "table", "table": table.label, "rows": rows.count(table)}
-                for found in _records(rows, table):
+                for found, is_present in _records(rows, table, store):
                     told.add((found["table"], found["key"]))
-                    yield found
+                    if is_present:
+                        yield found
             yield {"what": "table", "table": "indexes"}
             yield from _together(rows, told)
     yield {"what": "done"}
@@ -83,7 +84,8 @@ def _facts(store: LmdbReader) -> dict[str, Any]:
     }
 
 
-def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
+def _records(rows: Rows, table: Table, store: LmdbReader) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Damaged rows, and whether each is there now: the file of a long value goes with its row, before the snapshot."""
     hanging = _Hanging(rows)
     for key, value in rows.scan(table):
         try:
@@ -99,7 +101,12 @@ def _records(rows: Rows, table: Table) -> Iterator[dict[str, Any]]:
             elif table is Table.LOCKS:
                 name = owner_of(table, key).decode("utf-8", "backslashreplace")
                 found |= {"procedure": name, "hangs": [f"the lock of {name}"]}
-            yield found
+            yield found, not isinstance(value, codec.Outside) or _is_present(store, table, key, value)
+
+
+def _is_present(store: LmdbReader, table: Table, key: bytes, value: bytes) -> bool:
+    with store._view() as now:
+        return now.get(table, key) == value
 
 
 def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:

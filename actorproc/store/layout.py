@@ -45,7 +45,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.records import ProcedureRecord, StepRecord
 from actorproc.model.states import ProcedureState
 from actorproc.model.writes import (
     DeleteAcknowledgement,
@@ -90,6 +90,7 @@ __all__ = [
     "STATE_INDEX",
     "STORE_ID",
     "SWEEP",
+    "PutOutside",
     "Row",
     "Sweep",
     "Until",
@@ -149,6 +150,13 @@ class Until(NamedTuple):
     key: bytes
 
 
+class PutOutside(NamedTuple):
+    """A `PutStep` whose long field stands in a file, and is empty in the record."""
+
+    record: StepRecord
+    reference: codec.Reference
+
+
 _LONG = 256 * 1024
 """Bytes of a state from which on one copy less is worth another kind of value."""
 
@@ -163,7 +171,7 @@ STATE_INDEX: dict[ProcedureState, tuple[Table, bytes]] = {
 """Table and beginning of the keys of the index rows of each state; the seq is the rest of a key."""
 
 
-def rows_of(writes: Sequence[Write], batch: int = 0) -> list[Row]:
+def rows_of(writes: Sequence[Write | PutOutside], batch: int = 0) -> list[Row]:
     """The rows that store `writes`, in order, and the number of the batch they are (0: not numbered)."""
     rows: list[Row] = []
     for write in writes:
@@ -264,6 +272,12 @@ def _put_step(write: PutStep, rows: list[Row]) -> None:
     key = step_key(record.procedure, record.number)
     encode = codec.encode if len(record.state) < _LONG else codec.encode_long
     rows.append((_STEPS, key, encode(_STEPS, key, record)))
+
+
+def _put_outside(write: PutOutside, rows: list[Row]) -> None:
+    record, reference = write
+    key = step_key(record.procedure, record.number)
+    rows.append((_STEPS, key, codec.encode_outside(_STEPS, key, record, reference)))
 
 
 def _trim_log(write: TrimLog, rows: list[Row]) -> None:
@@ -368,6 +382,7 @@ _ROWS: dict[type, Callable[[Any, list[Row]], None]] = {
     PutProcedure: _put_procedure,
     DeleteProcedure: _delete_procedure,
     PutStep: _put_step,
+    PutOutside: _put_outside,
     PutChild: _put_child,
     PutUndo: _put_undo,
     DeleteUndo: _delete_undo,

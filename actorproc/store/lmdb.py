@@ -20,6 +20,7 @@ from actorproc.model.reports import CompactionReport
 from actorproc.model.snapshot import Snapshot as RecoverySnapshot
 from actorproc.model.writes import Write
 from actorproc.store import codec
+from actorproc.store.blobs import BlobFiles
 from actorproc.store.compaction import (
     WORTH_WHILE,
     Stopwatch,
@@ -99,6 +100,7 @@ class LmdbStore(OpenStore):
         self._allow_any_filesystem = allow_any_filesystem
         self._role = role
         self._file = DataFile(self.path)
+        self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
         self._gathering = Gathering(self._file.has_room)
         self._lock: OwnerLock | None = None
         self._epoch = 0
@@ -131,6 +133,7 @@ class LmdbStore(OpenStore):
             self._env = self._open_environment(create=True)
             self._file.follow(self._env.stat()["psize"])
             self._epoch, self._id = self._transact(self._claim, waits=True)
+            self._drop_blobs()
             sync_names(self.path)
             self._env.reader_check()
             self._lock.vouch()
@@ -155,8 +158,9 @@ class LmdbStore(OpenStore):
         """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
         databases = self._databases
         expected = codec.encode(Table.META, EPOCH, epoch)
+        changes = self._blobs.before(writes)
         redo = self._file.redo if self._sync and batch and len(writes) <= _FEW else None
-        rows = rows_of(writes, batch) if redo is not None else []
+        rows = rows_of(changes, batch) if redo is not None else []
         body = redo.body_of(rows) if redo is not None else None
 
         def work(txn: Txn) -> None:
@@ -168,13 +172,27 @@ class LmdbStore(OpenStore):
             if redo is None:
                 # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
                 for start in range(0, len(writes), _PART):
-                    apply_rows(txn, databases, rows_of(writes[start : start + _PART]))
+                    apply_rows(txn, databases, rows_of(changes[start : start + _PART]))
                 apply_rows(txn, databases, rows_of((), batch))
             elif body is not None:
                 redo.write(txn.id(), body)
 
         self._transact(work, redo if body is not None else None)
         self._refuse_removed()
+        self._drop_blobs()
+
+    def place_of(self, id: str, number: int) -> str | None:
+        """The file that holds the long field of a record of the step log. See `RecordStore.place_of`."""
+        return self._blobs.place_of(id, number)
+
+    def _drop_blobs(self) -> None:
+        """What was committed is durable: files that no row names go, unless a backup may still copy them."""
+        self._blobs.after(is_copying=self._copying.locked())
+
+    def _adopt_blobs(self, txn: Txn) -> None:
+        """Learn which files are of which rows."""
+        db = self._databases[Table.STEPS]
+        self._blobs.adopt(lambda key: txn.get(key, db=db), lambda: txn.cursor(db))
 
     def _refuse_removed(self) -> None:
         """Nothing is acknowledged that went into a file without a name."""
@@ -209,6 +227,7 @@ class LmdbStore(OpenStore):
         try:
             self._file.follow(env.stat()["psize"])
             self._transact(self._reclaim, waits=True)
+            self._drop_blobs()
             self._sound = True
         except lmdb.Error as error:
             self._close_environment()
@@ -318,6 +337,7 @@ class LmdbStore(OpenStore):
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
         self._file.redo_last(txn, databases)
+        self._adopt_blobs(txn)
         if names and self._examined:
             self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
             self._findings.raise_lost(self.path)
@@ -348,6 +368,7 @@ class LmdbStore(OpenStore):
         if epoch != self._epoch:
             raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         self._file.redo_last(txn, databases)
+        self._adopt_blobs(txn)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
     def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None, *, waits: bool = False) -> _T:

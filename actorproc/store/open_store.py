@@ -13,6 +13,7 @@ import lmdb
 from actorproc.errors import EngineError, StorageUnavailable
 from actorproc.model.reports import BackupReport, StoreSize
 from actorproc.store.backup import back_up
+from actorproc.store.blobs import names_in, size_of_blobs
 from actorproc.store.directory import DATA_FILE
 from actorproc.store.environment import Databases, Snapshot, refuse_fork, translated
 from actorproc.store.gate import Gate
@@ -67,7 +68,7 @@ class OpenStore(RecordReader):
                 raise
 
     def size(self) -> StoreSize:
-        """How large the file is, and how much of it is used."""
+        """How large the files are, and how much of them is used."""
         with self._view() as rows:
             counted = StoreSize(
                 0,
@@ -77,7 +78,9 @@ class OpenStore(RecordReader):
                 rows.count(Table.FINISHED),
             )
         try:
-            return replace(counted, file=(self.path / DATA_FILE).stat().st_size)
+            blobs = size_of_blobs(self.path)
+            file = (self.path / DATA_FILE).stat().st_size + blobs
+            return replace(counted, file=file, used=counted.used + blobs)
         except OSError as error:
             raise StorageUnavailable(f"cannot look at {self.path / DATA_FILE}: {error.strerror}") from error
 
@@ -104,9 +107,19 @@ class OpenStore(RecordReader):
         with self._copying:
             inside = self._gate.enter()
             try:
-                return back_up(self._opened(), self.path, Path(path).absolute(), source_id=self._source_id)
+                return back_up(
+                    self._opened(),
+                    self.path,
+                    Path(path).absolute(),
+                    source_id=self._source_id,
+                    still_named=self._named_blobs,
+                )
             finally:
                 inside.leave()
+
+    def _named_blobs(self) -> set[str]:
+        with self._view() as rows:
+            return names_in(rows.scan(Table.STEPS))
 
     def _source_id(self, databases: Databases, txn: Txn) -> str:
         return str(read_meta(txn, databases, STORE_ID))

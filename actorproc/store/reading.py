@@ -8,11 +8,11 @@ pages, nor the map from growing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from actorproc.errors import StoreDamaged, UnknownProcedure
 from actorproc.model.records import (
@@ -38,6 +38,7 @@ from actorproc.store.tables import Rows, Table
 
 __all__ = ["RecordReader"]
 
+_T = TypeVar("_T")
 _CHUNK = 256
 _COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
 """States with an index table of their own."""
@@ -102,25 +103,47 @@ class RecordReader(ABC):
 
     def step(self, id: str, number: int) -> StepRecord | None:
         """One record of the step log."""
-        with self._view() as rows:
-            return _step(rows, id, number)
+        return self._twice(lambda rows: _step(rows, id, number))
+
+    def place_of(self, id: str, number: int) -> str | None:
+        """The file that holds the long field of a record; None where only the owner of a store in files tells it."""
+        del id, number
+        return None
 
     def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:
         """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
-        with self._view() as rows:
+
+        def read(rows: Rows) -> tuple[ProcedureRecord, StepRecord | None] | None:
             head = _head(rows, head_key(id))
             if head is None or head.state not in TERMINAL or _is_removed(rows, head_key(head.root)):
                 return None
             return head, _step(rows, id, head.records)
 
+        return self._twice(read)
+
     def steps(self, id: str) -> list[StepRecord]:
         """The step log of a procedure in order of number."""
-        with self._view() as rows:
+
+        def read(rows: Rows) -> list[StepRecord]:
             head = rows.get(Table.PROCEDURES, head_key(id))
             if head is None:
                 return []
             found = codec.decode(Table.PROCEDURES, head_key(id), head)
             return list(read_log(partial(rows.get, Table.STEPS), id, found.records, found.trimmed))[::-1]
+
+        return self._twice(read)
+
+    def _twice(self, read: Callable[[Rows], _T]) -> _T:
+        """What is read; again, from another snapshot, when it is damaged.
+
+        The file of a long value goes as soon as no row names it, and a snapshot may be older than that.
+        """
+        try:
+            with self._view() as rows:
+                return read(rows)
+        except StoreDamaged:
+            with self._view() as rows:
+                return read(rows)
 
     def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
         """Links to children in order of (step, index); of one step when given."""

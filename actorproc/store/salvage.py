@@ -20,6 +20,7 @@ from typing import Self
 from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, StoreDamaged, StoreFormat
 from actorproc.store import codec
+from actorproc.store.blobs import with_blob
 from actorproc.store.directory import DATA_FILE, check_directory
 from actorproc.store.layout import Row, index_rows
 from actorproc.store.reading import RecordReader
@@ -55,7 +56,7 @@ class SalvageReader(RecordReader):
                 last = _last_commit(file.fileno(), pages)
         except OSError as error:
             raise EngineError(f"cannot read {self.path / DATA_FILE}: {error.strerror}") from error
-        self._rows = _Saved(pages, last)
+        self._rows = _Saved(pages, last, self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -91,8 +92,8 @@ def _last_commit(fd: int, pages: _Pages) -> list[Row]:
 class _Saved:
     """`Rows` that know which keys were lost."""
 
-    def __init__(self, pages: _Pages, last: Sequence[Row]) -> None:
-        """``last`` are the rows of a commit after that of the pages."""
+    def __init__(self, pages: _Pages, last: Sequence[Row], path: Path) -> None:
+        """``last`` are the rows of a commit after that of the pages, ``path`` is where files of long values are."""
         self._lost: dict[Table, list[tuple[bytes, bytes]]] = {}
         self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in Table}
         for table in Table:
@@ -106,6 +107,8 @@ class _Saved:
                 self._tables[table][place] = row
             else:
                 self._tables[table].pop(place, None)
+        steps = self._tables[Table.STEPS]
+        self._tables[Table.STEPS] = {key: with_blob(path, value) or b"" for key, value in steps.items()}
         for key, value in self.known(Table.PROCEDURES):
             try:
                 head = codec.decode(Table.PROCEDURES, key, value)

@@ -13,6 +13,7 @@ import pytest
 from actorproc import ProcedureManager, StorageUnavailable
 from actorproc.executor import ProcedureExecutor
 from actorproc.procedure.call import Call
+from actorproc.store.blobs import LONG
 from actorproc.workers.frames import Run, StateAhead
 from tests.executor.calls import die_once
 from tests.kit.stores import HeldStore
@@ -232,3 +233,37 @@ def test_a_call_whose_commit_failed_when_its_arguments_were_sent_ahead_is_made_o
     assert future.result(30) == SIZE
     assert executor.submit(note, str(tmp_path / "began"), second).result(30) == SIZE
     assert (tmp_path / "began").read_text() == digest(first) + "\n" + digest(second) + "\n"
+
+
+def test_arguments_and_results_of_many_megabytes_are_files_that_go_with_the_call(open_executor, tmp_path):
+    executor = open_executor()
+    content = os.urandom(LONG + 1)
+    future = executor.submit(bytes.upper, content)
+    assert future.result(30) == content.upper()
+
+    (closing,) = (tmp_path / "state" / "blobs").iterdir()  # the arguments went at the end of the call
+    assert closing.stat().st_size > LONG
+    assert (tmp_path / "state" / "data.mdb").stat().st_size < LONG
+    assert executor.get(future.id).result(30) == content.upper()
+    executor.manager.delete(future.id)
+    wait_until(lambda: not list((tmp_path / "state" / "blobs").iterdir()))
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda file: os.truncate(file, 1000)], ids=["missing", "short"])
+def test_a_call_whose_arguments_are_damaged_is_parked_and_the_others_run(open_executor, tmp_path, harm):
+    executor = open_executor()
+    executor.manager.pause()
+    futures = [executor.submit_as(name, len, os.urandom(LONG)) for name in ("sound", "hurt")]
+    for future in futures:
+        future.durable(30)
+    hurt = Path(executor.manager._tree.store.place_of("hurt", 1))
+    executor.manager.stop(drain=False)
+    executor.shutdown()
+    harm(hurt)
+
+    executor = open_executor()
+    executor.manager.resume()
+    assert executor.get("sound").result(30) == LONG
+    info = executor.manager.info("hurt")
+    assert info.phase == "parked"
+    assert hurt.name in info.reason
