@@ -79,7 +79,7 @@ def _has_open_children(book: Book, record: ProcedureRecord) -> bool:
 
 
 def may_abort(book: Book, record: ProcedureRecord) -> bool:
-    """Whether an abort it was asked for could have an effect now: it goes forward, and may turn back."""
+    """True if an abort it was asked for could have an effect now: it goes forward, and may turn back."""
     if record.rolling or record.bypassing or record.state in TERMINAL:
         return False
     return not book.has_no_return(record)

@@ -32,9 +32,9 @@ class _Lane:
         self.groups: deque[tuple[float, list[ProcedureRecord]]] = deque()
         """Since when they wait, and their heads. The first group goes first, and of a group the last."""
         self.open = 0
-        """How many wait."""
+        """Number of procedures that wait."""
         self.held = 0
-        """How many stand in the groups; with those that have left."""
+        """Number of procedures in the groups; with those that have left."""
 
 
 class Backlog(dict[str, ProcedureRecord]):
@@ -76,7 +76,7 @@ class Backlog(dict[str, ProcedureRecord]):
         lane.groups.append((since, records))
 
     def first(self) -> tuple[float, ProcedureRecord]:
-        """Whose turn it is: its virtual deadline, and its head. Not when there are none."""
+        """The next one in turn: its virtual deadline, and its head. Not when there are none."""
         while self._first is None:
             order, seq, number = self._heap[0]
             head = self._head(self._lanes[number])
@@ -135,7 +135,7 @@ class Backlog(dict[str, ProcedureRecord]):
 
 
 def is_new_root(record: ProcedureRecord) -> bool:
-    """Whether it is a root that never began, which stands back behind begun work."""
+    """True for a root that never began, which stands back behind begun work."""
     return record.parent is None and record.step == 1 and not record.attempt
 
 

@@ -93,7 +93,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         self.staff.forget_size(procedure)
 
     def is_late(self, record: ProcedureRecord) -> bool:
-        """Whether the deadline of a procedure that still goes forward has passed."""
+        """True if the deadline of a procedure that still goes forward has passed."""
         if record.deadline is None or record.deadline > self.now or record.state in TERMINAL:
             return False
         return not record.rolling and not record.bypassing and not self.has_no_return(record)
@@ -112,7 +112,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         self.write(PutAudit(AuditRecord(target, number, self.now, verb, reason, detail)))
 
     def forget_acknowledgement(self, root: str) -> None:
-        """What was taken was the outcome of an earlier run."""
+        """Forget an acknowledgement: the outcome that was taken was that of an earlier run."""
         if self.acknowledged.pop(root, None) is not None:
             self.write(DeleteAcknowledgement(root))
 
@@ -144,7 +144,7 @@ class Book(Standing, Residents, Workplace, Obstacles, Aftermath, Agenda):
         return decision
 
     def _store_times(self, record: ProcedureRecord, was: Was | None) -> None:
-        """What the store's index rows will say of a head."""
+        """Note the times that the store's index rows will have for a head."""
         if record.state is _RUNNABLE and record.due_at is None:
             self._stored[record.id] = _WAS_RUNNABLE
         else:

@@ -51,7 +51,7 @@ class Standing:
         self.next_ticket = 1
         self.dispatching = True
         self.paused: str | None = None
-        """Why an operator paused the whole manager; None: it is not paused. Durable."""
+        """Reason for which an operator paused the whole manager; None: it is not paused. Durable."""
         self.gated = False
         """Nothing is handed out until the gate is opened; not durable."""
         self.unattended = False
@@ -77,11 +77,11 @@ class Residents:
         self.blanks: dict[str, ProcedureRecord] = {}
         """Heads of no procedure by type. New ones are copies of them: half of what it takes to make them by name."""
         self.limits: dict[str, KnownLimits] = {}
-        """What each registered class says of the resources of a step."""
+        """Limits of a step's resources by registered class."""
         self.parked: dict[str, dict[str, None]] = {}
         """Resident procedures by type that cannot run until the type is registered."""
         self.parkings = 0
-        """How often a procedure was parked: who looks after them sees that there is something new."""
+        """Number of times that a procedure was parked: a change of it says that there is something new."""
         self.open_roots = 0
         """Roots that have not ended, in memory or not."""
         self.damaged: dict[str, str] = {}
@@ -96,11 +96,11 @@ class Residents:
         return self.trees[record.root]
 
     def meta(self, record: ProcedureRecord) -> TypeMeta | None:
-        """What is known of the procedure's class, None while it is not registered."""
+        """Traits of the procedure's class, None while it is not registered."""
         return self.types.get(record.type_name)
 
     def has_no_return(self, record: ProcedureRecord) -> bool:
-        """Whether the tree is past its point of no return. What outlives its root is on its own again."""
+        """True if the tree is past its point of no return. Members that outlive their root are on their own again."""
         root = self.procs[record.root]
         return root.no_return and root.state not in TERMINAL
 
@@ -152,7 +152,7 @@ class Workplace:
         self.hindered: dict[str, Hindered] = {}
         """Steps that could not be begun for a reason that may pass, by procedure."""
         self.warm: dict[str, WorkerId] = {}
-        """Which worker holds the live object of a procedure."""
+        """Worker that holds the live object of a procedure, by procedure."""
 
     @property
     def leaves_outside(self) -> bool:
@@ -167,7 +167,7 @@ class Obstacles:
         self.timers = Timers()
         self.locks = LockTable()
         self.inherited: dict[str, dict[str, LockMode]] = {}
-        """What parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
+        """Locks that parents with ``lock_scope = "step"`` hold for their finished children, and keep between steps."""
         self.poisons: dict[str, PoisonRecord] = {}
         self.listeners = Listeners()
         self.buffered: dict[str, list[EventRecord]] = {}
@@ -180,7 +180,7 @@ class Obstacles:
         """The same as (target, id), oldest first over all targets."""
 
     def poison_notice(self, path: str) -> str:
-        """Who poisoned a key, why, and how it is cleared: for those who are refused."""
+        """Text for those who are refused: the procedure that poisoned a key, the reason, and how it is cleared."""
         poison = self.poisons[path]
         call = f"manager.clear_poison({json.dumps(path, ensure_ascii=False)})"
         others = f" (and by {', '.join(name for name, _ in poison.others[:5])})" if poison.others else ""

@@ -134,7 +134,7 @@ def _stop_step(book: Book, member: ProcedureRecord) -> None:
 
 
 def _bypass_failed_root(book: Book, root: ProcedureRecord, event: BypassRequested) -> None:
-    """Who vouches for a failed root vouches for all its tree left half done: its keys are not poisoned any more."""
+    """Bypass a failed root with all that its tree left half done: its keys are not poisoned any more."""
     root.run += 1
     root.ended_in = 0
     book.forget_acknowledgement(root.id)

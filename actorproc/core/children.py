@@ -20,7 +20,7 @@ __all__ = ["finished", "is_due", "join_group", "leave_held", "make_children", "p
 
 
 def problem_with(book: Book, record: ProcedureRecord, outcome: Outcome) -> str | None:
-    """Why the engine cannot do what a step asked for; None when it can. Then the step counts as failed."""
+    """Reason why the engine cannot do what a step asked for; None when it can. Then the step counts as failed."""
     if isinstance(outcome, Answered):
         return "an answer to abort() came where a step's outcome was due"
     if not isinstance(outcome, Suspended):
@@ -80,12 +80,12 @@ def join_group(book: Book, record: ProcedureRecord, outcome: Suspended) -> list[
 
 
 def finished(record: ProcedureRecord) -> int:
-    """How many children of a procedure have finished, over all its steps."""
+    """Number of a procedure's children that have finished, over all its steps."""
     return record.succeeded + record.failed
 
 
 def is_due(record: ProcedureRecord) -> bool:
-    """Whether what a suspended parent waits for has come."""
+    """True if the children that a suspended parent waits for have ended."""
     if record.wait == "all":
         return not record.pending
     return not record.pending or finished(record) > record.seen

@@ -42,10 +42,10 @@ class _Key:
         """Times and places of the last starts, at most `rate` of them."""
         self.places = 0
         self.announced = 0.0
-        """When a waiting procedure is looked at again."""
+        """Time at which a waiting procedure is looked at again."""
 
     def open_at(self, now: float) -> float:
-        """When the window has room for one more start."""
+        """Time at which the window has room for one more start."""
         if not self.rate or len(self.starts) < self.rate:
             return 0.0
         ahead = self.starts[-1][0] - now
@@ -82,7 +82,7 @@ class _Waiter(msgspec.Struct):
 
 
 class Slots:
-    """Who holds slots of which keys, and who waits for them."""
+    """Slots of limit keys: their holders, and the procedures that wait for them."""
 
     def __init__(
         self, concurrency: Mapping[str, int] | None = None, rate: Mapping[str, tuple[int, float]] | None = None
@@ -97,12 +97,12 @@ class Slots:
         """Procedures that hold slots."""
         self._keys: dict[str, _Key] = {}
         self.waiting: dict[str, _Waiter] = {}
-        """Who waits; for others to look at."""
+        """Procedures that wait; for others to look at."""
         self._waiting_in: dict[str, int] = {}
         self._candidates: dict[str, list[tuple[float, int, str]]] = {}
         """Per class of work those who may have got what they wait for; looked at again by `peek`."""
         self._opening: list[tuple[float, str]] = []
-        """When the window of a key has room again."""
+        """Times at which the window of a key has room again."""
         self._told = 0.0
         """The time that the last of these was told of at."""
         self._count = 0
@@ -152,7 +152,7 @@ class Slots:
             rated.starts.append((start.at, start.place))
 
     def concerns(self, record: ProcedureRecord) -> bool:
-        """Whether it must have slots, or be counted, before it goes on."""
+        """True if it must have slots, or be counted, before it goes on."""
         if record.admitted in WITH_SLOT or record.undoing or record.rolling:
             return False
         return any(self._key(name) is not None for name in record.limit_keys)
@@ -162,7 +162,7 @@ class Slots:
         return root in self._waiting_in
 
     def why(self, procedure: str, now: float) -> str | None:
-        """What a waiting procedure waits for, in words."""
+        """The limits that a waiting procedure waits for, in words."""
         waiter = self.waiting.get(procedure)
         if waiter is None:
             return None
@@ -236,7 +236,7 @@ class Slots:
 
     # ------------------------------------------------------------ time
     def next_at(self) -> float | None:
-        """When the next window opens that a procedure waits for."""
+        """Time at which the next window opens that a procedure waits for."""
         return self._opening[0][0] if self._opening else None
 
     def pass_time(self, now: float) -> None:

@@ -230,13 +230,13 @@ class Coordinator:
         return self._book.batch - 1
 
     def settle(self, batch: int) -> None:
-        """That batch is stored: cold and finished trees it left behind may leave memory."""
+        """Note that this batch is stored: cold and finished trees it left behind may leave memory."""
         self._book.settle(batch)
 
     # ------------------------------------------------------------------ looking
     @property
     def dispatching(self) -> bool:
-        """Whether steps are handed out. After setting it to True, handle a `Tick`."""
+        """True while steps are handed out. After setting it to True, handle a `Tick`."""
         return self._book.dispatching
 
     @dispatching.setter
@@ -254,12 +254,12 @@ class Coordinator:
 
     @property
     def scheduling(self) -> Scheduling:
-        """What it goes by, as the last resize left it."""
+        """Scheduling in force, as the last resize left it."""
         return self._book.scheduling
 
     @property
     def paused(self) -> str | None:
-        """Why the whole manager is paused; None: it is not."""
+        """Reason for which the whole manager is paused; None: it is not."""
         return self._book.paused
 
     @property
@@ -284,7 +284,7 @@ class Coordinator:
         return len(self._book.damaged)
 
     def damage_of(self, id: str) -> StoreDamaged | None:
-        """Why a procedure stands still for good; None when it is sound, or unknown."""
+        """Damage for which a procedure stands still for good; None when it is sound, or unknown."""
         return error_of(self._book, id)
 
     @property
@@ -294,7 +294,7 @@ class Coordinator:
 
     @property
     def parkings(self) -> int:
-        """How often a procedure was parked, to be compared: another number than before means that some may be new."""
+        """Number of times that a procedure was parked: another number than before means that some may be new."""
         return self._book.parkings
 
     def batch_of(self, root: str) -> int:
@@ -325,7 +325,7 @@ class Coordinator:
         return len(self._book.ready) + len(self._book.backlog)
 
     def wants_worker_for(self, id: str) -> bool:
-        """Whether a worker was asked for that is this procedure's own, and it has not ended since."""
+        """True if a worker was asked for that is this procedure's own, and it has not ended since."""
         return id in self._book.hired
 
     def view(self, id: str) -> ProcedureRecord | None:
@@ -333,7 +333,7 @@ class Coordinator:
         return self._book.procs.get(id) or self._book.backlog.get(id)
 
     def phase(self, record: ProcedureRecord) -> tuple[Phase, str | None]:
-        """What a procedure is doing, and the reason in words."""
+        """Phase of a procedure, and the reason in words."""
         book = self._book
         still = book.damaged.get(record.id)
         if still is None and record.type_name not in book.types:
@@ -385,7 +385,7 @@ class Coordinator:
         return signalling.too_old(self._book, targets, at)
 
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
-        """Why a procedure is not handed out: it or an ancestor is paused, or its retried tree waits for its locks."""
+        """Reason why a procedure is held back: it or an ancestor is paused, or its retried tree waits for its locks."""
         tree = self._book.trees.get(record.root)
         if tree is None or not tree.is_still(record.id):
             return None

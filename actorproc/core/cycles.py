@@ -43,7 +43,7 @@ def goes_forward(record: ProcedureRecord) -> bool:
 
 
 def is_closed(book: Book, cycle: list[str]) -> bool:
-    """Whether all of a cycle wait still; some may have ended since it was found, or wait no more."""
+    """True if all of a cycle wait still; some may have ended since it was found, or wait no more."""
     graph = _graph(book)
     return all(graph.waits(name) for name in cycle)
 

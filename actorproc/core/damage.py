@@ -70,7 +70,7 @@ def exclude(book: Book, tree: Tree, reason: str | None = None) -> None:
 
 
 def error_of(book: Book, procedure: str) -> StoreDamaged | None:
-    """Why nothing can be done with a procedure; None when it is sound, or unknown."""
+    """Error that forbids every action on a procedure; None when it is sound, or unknown."""
     reason = book.damaged.get(procedure)
     if reason is None:
         return None

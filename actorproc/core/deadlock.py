@@ -23,7 +23,7 @@ __all__ = ["WaitGraph"]
 
 
 class WaitGraph:
-    """Who waits for whom now; not to be kept.
+    """Wait-for graph of this moment; not to be kept.
 
     `put_off` gives the undos of a tree that are put off until they can have their locks, with what they would ask for.
     `lineage_of` gives a procedure and its ancestors, nearest first.
@@ -44,7 +44,7 @@ class WaitGraph:
         self._lineage_of = lineage_of
 
     def waits(self, name: str) -> bool:
-        """Whether a procedure waits for others."""
+        """True if a procedure waits for others."""
         return self._table.is_waiting(name) or (self._ask is not None and name in self._put_off_in(self._tree_of(name)))
 
     def cycle_from(self, start: str) -> list[str]:
@@ -74,7 +74,7 @@ class WaitGraph:
         return elsewhere
 
     def obstacles(self, waiter: str) -> Iterable[str]:
-        """Whom a procedure waits for: who holds what it needs, and who stands before it in the queue."""
+        """Procedures that a procedure waits for: holders of what it needs, and those before it in the queue."""
         if self._table.is_waiting(waiter):
             return self._table.obstacles(waiter)
         return self._table.holders_in_the_way(self._put_off_in(self._tree_of(waiter))[waiter])

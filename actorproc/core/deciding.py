@@ -75,7 +75,7 @@ def settle(book: Book) -> Decision:
 
 
 def follow_up(book: Book) -> None:
-    """Whatever an event set off that needs no worker: grants, victims, failing scopes. Then the agenda is empty."""
+    """Carry out all that an event set off without a worker: grants, victims, failing scopes. Empties the agenda."""
     while True:
         if book.locks.has_news:
             for record in locking.note_grants(book):
@@ -178,4 +178,4 @@ HANDLERS: dict[type[Event], Callable[[Book, Any], None]] = {
     ReloadBegan: reloading.begin,
     Tick: _tick,
 }
-"""Who decides on which event; a test compares it with the vocabulary."""
+"""Handlers by type of event; a test compares it with the vocabulary."""

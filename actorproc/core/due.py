@@ -45,7 +45,7 @@ def miss_deadline(book: Book, record: ProcedureRecord) -> None:
 
 
 def _runs_past_deadline(book: Book, record: ProcedureRecord) -> bool:
-    """Whether a forward step runs on though its tree has failed over the same deadline."""
+    """True if a forward step runs on though its tree has failed over the same deadline."""
     if record.deadline is None or record.deadline > book.now or record.id not in book.staff.in_hand:
         return False
     return book.staff.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
@@ -68,7 +68,7 @@ def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
 
 
 def deadline_error(record: ProcedureRecord) -> ErrorInfo:
-    """What a procedure past its deadline fails with."""
+    """Error with which a procedure past its deadline fails."""
     return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
 
 

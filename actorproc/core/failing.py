@@ -55,7 +55,7 @@ def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
 
 
 def aborted_error(record: ProcedureRecord) -> ErrorInfo:
-    """What an aborted procedure fails with."""
+    """Error with which an aborted procedure fails."""
     return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
 
 
@@ -120,7 +120,7 @@ def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) ->
 
 
 def _interrupted(member: ProcedureRecord) -> Interrupted | None:
-    """What a member was about to do, for a retry that goes forward."""
+    """Intended next step of a member, for a retry that goes forward."""
     if member.event is not None:
         # One that calls `on_timeout` now waits again, without a limit: how long it was to be is not known any more.
         state = ProcedureState.WAITING if member.due_at is None else ProcedureState.WAITING_TIMEOUT
@@ -233,7 +233,7 @@ def next_scope(book: Book) -> str | None:
 
 
 def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
-    """Whether this scope goes first, because the undo whose turn it is waits for locks and its own next need not.
+    """True if this scope goes first, because the undo whose turn it is waits for locks and its own next need not.
 
     The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
     """

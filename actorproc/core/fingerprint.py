@@ -60,7 +60,7 @@ def facts_of(book: Book) -> dict[str, Any]:
 
 
 def _at_work(book: Book) -> set[str]:
-    """Who waits for anything but the outside, or is in a worker's hands."""
+    """Procedures that wait for anything but the outside, or are in a worker's hands."""
     queued = book.ready.members()
     queued.update(book.backlog, book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
     if book.asking:

@@ -44,7 +44,7 @@ def put_off_or_park(book: Book, record: ProcedureRecord, mode: Mode, outcome: Re
 
 
 def why_put_off(book: Book, record: ProcedureRecord) -> str | None:
-    """Why a step that waits for its next attempt was put off; None when it was not."""
+    """Reason why a step that waits for its next attempt was put off; None when it was not."""
     known = book.hindered.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):
         return None

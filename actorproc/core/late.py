@@ -19,7 +19,7 @@ def stop_late(book: Book, record: ProcedureRecord) -> None:
 
 
 def note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
-    """What a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
+    """Note what a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
     if isinstance(outcome, Suspended):
         join_group(book, record, outcome)
         record.interrupted = Interrupted(ProcedureState.WAITING)

@@ -48,7 +48,7 @@ def list_no_rollback(book: Book, record: ProcedureRecord, top: ProcedureRecord) 
 
 
 def has_own(record: ProcedureRecord) -> bool:
-    """Whether something of this very procedure was left behind."""
+    """True if something of this very procedure was left behind."""
     return bool(record.leftovers) and any(left.procedure == record.id for left in record.leftovers)
 
 

@@ -16,7 +16,7 @@ __all__ = ["TRANSITIONS", "Trigger", "draw_mermaid", "move"]
 
 
 class Trigger(StrEnum):
-    """Why a state changes."""
+    """Reason for a change of state."""
 
     SUBMITTED = "submitted"
     SUSPENDED = "suspended"

@@ -20,7 +20,7 @@ for _mask in range(16):
             CONFLICTS[_mask] |= _against
 _BITS = (IS, IX, S, X)
 _PLACES = [[place for place, bit in enumerate(_BITS) if mask & bit] for mask in range(16)]
-"""Which of the bits a mask has."""
+"""Places of the bits that a mask has, by mask."""
 _WRITE = LockMode.WRITE
 
 
@@ -47,7 +47,7 @@ def ancestors_of(path: str) -> Iterator[str]:
 
 
 class Counts:
-    """How many holders or waiters have each mode; `mask` is the union."""
+    """Numbers of holders or waiters by mode; `mask` is the union."""
 
     __slots__ = ("_counts", "mask")
 
@@ -72,7 +72,7 @@ class Counts:
 
 
 class Queue(Line):
-    """Who waits on a node, by ticket, and for which modes."""
+    """Waiters on a node, by ticket, with the modes they wait for."""
 
     __slots__ = ("asked",)
 
@@ -86,7 +86,7 @@ _NOBODY: Final = Queue()
 
 
 class Node:
-    """Who holds which modes here, and who waits: privileged and ordinary ones, each by ticket."""
+    """Holders of a node with their modes, and its waiters: privileged and ordinary ones, each by ticket."""
 
     __slots__ = ("held", "holders", "ordinary", "privileged")
 

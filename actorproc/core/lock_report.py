@@ -26,7 +26,7 @@ _NAMED = 5
 
 
 def why_waiting(locks: LockView, procedure: str) -> str:
-    """Which key a queued procedure waits for and who is in the way: "waits for write of 'a/b' held by job-1".
+    """Text of a queued procedure's wait: its key and the holders, "waits for write of 'a/b' held by job-1".
 
     Of several keys that are taken, the first one declared is named.
     """
@@ -68,7 +68,7 @@ class WaitersByNode(Generic[T]):
                     self._taking.setdefault(path, []).append((place, waiter))
 
     def of(self, lock: LockRecord) -> tuple[T, ...]:
-        """Who waits for this lock, in queue order, with the mode asked for on its path, above it or below it.
+        """Waiters for this lock, in queue order, with the mode asked for on its path, above it or below it.
 
         That is who conflicts with it, and who stands in line behind such a waiter. The locks of its own ancestors
         are in no procedure's way.

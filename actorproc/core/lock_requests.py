@@ -14,7 +14,7 @@ __all__ = ["could_undo_now", "put_off", "request_of"]
 
 
 def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request:
-    """What a member asks for now: all its keys, or for a retried root all that its tree held."""
+    """Request of a member for now: all its keys, or for a retried root all that its tree held."""
     line = tree.lineage(record.id)
     if not is_undo:
         return _request(tree, record, line, is_undo=False)
@@ -24,7 +24,7 @@ def request_of(tree: Tree, record: ProcedureRecord, *, is_undo: bool) -> Request
 
 
 def could_undo_now(book: Book, record: ProcedureRecord) -> bool:
-    """Whether the locks for the undo of a step are there already, or would be granted at once."""
+    """True if the locks for the undo of a step are there already, or would be granted at once."""
     tree = book.tree_of(record)
     return _ungranted(book, tree, record, _holders_that_stand_still(tree)) is None
 
@@ -56,7 +56,7 @@ def put_off(book: Book, root: str) -> dict[str, Request]:
 
 
 def _ungranted(book: Book, tree: Tree, record: ProcedureRecord, still: set[str]) -> Request | None:
-    """What an undo would ask for now, where it would have to wait for it."""
+    """Locks that an undo would ask for now and would have to wait for."""
     if record.lock_scope != "step" or not record.locks:
         return None
     request = _request(tree, record, {*tree.lineage(record.id), *still}, is_undo=True)
@@ -64,7 +64,7 @@ def _ungranted(book: Book, tree: Tree, record: ProcedureRecord, still: set[str])
 
 
 def _holders_that_stand_still(tree: Tree) -> set[str]:
-    """Who holds locks in failing scopes without a running step: they are no obstacle to an undo."""
+    """Holders of locks in failing scopes without a running step: they are no obstacle to an undo."""
     tops = {name: tree.scope_of(name) for name in tree.holders} if tree.scopes else {}
     still = {top: not tree.runs_below(top) for top in tops.values() if top is not None}
     return {name for name, top in tops.items() if top is not None and still[top]}

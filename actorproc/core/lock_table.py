@@ -175,7 +175,7 @@ class LockTable(LockView):
 
     # ------------------------------------------------------------------ inside
     def _must_queue(self, request: Request) -> bool:
-        """Whether a waiter that came before conflicts with it on a node no ancestor covers."""
+        """True if a waiter that came before conflicts with it on a node no ancestor covers."""
         if request.ahead:
             return False
         for path, mask in request.needs.items():

@@ -19,7 +19,7 @@ _BEHIND_ALL: Place = (1 << 63, "")
 
 
 class LockView:
-    """What is held and asked for, to be read; `LockTable` changes it."""
+    """Read access to locks and requests; `LockTable` changes them."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -33,7 +33,7 @@ class LockView:
         return self._keys.get(procedure, {})
 
     def is_waiting(self, procedure: str) -> bool:
-        """Whether a request is queued."""
+        """True if a request is queued."""
         return procedure in self._waiting
 
     def waiting(self) -> dict[str, Request]:
@@ -50,7 +50,7 @@ class LockView:
         return self._keys
 
     def blockers(self, procedure: str) -> Iterator[str]:
-        """Whom a queued request waits for: conflicting strangers, then earlier privileged waiters."""
+        """Procedures that a queued request waits for: conflicting strangers, then earlier privileged waiters."""
         request = self._waiting[procedure]
         seen = set()
         for name in chain(self.holders_in_the_way(request), self._waiters_against(request)):
@@ -89,7 +89,7 @@ class LockView:
         return list(found)
 
     def is_in_the_way(self, keys: tuple[LockKey, ...]) -> bool:
-        """Whether a holder of these may stand in the way of a privileged waiter that did not wait for it before.
+        """True if a holder of these may stand in the way of a privileged waiter that did not wait for it before.
 
         Those in line for the same keys did. But not all are: whom an ancestor covers waits for holders only.
         """
@@ -103,7 +103,7 @@ class LockView:
             yield from self._strangers_on(path, mask, request)
 
     def is_free(self, request: Request) -> bool:
-        """Whether no holder stands in the way of it now."""
+        """True if no holder stands in the way of it now."""
         for path, mask in request.needs.items():
             node = self._nodes.get(path)
             if node is None:
@@ -136,7 +136,7 @@ class LockView:
                     yield other
 
     def _is_covered(self, request: Request, path: str) -> bool:
-        """Whether the requester or an ancestor holds at least what is asked on this node or above it."""
+        """True if the requester or an ancestor holds at least what is asked on this node or above it."""
         asked = request.needs[path]
         for place in (path, *ancestors_of(path)):
             node = self._nodes.get(place)

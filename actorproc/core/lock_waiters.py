@@ -68,14 +68,14 @@ class Crowds:
         self._crowds: dict[str, dict[_Crowd, dict[str, None]]] = {}
         """By tree and crowd, oldest request first."""
         self._families: dict[tuple[str, str], int] = {}
-        """How many there are by tree and parent."""
+        """Numbers of waiters by tree and parent."""
 
     def of(self, tree: str) -> list[str]:
         """The youngest of each crowd of a tree: it waits for all that the others wait for."""
         return [next(reversed(crowd)) for crowd in self._crowds.get(tree, {}).values()]
 
     def is_one_family(self) -> bool:
-        """Whether all are children of one parent that hold nothing: none waits for another."""
+        """True if all are children of one parent that hold nothing: none waits for another."""
         return len(self._families) <= 1
 
     def join(self, request: Request, *, is_holder: bool) -> None:

@@ -48,7 +48,7 @@ def ask(book: Book, record: ProcedureRecord) -> bool:
 
 
 def has_retaken(book: Book, tree: Tree) -> bool:
-    """Whether a tree that was retried holds again what it held; asks for it when it does not wait already."""
+    """True if a tree that was retried holds again what it held; asks for it when it does not wait already."""
     root = book.procs[tree.root]
     if not root.retaking:
         return True

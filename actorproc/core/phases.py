@@ -16,7 +16,7 @@ _NAMED = 5
 
 
 def phase_of(record: ProcedureRecord, *, running: bool, waits_for_locks: bool, stands_still: bool = False) -> Phase:
-    """What a procedure is doing.
+    """Phase of a procedure.
 
     `running`: a worker has its step in hand. `waits_for_locks`: it stands in a queue for locks. `stands_still`: its
     class is not known, or its records are damaged.
@@ -54,7 +54,7 @@ def last_phase(record: ProcedureRecord) -> tuple[Phase, str | None]:
 
 
 def reason_of(record: ProcedureRecord, phase: Phase) -> str | None:
-    """Why it is in this phase, in words, as far as its head says."""
+    """Reason for this phase, in words, as far as its head says."""
     if phase is Phase.PARKED:
         return record.parked
     if phase is Phase.PAUSED:

@@ -41,7 +41,7 @@ def declare(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
 
 
 def update_poisons(book: Book, record: ProcedureRecord, keys: tuple[str, ...]) -> None:
-    """What `poison_keys()` names now: the difference to what it named before goes into this decision."""
+    """Take what `poison_keys()` names now: the difference to what it named before goes into this decision."""
     for path in record.poisons:
         if path not in keys:
             _take_back(book, record, path)
@@ -89,7 +89,7 @@ def _take_back(book: Book, record: ProcedureRecord, path: str) -> None:
 
 
 def _refuse_waiters(book: Book) -> None:
-    """Who waits for a poisoned key fails: of all trees but those that poison it themselves, or not any more."""
+    """Fail the waiters for a poisoned key: of all trees but those that poison it themselves, or not any more."""
     for name in list(book.locks.waiting()):
         waiting = book.procs[name]
         path = None if waiting.undoing else locking.poisoned_key(book, waiting)

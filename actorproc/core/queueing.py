@@ -104,7 +104,7 @@ def queue_again(book: Book, type_name: str) -> None:
 
 
 def _is_let_in(book: Book, record: ProcedureRecord) -> bool:
-    """Whether a root counts as running, from now on if there is room; its members are let in with it."""
+    """True if a root counts as running, from now on if there is room; its members are let in with it."""
     if record.parent is not None or record.undoing or record.admitted in WITH_RUNNING:
         return True
     if record.step > 1 or record.attempt or record.run > 1:
@@ -157,7 +157,7 @@ def park(book: Book, record: ProcedureRecord, needs: str = "") -> None:
 
 
 def _is_held_back(book: Book, record: ProcedureRecord, parent: str) -> bool:
-    """Whether `max_parallel` of the parent keeps this child back."""
+    """True if `max_parallel` of the parent keeps this child back."""
     held = book.tree_of(record).held.get(parent)
     return held is not None and record.id in held
 
@@ -314,7 +314,7 @@ def _send(book: Book, worker: Worker, record: ProcedureRecord, mode: Mode, step:
 
 
 def _special(limits: StepLimits, threads: int) -> StepLimits | None:
-    """What the shell and the worker must know of the limits beside the wall time."""
+    """Limits beside the wall time that the shell and the worker must know."""
     if not limits.is_watched and not limits.concerns_worker:
         return None
     return limits if threads == limits.threads else msgspec.structs.replace(limits, threads=threads)

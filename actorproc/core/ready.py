@@ -24,7 +24,7 @@ DEFAULT_AGEING = 60.0
 DEFAULT_CLASS = "default"
 """The class of work of procedures that name none."""
 OWN_CLASS = "\0own"
-"""Where those wait that run in workers of their own: whose turn it is among the others is nothing to them."""
+"""Class of those that run in workers of their own: the turns of the others are nothing to them."""
 _NEW_ROOT = 0.5
 """Levels of priority by which new roots stand back."""
 _NEVER = 1e9
@@ -67,7 +67,7 @@ class ReadyQueue:
         self.rooms: list[_Room] = []
         """Other places that `discard` takes a procedure out of."""
         self.live: dict[str, tuple[_Lane, str]] = {}
-        """Who waits, and where; for others to look at."""
+        """Procedures that wait, with their places; for others to look at."""
         self._lanes: dict[tuple[str, int, bool], _Lane] = {}
         self._heaps: dict[str, list[tuple[float, int, _Lane]]] = {}
         """Per class of work every lane that is not empty, with a lower bound of its virtual deadline."""

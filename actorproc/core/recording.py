@@ -104,7 +104,7 @@ def _trim(book: Book, record: ProcedureRecord, below: int) -> None:
 
 
 def may_have_gone_on(outcome: Outcome) -> bool:
-    """Whether a worker may begin the next step at once, before this one is recorded (`persist=False`)."""
+    """True if a worker may begin the next step at once, before this one is recorded (`persist=False`)."""
     if type(outcome) is not Advanced or outcome.persist:
         return False
     waits = outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return or outcome.poisons

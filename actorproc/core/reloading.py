@@ -32,7 +32,7 @@ def gone(book: Book, worker: Worker) -> None:
 
 
 def take_over(book: Book, before: Book) -> None:
-    """Which workers have old code, and which procedures new code was handed, as the memory before knew it."""
+    """Take over which workers have old code, and which procedures new code was handed, from the memory before."""
     book.outdated |= before.outdated
     book.renewed |= before.renewed
 

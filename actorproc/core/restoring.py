@@ -136,7 +136,7 @@ def _take_lock(book: Book, lock: LockRecord) -> None:
 
 
 def _note_waiting(book: Book, snapshot: Snapshot, others: Sequence[ProcedureRecord]) -> None:
-    """Who is to be woken when: what is all that memory knows of the trees that are not loaded."""
+    """Note the times and events that wake procedures: memory knows nothing else of the trees that are not loaded."""
     if snapshot.cold.due:
         book.timers.adopt(snapshot.cold.due)
     waiting = [

@@ -24,7 +24,7 @@ def delay(policy: Backoff, *, procedure: str, step: int, errors: int) -> float:
 
 
 def is_exhausted(policy: Backoff, *, errors: int, first_error_at: float, now: float) -> bool:
-    """Whether the budget is spent after `errors` failed attempts, the first of them at `first_error_at`."""
+    """True if the budget is spent after `errors` failed attempts, the first of them at `first_error_at`."""
     if errors >= policy.max_attempts:
         return True
     return policy.max_elapsed is not None and now - first_error_at >= policy.max_elapsed

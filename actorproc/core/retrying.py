@@ -111,7 +111,7 @@ def _no_way_forward(
 
 
 def _unit_to_undo(book: Book, tree: Tree, members: list[ProcedureRecord]) -> UndoRecord | None:
-    """Where the rollback stopped; None when nothing of the tree is left to undo."""
+    """The unit at which the rollback stopped; None when nothing of the tree is left to undo."""
     opened = {member.id for member in members}
     return next(
         (
@@ -124,7 +124,7 @@ def _unit_to_undo(book: Book, tree: Tree, members: list[ProcedureRecord]) -> Und
 
 
 def _keys_of(book: Book, tree: Tree, members: list[ProcedureRecord]) -> tuple[LockKey, ...]:
-    """What the tree held when its root failed: of those that had not ended, and what finished ones had left to it."""
+    """Keys that the tree held when its root failed: of members that had not ended, and left by finished ones."""
     held: dict[str, LockMode] = {}
     left = [member for member in tree.members.values() if _left_locks(book, tree, member)]
     for member in (*members, *left):
@@ -135,7 +135,7 @@ def _keys_of(book: Book, tree: Tree, members: list[ProcedureRecord]) -> tuple[Lo
 
 
 def _left_locks(book: Book, tree: Tree, member: ProcedureRecord) -> bool:
-    """Whether a finished member passed its locks on, and they came as far as the root's end."""
+    """True if a finished member passed its locks on, and they came as far as the root's end."""
     if member.state is not ProcedureState.SUCCESS or member.parent is None:
         return False
     parent: ProcedureRecord | None = tree.members[member.parent]

@@ -16,7 +16,7 @@ __all__ = ["Shares"]
 
 
 class Shares:
-    """What each class of work may use. Classes that are not named have a share of 1 and nothing reserved."""
+    """Worker quotas by class of work. Classes that are not named have a share of 1 and nothing reserved."""
 
     def __init__(self, shares: Mapping[str, float], reserved: Mapping[str, int]) -> None:
         self._shares = dict(shares)
@@ -32,7 +32,7 @@ class Shares:
         return open_workers
 
     def would_use_another(self, staff: Staff, work_class: str, wanting: Collection[str]) -> bool:
-        """Whether one worker more than there are, with nothing to do, might get a step of this class."""
+        """True if one worker more than there are, with nothing to do, might get a step of this class."""
         pool = staff.for_all()
         idle = sum(not worker.queue for worker in pool)
         return self._may_take_one(pool, len(pool) + 1, idle + 1, work_class, wanting)

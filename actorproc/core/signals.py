@@ -36,7 +36,7 @@ MAX_REMEMBERED_IN_ALL = 100_000
 
 
 def is_repeated(book: Book, target: str, dedup: str | None) -> bool:
-    """Whether a signal with this id is kept for the target or was taken."""
+    """True if a signal with this id is kept for the target or was taken."""
     if dedup is None:
         return False
     if dedup in book.taken.get(target, ()):

@@ -23,7 +23,7 @@ def is_poisoned(member: ProcedureRecord) -> bool:
 
 
 def is_left_alone(book: Book, member: ProcedureRecord, top_id: str, opened: AbstractSet[str] = frozenset()) -> bool:
-    """Whether a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
+    """True if a unit does not run: of a poisoned or given up member, or of a finished one its parent compensates.
 
     `opened`: members that a retry would open again.
     """

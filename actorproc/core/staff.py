@@ -21,7 +21,7 @@ PREFETCH_WINDOW = 0.02
 BULKY = 64 * 1024
 """Bytes of a first state from which on it counts as work by itself."""
 _BYTES_PER_SECOND = 2e9
-"""How much work: so the states on their way to a worker are some 40 MB, or one that is larger."""
+"""Rate at which first states count as work: those on their way to a worker are some 40 MB, or one larger."""
 STEAL_AFTER = 0.005
 """Seconds a worker may be silent before the steps behind its current one are asked back."""
 _SMOOTHING = 0.2
@@ -34,7 +34,7 @@ class InHand(msgspec.Struct):
     type_name: str
     recalled: bool = False
     forced: str | None = None
-    """Why the step must not go on: aborted, abort-grace, bypassed, deadline. It is killed, or taken back when it has
+    """Reason to stop the step: aborted, abort-grace, bypassed, deadline. It is killed, or taken back when it has
     not begun."""
     killed: bool = False
     """The worker was told to be killed for it."""
@@ -43,7 +43,7 @@ class InHand(msgspec.Struct):
     kill_at: float | None = None
     """Epoch seconds at which it is killed for that; None: it may go on to its end."""
     threads: int = 1
-    """How many steps like this one may run in a worker at once."""
+    """Steps like this one that may run in a worker at once."""
     weight: float = 0.0
     """Seconds it was expected to take when it was handed out."""
     pid: int = 0
@@ -60,7 +60,7 @@ class Worker(msgspec.Struct):
     load: float = 0.0
     """Expected seconds of work in hand."""
     active_at: float = 0.0
-    """When it last answered, or got work while idle."""
+    """Time at which it last answered, or got work while idle."""
     pid: int = 0
     reserved: str | None = None
     """The procedure it belongs to; None: it takes steps of any."""
@@ -75,7 +75,7 @@ class Worker(msgspec.Struct):
 
 
 class Roster:
-    """Which worker slots there are, dedicated ones not included, and what is to become of them."""
+    """Worker slots, dedicated ones not included, and what is to become of them."""
 
     def __init__(self, workers: int) -> None:
         self.slots: set[int] = set()
@@ -83,13 +83,13 @@ class Roster:
         self.ordered = workers
         """Workers ordered whose slots are not known yet, as none was ready."""
         self.unwanted = 0
-        """How many go as soon as they are ready: the pool was made smaller while they were on their way."""
+        """Number of workers that go as soon as they are ready: the pool was made smaller before that."""
         self.vacated: set[int] = set()
         """Slots whose next worker goes as soon as it is ready: the pool was made smaller while they had none."""
         self.retired: set[WorkerId] = set()
         """Workers that were told to end and whose slots go with them."""
         self.look_at: float | None = None
-        """When to look whether all workers are stuck."""
+        """Time of the next look whether all workers are stuck."""
 
     def take_over(self, living: Iterable[int]) -> None:
         """Memory was lost while workers lived on: they are the slots there are, others that were wanted are to come."""
@@ -159,7 +159,7 @@ class Staff:
         return found if found is not None and (found.id is worker or found.id == worker) else None
 
     def runs_a_step(self, procedure: str) -> bool:
-        """Whether a worker has a step of it. One that is asked about its `abort` may wait for something meanwhile."""
+        """True if a worker has a step of it. One that is asked about its `abort` may wait for something meanwhile."""
         worker = self.in_hand.get(procedure)
         return worker is not None and worker.queue[procedure].token.mode is not Mode.ASK_ABORT
 
@@ -271,7 +271,7 @@ class Staff:
     def choose(
         self, type_name: str, preferred: WorkerId | None, threads: int = 1, among: list[Worker] | None = None
     ) -> Worker | None:
-        """Who gets the next step: the preferred worker when it has room, else the least loaded with room.
+        """Choose the worker for the next step: the preferred one when it has room, else the least loaded with room.
 
         Steps that may run beside each other (`threads` above 1) are kept together, so that the others have workers.
         With `among` only these workers count.
@@ -324,13 +324,13 @@ class Staff:
 
     @property
     def room(self) -> int:
-        """How many more steps could be handed out at most, whatever they are."""
+        """Number of further steps that could be handed out at most, whatever they are."""
         workers = self.for_all()
         return sum(PREFETCH_LIMIT - len(one.queue) for one in workers if one.threaded or one.load < PREFETCH_WINDOW)
 
     @property
     def is_full(self) -> bool:
-        """Whether no worker may get another step, whatever it is, short of a new one."""
+        """True if no worker may get another step, whatever it is, short of a new one."""
         for worker in self.workers.values():  # asked after every step that is handed out: no generator
             if (
                 (len(worker.queue) < PREFETCH_LIMIT or worker.threaded)
@@ -342,7 +342,7 @@ class Staff:
 
     @property
     def has_idle(self) -> bool:
-        """Whether a worker has nothing in hand."""
+        """True if a worker has nothing in hand."""
         for worker in self.workers.values():  # asked after every message: no generator
             if not worker.queue and worker.reserved is None and not worker.leaving:
                 return True
@@ -355,11 +355,11 @@ class Staff:
 
     @staticmethod
     def has_begun(worker: Worker, item: InHand) -> bool:
-        """Whether a step in a worker's hands runs, as far as can be told."""
+        """True if a step in a worker's hands runs, as far as can be told."""
         return bool(worker.threaded) or next(iter(worker.queue.values())) is item
 
     def steal_at(self) -> float | None:
-        """When prefetched steps should be asked back, None when there is no worker to give them to."""
+        """Time at which prefetched steps should be asked back, None when there is no worker to give them to."""
         if len(self.in_hand) < 2 or not self.has_idle:
             return None
         times = [worker.active_at for worker in self.workers.values() if _waiting_behind(worker)]

@@ -101,7 +101,7 @@ def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None
 
 
 def _note_object(book: Book, token: StepToken, outcome: Outcome) -> None:
-    """Which worker holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
+    """Note the worker that holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
     if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
         book.warm[token.procedure] = token.worker
     else:

@@ -115,7 +115,7 @@ def _too_many(book: Book, count: int) -> ManagerBusy | None:
 
 
 def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | None:
-    """Why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
+    """Reason why a procedure cannot be accepted; None when it can, or when it is the same submit again."""
     if new.id in book.damaged:
         return error_of(book, new.id)
     known = book.procs.get(new.id)
@@ -196,7 +196,7 @@ def _first_step(book: Book, new: NewProcedure) -> PutStep:
 
 
 def _blank(book: Book, type_name: str) -> ProcedureRecord:
-    """What the heads of new procedures of a class have in common, with the traits that are fixed at submit."""
+    """Common part of the heads of a class's new procedures, with the traits that are fixed at submit."""
     meta = book.types[type_name]
     blank = book.blanks[type_name] = ProcedureRecord(
         id="",

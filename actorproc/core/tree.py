@@ -172,15 +172,15 @@ class Tree:
             self.still -= {record.id}
 
     def is_still(self, procedure: str) -> bool:
-        """Whether a member is not to be handed out."""
+        """True if a member is not to be handed out."""
         return bool(self.still) and not self.still.isdisjoint(self.lineage(procedure))
 
     def runs_below(self, top: str) -> bool:
-        """Whether a step of `top` or of its descendants is in a worker's hands."""
+        """True if a step of `top` or of its descendants is in a worker's hands."""
         return any(self.is_below(name, top) for name in self.running)
 
     def is_below(self, procedure: str, top: str) -> bool:
-        """Whether a member is `top` or descends from it."""
+        """True if a member is `top` or descends from it."""
         place: str | None = procedure
         while place is not None:
             if place == top:

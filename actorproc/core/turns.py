@@ -89,7 +89,7 @@ def open_workers(book: Book, shares: Shares, record: ProcedureRecord) -> list[Wo
 
 
 def wants_another_worker(book: Book) -> bool:
-    """Whether a step waits that one worker more than there are might get."""
+    """True if a step waits that one worker more than there are might get."""
     shares = book.shares
     wanting: set[str] = set() if shares is None else _wanting(book)
     for worker in book.staff.workers.values():
@@ -159,7 +159,7 @@ def keep_nothing(book: Book, record: ProcedureRecord) -> None:
 
 
 def _waits_aside(book: Book, root: str) -> bool:
-    """Whether a member of the tree asks for slots once it has a worker of its own."""
+    """True if a member of the tree asks for slots once it has a worker of its own."""
     found = (book.procs[name] for name in book.aside.names())
     return any(record.root == root and record.limit_keys for record in found)
 
@@ -184,7 +184,7 @@ def _give_back(book: Book, record: ProcedureRecord) -> None:
 
 
 def may_steal(book: Book) -> bool:
-    """Whether prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
+    """True if prefetched steps may be asked back: not while others are queued, unless shares keep those waiting."""
     return book.hands_out and (book.shares is not None or not (book.ready or book.backlog))
 
 
@@ -202,7 +202,7 @@ def stuck_behind(book: Book, now: float) -> list[tuple[Worker, list[InHand]]]:
 
 
 def steal_at(book: Book) -> float | None:
-    """When prefetched steps should be asked back, None when there is no worker that may have them."""
+    """Time at which prefetched steps should be asked back, None when there is no worker that may have them."""
     at = book.staff.steal_at()
     if at is None or book.shares is None:
         return at
@@ -211,7 +211,7 @@ def steal_at(book: Book) -> float | None:
 
 
 def why_queued(book: Book, record: ProcedureRecord) -> str | None:
-    """Which limit keeps a procedure waiting; None when it only waits for a worker."""
+    """The limit that keeps a procedure waiting; None when it only waits for a worker."""
     if record.id in book.lobby:
         return f"for one of the {book.lobby.running} that run to end (Config.max_running)"
     return book.slots.why(record.id, book.now)

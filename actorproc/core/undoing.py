@@ -73,7 +73,7 @@ def _note_reverted(book: Book, top: str | None) -> None:
 
 
 def _others_run(book: Book, record: ProcedureRecord) -> bool:
-    """Whether a wider failure took this undo over while steps of its own still run: it ends only after them."""
+    """True if a wider failure took this undo over while steps of its own still run: it ends only after them."""
     tree = book.tree_of(record)
     top = tree.scope_of(record.id)
     return top is not None and tree.runs_below(top)

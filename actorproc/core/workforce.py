@@ -46,7 +46,7 @@ def left(book: Book, worker: Worker) -> None:
 
 
 def next_look(book: Book) -> float | None:
-    """When to look whether a worker is to be added or retired; kept until then, so that it moves no alarm."""
+    """Time of the next look whether a worker is to be added or retired; kept until then, so that it moves no alarm."""
     limits, roster = book.scheduling, book.roster
     if not limits.workers:
         return None
@@ -104,7 +104,7 @@ def resize(book: Book, event: Resized) -> None:
 
 
 def _stuck_at(book: Book) -> float:
-    """When the last of the workers will have been silent for too long."""
+    """Time at which the last of the workers will have been silent for too long."""
     last = max((worker.active_at for worker in book.staff.for_all()), default=book.now)
     return last + book.scheduling.stuck_after
 
@@ -119,7 +119,7 @@ def _surplus(book: Book) -> int:
 
 
 def _has_spare(book: Book) -> bool:
-    """Whether an idle worker may go: as many as there should be are ready without it."""
+    """True if an idle worker may go: as many as there should be are ready without it."""
     return _surplus(book) > 0 and len(book.staff.for_all()) > book.scheduling.workers
 
 
