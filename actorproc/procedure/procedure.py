@@ -31,6 +31,7 @@ from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.secret import mentions_secret, shown
 from actorproc.procedure.signatures import HOOKS, check_hooks
 from actorproc.procedure.state import format_of
+from actorproc.procedure.submittable import Submittable
 
 if TYPE_CHECKING:
     from actorproc.model.ids import Mode
@@ -42,7 +43,7 @@ __all__ = ["RESERVED", "Procedure", "not_plain", "refuse_unrun", "unrun_kind"]
 _UNRUN = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 
-class Procedure:
+class Procedure(Submittable):
     """A multi-step operation that either finishes or is undone (Greptime's Procedure, IoTDB's, HBase's ProcedureV2).
 
     Override `execute`; it is called until it returns ``Status.done``. Each call is a step: when it returns, the

@@ -14,10 +14,10 @@ from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey, checked_lock_key
 from actorproc.procedure.kinds import is_text
+from actorproc.procedure.submittable import Submittable
 
 if TYPE_CHECKING:
     from actorproc.model.records import Wait
-    from actorproc.procedure.procedure import Procedure
 
 __all__ = ["Done", "Executing", "Poisoning", "Renewing", "Sleeping", "Status", "Suspending", "Waiting"]
 
@@ -65,7 +65,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @staticmethod
     def suspended(
-        children: Iterable[Procedure | tuple[str, Procedure]],
+        children: Iterable[Submittable | tuple[str, Submittable]],
         persist: bool = True,
         *,
         wait: Wait = "all",
@@ -111,7 +111,7 @@ class Status(msgspec.Struct, frozen=True):
         return Done(output)
 
     @staticmethod
-    def again(state: Procedure) -> Status:
+    def again(state: Submittable) -> Status:
         """Begin anew from the first step, under the same id, with ``state``: for what never ends.
 
         It is a commit point, as continue-as-new in Temporal. What ran before is never undone; its undo units, notes
@@ -128,10 +128,9 @@ class Status(msgspec.Struct, frozen=True):
             InvalidStatus: ``state`` is no procedure. Returned elsewhere, it fails the step with the same error.
         """
         # Imported here: procedure.py needs this module to be there first.
-        from actorproc.procedure.procedure import Procedure  # noqa: PLC0415
 
         given: Any = state
-        if not isinstance(given, Procedure):
+        if not isinstance(given, Submittable):
             msg = f"Status.again(state) takes a procedure of the same class, such as self, not {given!r:.60}"
             raise InvalidStatus(msg)
         return Renewing(state)
@@ -221,11 +220,10 @@ def _key_paths(keys: Any) -> tuple[str, ...]:
         raise InvalidStatus(msg) from None
 
 
-def _children(children: Iterable[Procedure | tuple[str, Procedure]]) -> tuple[tuple[str | None, Any], ...]:
+def _children(children: Iterable[Submittable | tuple[str, Submittable]]) -> tuple[tuple[str | None, Any], ...]:
     # Imported here: procedure.py needs this module to be there first.
-    from actorproc.procedure.procedure import Procedure  # noqa: PLC0415
 
-    if isinstance(children, Procedure) or not isinstance(children, Iterable):
+    if isinstance(children, Submittable) or not isinstance(children, Iterable):
         msg = "Status.suspended takes an iterable of children: write Status.suspended([child])"
         raise InvalidStatus(msg)
     found: list[tuple[str | None, Any]] = []
@@ -233,7 +231,7 @@ def _children(children: Iterable[Procedure | tuple[str, Procedure]]) -> tuple[tu
     entries: Iterable[Any] = children
     for index, entry in enumerate(entries):
         child_id, child = entry if isinstance(entry, tuple) and len(entry) == 2 else (None, entry)
-        if not isinstance(child, Procedure):
+        if not isinstance(child, Submittable):
             msg = f"child {index} of Status.suspended is {child!r:.80}, not a Procedure or an (id, Procedure) pair"
             raise InvalidStatus(msg)
         if child_id is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from actorproc.model.commands import RunStep
 from actorproc.model.crash_report import CrashReport
@@ -17,7 +17,8 @@ from actorproc.model.outcomes import Advanced, Finished, Outcome, Refused
 from actorproc.testing.fake_workers import NO_PLACE
 from actorproc.testing.faults import FaultKind
 from actorproc.testing.scripts import listens, placed_elsewhere, play
-from actorproc.testing.world import children_seen
+from actorproc.testing.stage.hazards import Hazards
+from actorproc.testing.world import World, children_seen
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.frames import (
     AbortAsked,
@@ -34,9 +35,6 @@ from actorproc.workers.frames import (
     TakeBackSteps,
     ToWorker,
 )
-
-if TYPE_CHECKING:
-    from actorproc.testing.stage.pool import StagePool
 
 __all__ = ["RunningStep", "StageWorker", "is_threaded"]
 
@@ -66,10 +64,47 @@ class RunningStep:
         """Number of the request it waits for."""
 
 
+class Listener(Protocol):
+    """The host of a pool, as far as workers speak to it."""
+
+    def tell(self, event: WorkerMessages, /) -> None:
+        """Hand over what a worker said."""
+        ...
+
+
+class WorkerHome(Protocol):
+    """The pool of a worker, as the worker sees it."""
+
+    world: World
+    hazards: Hazards
+
+    @property
+    def owner(self) -> Listener:
+        """The listener to what workers say."""
+        ...
+
+    @property
+    def may_fail_to_boot(self) -> bool:
+        """Whether the history goes on if this boot fails."""
+        ...
+
+    def next_request(self) -> int:
+        """A number for what a step asks."""
+        ...
+
+    def is_ready(self, worker: StageWorker, /) -> None:
+        """A worker takes steps."""
+        ...
+
+    def bury(self, worker: StageWorker, report: CrashReport, /) -> None:
+        """A worker is dead."""
+        ...
+
+
 class StageWorker:
     """One life of one slot."""
 
-    def __init__(self, pool: StagePool, id: WorkerId, *, replace: bool) -> None:
+    def __init__(self, pool: WorkerHome, id: WorkerId, *, replace: bool) -> None:
         self._pool = pool
         self._world = pool.world
         self._hazards = pool.hazards
