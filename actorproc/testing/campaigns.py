@@ -71,7 +71,9 @@ def campaign_command(
         if on_history is not None:
             on_history(history)
 
-    campaign = run_histories(play, chosen.seed, seconds=chosen.seconds, keep=chosen.keep, on_history=heard)
+    campaign = run_histories(
+        play, chosen.seed, seconds=chosen.seconds, histories=chosen.histories, keep=chosen.keep, on_history=heard
+    )
     if campaign.failed:
         out(f"trace of seed {campaign.failed[0].seed}:\n{campaign.failed[0].trace}\n\n")
     out(f"{campaign.histories} histories in {campaign.seconds:.1f} s: {campaign.per_minute:,.0f} a minute\n")
@@ -86,6 +88,7 @@ def campaign_command(
 def _parser(module: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds to spend (default 60)")
+    parser.add_argument("--histories", type=int, metavar="N", help="stop after this many histories (default: no limit)")
     parser.add_argument("--seed", type=int, default=1, help="first seed (default 1)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="play one history and print its trace")
     parser.add_argument("--keep", type=int, default=20, help="stop after this many failing histories (default 20)")

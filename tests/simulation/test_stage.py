@@ -100,7 +100,7 @@ def test_one_history_of_the_stage_can_be_replayed_by_its_seed(capsys: pytest.Cap
 
 
 def test_the_command_counts_histories_faults_and_what_was_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["--seed", "1", "--seconds", "0.2"])
+    code = main(["--seed", "1", "--seconds", "300", "--histories", "60"])
 
     said = capsys.readouterr().out
     assert code == 0
