@@ -29,16 +29,16 @@ class Batch:
 
     def __init__(self) -> None:
         self.number = 0
-        """What the store calls this commit."""
+        """Number of this commit in the store."""
         self.sealed = 0
-        """What the core calls this batch."""
+        """Number of this batch in the core."""
         self.events: list[Event] = []
         self.writes: list[Write] = []
         self.commands: list[Command] = []
         self.is_routine = True
         """It comes of answers alone that bring no children: nothing in it is a first record, or removed."""
         self.scheduling: Scheduling | None = None
-        """What holds for the workers from this batch on; None: what held before."""
+        """Scheduling of the workers from this batch on; None: unchanged."""
         self.started = False
         """It was asked to be closed: at once, or by the marker in the inbox."""
         self._heads: dict[str, PutProcedure] | None = None

@@ -199,7 +199,7 @@ class CallerDesk:
         return Described(record, phase, reason, progress, said)
 
     def glance(self, message: Glance) -> None:
-        """How a procedure stands, with the parked one that keeps it from ending, if there is one, in the reason."""
+        """State of a procedure, with the parked one that keeps it from ending, if there is one, in the reason."""
         try:
             record = self._store.procedure(message.id)
             seen = None if record is None else self._described(record)
@@ -220,7 +220,7 @@ class CallerDesk:
             return record
 
     def list_waiters(self, message: ListWaiters) -> None:
-        """Who waits for locks, in the order of the queue."""
+        """Waiters for locks, in the order of the queue."""
         settle_future(message.future, self._ring.core.lock_waiters())
 
     def find_dangling(self, message: FindDangling) -> None:

@@ -18,7 +18,7 @@ OVERSLEPT = 1.0
 
 
 class Clock(Protocol):
-    """Where the engine reads the time; seconds."""
+    """Source of time for the engine; seconds."""
 
     def wall(self) -> float:
         """Epoch seconds, UTC."""

@@ -15,7 +15,7 @@ _MANY = 1000
 
 
 class _Pauses:
-    """How many pauses there are now, of all threads: the first one stops the collector, the last one sets it going."""
+    """Count of pauses in all threads: the first one stops the collector, the last one sets it going."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a signal handler may submit, too

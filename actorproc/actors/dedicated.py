@@ -23,7 +23,7 @@ logger = engine_logger("actorproc")
 
 
 def is_dedicated(worker: WorkerId) -> bool:
-    """Whether this worker belongs to one procedure."""
+    """True if this worker belongs to one procedure."""
     return worker.slot >= FIRST_DEDICATED_SLOT
 
 

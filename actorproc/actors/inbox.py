@@ -44,7 +44,7 @@ class CombiningInbox:
         self._has_turn = False
         """The actor's own thread has the turn: from one `get` to the next."""
         self.handle: Callable[[Any], None] | None = None
-        """What the actor does with a message that is delivered; None: it is not lent a thread. It must not raise."""
+        """Handler of a message that is delivered; None: the actor is not lent a thread. It must not raise."""
 
     def put(self, envelope: Any, /) -> None:
         """Leave a message for the actor's own thread."""

@@ -60,11 +60,11 @@ class Line:
         self.why = ""
         """In words, when it is killed for a limit."""
         self.kind = ""
-        """Which limit, as the crash report names it."""
+        """Name of the limit, as in the crash report."""
         self.begun: dict[StepToken, tuple[int, float]] = {}
         """Steps that run beside each other: their threads, and the monotonic times when they began."""
         self.said: dict[StepToken, tuple[float | None, str | None]] = {}
-        """What unanswered steps told last of their progress, as a number and in words."""
+        """Progress that unanswered steps told last, as a number and in words."""
 
     @property
     def running(self) -> RunStep | None:
@@ -73,7 +73,7 @@ class Line:
 
     @property
     def is_threaded(self) -> bool:
-        """What is in `queue` runs at once, on threads of the worker."""
+        """True if the steps in `queue` run at once, on threads of the worker."""
         first = self.running
         return first is not None and first.limits is not None and first.limits.threads > 1
 
@@ -256,7 +256,7 @@ class Ledger:
                 yield line, first, line.since + first.wall_time
 
     def progress(self, procedure: str) -> tuple[float | None, str | None]:
-        """What the running step of a procedure last said of its progress, as a number and in words."""
+        """Progress that the running step of a procedure told last, as a number and in words."""
         for line in self.lines.values():
             for token, said in line.said.items():
                 if token.procedure == procedure:

@@ -83,7 +83,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: ProcedureRecord, closing: StepRecord | None) -> Self:
-        """What these two say. Raises `StoreDamaged` for a success without the record that has the output."""
+        """Ending that these two describe. Raises `StoreDamaged` for a success without its output."""
         if closing is None and record.state is ProcedureState.SUCCESS:
             msg = f"the record that closes {record.id} is missing from the store, and its output with it"
             raise StoreDamaged(msg, table="steps", key=f"{record.id}/{record.records}", reason="the row is missing")
@@ -133,7 +133,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
-    """What the manager knows of a worker: the step in it and how many wait behind."""
+    """A worker as the manager knows it: the step in it and how many wait behind."""
 
     worker: WorkerId
     procedure: str | None
@@ -160,7 +160,7 @@ class ManagerStatus(msgspec.Struct, frozen=True):
     """One sentence for each procedure that stands still because a record of its tree is damaged."""
     dispatching: bool
     paused: str | None = None
-    """Why an operator paused it; None: it is not paused."""
+    """Reason for which an operator paused it; None: it is not paused."""
     gated: bool = False
     running: tuple[StepToken, ...] = ()
     """The steps that run now, as far as can be told from here."""
@@ -203,7 +203,7 @@ class SlotStatus(msgspec.Struct, frozen=True):
 
 
 class Patience(IntEnum):
-    """How long a caller waits for an end that cannot come as things are."""
+    """Seconds that a caller waits for an end that cannot come as things are."""
 
     CALL = 0
     """Until the procedure, or a member of its tree that it needs, has been parked for `Config.parked_grace`."""

@@ -14,7 +14,7 @@ __all__ = ["Late", "Outage"]
 logger = engine_logger("actorproc")
 
 Late = Watch | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
-"""What reads the store, or says of workers what must stay in order with their answers, which do."""
+"""Messages that read the store, or that say of workers what must stay in order with their answers."""
 
 
 class Outage:
@@ -34,7 +34,7 @@ class Outage:
         self.is_in_doubt = False
         """It was opened again, and no real commit has worked since."""
         self.error: Exception | None = None
-        """What the store said last."""
+        """Last error of the store."""
         self.since = 0.0
         """Monotonic seconds of the first commit that failed."""
 
@@ -83,7 +83,7 @@ class Outage:
         self._deferred.append(message)
 
     def refusal(self) -> StorageUnavailable:
-        """What a caller is told meanwhile."""
+        """Error for callers during the outage."""
         msg = f"the store refuses writes at the moment and is retried: {self.error}"
         return StorageUnavailable(msg)
 

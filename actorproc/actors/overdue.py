@@ -39,7 +39,7 @@ class Overdue:
         self._count = 0
         self._next_count = 0.0
         self._began: float | None = None
-        """When the pass under way began; None: there is none."""
+        """Time at which the pass under way began; None: there is none."""
         self._lag = 0.0
         self._is_told = False
 

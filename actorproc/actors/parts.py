@@ -31,7 +31,7 @@ __all__ = ["ManagerParts"]
 
 
 class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manager works with."""
+    """Dependencies of a manager."""
 
     config: Config
     clock: Clock

@@ -35,7 +35,7 @@ class RecentEnds:
         """By the last commit."""
 
     def get(self, id: str) -> Ending | None:
-        """How this procedure ended, if that is known here."""
+        """End of this procedure, if it is known here."""
         return self._ends.get(id)
 
     def note(self, ending: Ending) -> None:

@@ -105,7 +105,7 @@ class ReplyTable:
         """Listeners, with the id of their procedure."""
         self._numbers = itertools.count(1)
         self._closed: list[ActorprocError] = []
-        """Why it was closed; the first counts."""
+        """Reasons for closing it; the first counts."""
         self.answered_by: set[int] = set()
         """The threads that give the answers at this moment, and must not wait for one."""
 

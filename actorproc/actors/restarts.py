@@ -93,7 +93,7 @@ class SlotRestarts:
 
 
 def is_killed_from_outside(report: CrashReport) -> bool:
-    """Whether a worker that had nothing to do was ended by another process, the kernel's killer included.
+    """True if a worker that had nothing to do was ended by another process, the kernel's killer included.
 
     A worker without a step answers SIGTERM with exit code 0.
     """

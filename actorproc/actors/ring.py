@@ -152,7 +152,7 @@ class Ring:
         self._open.events.append(event)
 
     def decide(self) -> None:
-        """What the answers that were taken set free is given away."""
+        """Hand out what the answers that were taken have set free."""
         if self._undecided:
             self._undecided = False
             self._add(self.core.decide())
@@ -259,7 +259,7 @@ class Ring:
             self._errands.pop(0)()
 
     def locks_once_committed(self, stored: list[LockRecord]) -> list[LockRecord]:
-        """What the stored locks will be when all that was decided is durable; memory is there already."""
+        """Stored locks once all that was decided is durable; memory is there already."""
         locks = {(lock.path, lock.holder): lock for lock in stored}
         for batch in (self._in_flight, self._open):
             for write in batch.writes if batch is not None else ():

@@ -72,7 +72,7 @@ class Sampler:
         return found
 
     def _count(self, line: Line, command: RunStep) -> Excess | None:
-        """What the step has started, if that is limited and too much."""
+        """Excess of processes that the step has started; None: it has no such limit, or keeps to it."""
         most = command.limits.processes if command.limits is not None else None
         if most is None:
             return None

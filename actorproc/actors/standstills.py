@@ -195,7 +195,7 @@ class Standstills:
         return core.obstacle_of(name, members)
 
     def _plan(self, now: float) -> float:
-        """When the next warning is due."""
+        """Time at which the next warning is due; infinity: there is none."""
         if self._grace == math.inf:
             return math.inf
         times = (since + self._grace for name, (since, _, _) in self._since.items() if name not in self._warned)

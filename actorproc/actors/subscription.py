@@ -139,7 +139,7 @@ class Subscription:
             return False, None
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """Who gave this to `take_now` waits no longer."""
+        """Forget the caller that gave this to `take_now`: it waits no longer."""
         with self._changed, contextlib.suppress(ValueError):
             self._wakers.remove(wake)
 

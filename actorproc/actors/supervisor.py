@@ -50,7 +50,7 @@ logger = engine_logger("actorproc")
 
 
 class SupervisorParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor works with."""
+    """Dependencies of a supervisor."""
 
     config: Config
     clock: Clock

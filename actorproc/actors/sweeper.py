@@ -64,7 +64,7 @@ class _Due(NamedTuple):
 
     root: str
     ended: float | None = None
-    """When it finished; None: it is looked at for another reason."""
+    """Time at which it finished; None: it is looked at for another reason."""
     surplus: bool = False
     """There are too many newer ones."""
 
@@ -97,10 +97,10 @@ class Sweeper:
         self._wake_in = wake_in
         self._pass: Iterator[bool] | None = None
         self._oldest: float | None = None
-        """When the root finished that comes next in the pass."""
+        """Time at which the root finished that comes next in the pass."""
         self._overdue = Overdue(store, retention, max(_SOON, self._interval))
         self._next_at = 0.0
-        """When the next slice may begin, by the monotonic clock."""
+        """Time at which the next slice may begin, by the monotonic clock."""
         self._awaits_commit = False
         """A slice is decided; the next one begins when it is stored."""
         self._stopped = False
@@ -181,7 +181,7 @@ class Sweeper:
             self._wake_in(max(0.0, self._next_at - self._clock.monotonic()))
 
     def health(self) -> RetentionHealth:
-        """How far removal is behind."""
+        """Backlog of removals."""
         return self._overdue.health()
 
     def _slices(self) -> Iterator[bool]:

@@ -101,7 +101,7 @@ class Switchboard:
         self._to_manager(WatchEach(tuple(ends)))
 
     def leave_ends(self) -> None:
-        """When it stops, let those who wait for ends of procedures wait on: `left_waiting` are for the next engine."""
+        """Let those who wait for ends of procedures wait on when it stops: `left_waiting` are for the next engine."""
         self._is_succeeded = True
 
     def left_waiting(self) -> WaitingForEnds:
@@ -124,7 +124,7 @@ class Switchboard:
             self._replies.close(why)
 
     def recent_end(self, id: str) -> Ending | None:
-        """How a procedure ended, when it did so a moment ago; None says nothing."""
+        """End of a procedure, when it ended a moment ago; None says nothing."""
         return self._recent_ends.get(id)
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
@@ -134,7 +134,7 @@ class Switchboard:
         )
 
     def glance(self, id: str) -> Described | None:
-        """How a procedure stands; None when it is unknown, or the manager does not answer within a second."""
+        """State of a procedure; None when it is unknown, or the manager does not answer within a second."""
         try:
             found: Future[Described | None] = self._asked(self._to_manager, lambda future: Glance(id, future))
             return found.result(_GLANCE)

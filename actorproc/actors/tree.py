@@ -128,7 +128,7 @@ class EngineTree(Switchboard):
         self.after_reload: list[Callable[[], object]] = []
         """Called when all were replaced."""
         self.failure: ActorprocError | None = None
-        """Why it is beyond help: a bug, or every slot is parked and none has come back yet."""
+        """Error that is beyond help: a bug, or every slot is parked and none has come back yet."""
 
     # ------------------------------------------------------------ start
     def start(self, definitions: Callable[[], Sequence[Definition]]) -> None:

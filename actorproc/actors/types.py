@@ -71,5 +71,5 @@ class TypeTable:
         return self._definitions.get(type_name)
 
     def metas(self) -> Iterator[TypeMeta]:
-        """What the core must know of each type."""
+        """Traits of each type, for the core."""
         return (definition.meta for definition in self._definitions.values())

@@ -59,7 +59,7 @@ _STEADY = {ProcedureState.WAITING, ProcedureState.WAITING_TIMEOUT, *TERMINAL}
 
 
 class _Seen(msgspec.Struct, gc=False):
-    """What was told last of a procedure."""
+    """Last state of a procedure that was told."""
 
     state: ProcedureState
     phase: Phase
@@ -90,7 +90,7 @@ class Observer:
         self._last_batch = last_batch
         self._noting = epoch > 1 and last_batch is not None
         self._noted_until: float | None = clock.monotonic() + _RETURN if self._noting else None
-        """When changes are not noted any more; monotonic. None: there are watchers, or changes are not noted."""
+        """Time until which changes are noted; monotonic. None: there are watchers, or changes are not noted."""
         self._awaits_first = self._noting
         """Changes are noted for watchers of the life before, and none has come yet."""
         self._seen: dict[str, _Seen] = {}
@@ -366,7 +366,7 @@ class Observer:
 
 
 class _InHand:
-    """Which steps workers had in hand when a batch was stored, by its own commands or by earlier ones."""
+    """Steps that workers had in hand when a batch was stored, by its own commands or by earlier ones."""
 
     def __init__(self, batch: Batch | None, ledger: Ledger) -> None:
         self._commands = batch.commands if batch is not None else []

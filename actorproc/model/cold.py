@@ -28,18 +28,18 @@ def due_key(at: float, procedure: str) -> bytes:
 
 
 def time_of(key: bytes) -> float:
-    """When a timer goes off, in epoch seconds."""
+    """Time at which a timer goes off, in epoch seconds."""
     at: float = _unpack(key)[0]
     return at
 
 
 def named_by(key: bytes) -> str:
-    """Whose timer it is."""
+    """Procedure that a timer belongs to."""
     return key[8:].decode()
 
 
 class ColdTrees(msgspec.Struct):
-    """What a start must know of the cold trees that it does not load."""
+    """Facts that a start must know of the cold trees that it does not load."""
 
     procedures: int = 0
     """Members that have not ended."""
@@ -48,7 +48,7 @@ class ColdTrees(msgspec.Struct):
     due: list[bytes] = msgspec.field(default_factory=list)
     """Timers of waits and deadlines, as `due_key` makes them."""
     listeners: list[tuple[int, str, str]] = msgspec.field(default_factory=list)
-    """Who waits for which event: submit number, event, procedure."""
+    """Procedures that wait for events: submit number, event, procedure."""
     admitted: list[ProcedureRecord] = msgspec.field(default_factory=list)
     """Heads that hold places of limits."""
 
@@ -71,7 +71,7 @@ def is_alone(record: ProcedureRecord) -> bool:
 
 
 def is_asleep(members: Sequence[ProcedureRecord]) -> bool:
-    """Whether a whole tree can be left in the store at a start; in doubt it is loaded, and leaves memory again.
+    """True if a whole tree can be left in the store at a start; in doubt it is loaded, and leaves memory again.
 
     `members` are all heads that were found, in submit order.
     """

@@ -52,7 +52,7 @@ class RunStep(msgspec.Struct, frozen=True, gc=False):
     wall_time: float | None = None
     grace: float = 1.0
     limits: StepLimits | None = None
-    """What else limits the step; None: nothing but `wall_time`."""
+    """Limits of the step besides `wall_time`; None: there are none."""
     recovered: bool = False
     """The first step handed out since the manager was started again: the recovery hooks run."""
     generation: int = 1
@@ -150,7 +150,7 @@ Command = (
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """What one event led to. Commands go out only after all writes are durable (as raft's Ready)."""
+    """Result of one event. Commands go out only after all writes are durable (as raft's Ready)."""
 
     writes: list[Write]
     commands: list[Command]

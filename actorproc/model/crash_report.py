@@ -8,7 +8,7 @@ __all__ = ["CrashReport"]
 
 
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Why a worker ended. It is stored with the step it is charged to, and carried by `WorkerCrashed`."""
+    """Cause of a worker's end. It is stored with the step it is charged to, and carried by `WorkerCrashed`."""
 
     kind: str
     """exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit, boot, protocol, stopped."""
@@ -19,7 +19,7 @@ class CrashReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     stderr: str = ""
     """The last lines the worker wrote there."""
     stack: str = ""
-    """What faulthandler wrote: the Python stacks of a native crash, or of the moment before a kill."""
+    """Text of faulthandler: the Python stacks of a native crash, or of the moment before a kill."""
     peak_rss: int | None = None
     """Bytes resident at most; None: not known."""
     cpu_time: float | None = None

@@ -10,7 +10,7 @@ __all__ = ["Definition", "OutcomeRow"]
 
 
 class Definition(msgspec.Struct, frozen=True, array_like=True):
-    """Where a worker finds a procedure class.
+    """Source of a procedure class for a worker.
 
     `module` and `qualname` when it is importable; else `pickled` (cloudpickle, by value). `loader` means
     the object is a loader function ``f(data) -> Procedure`` and not a class. `revision` grows when a class
@@ -26,7 +26,7 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Keys of the signed pickle codec, the newest first, for the classes that opted in; never stored, never logged."""
     path: tuple[bytes, ...] = ()
-    """Where the program that sent it finds its modules, for what a worker that started earlier does not find."""
+    """Module path of the program that sent it, for modules that a worker that started earlier does not find."""
     migrations: bytes | None = None
     """Migrations of value classes that stand in other modules than these (cloudpickle, pairs of class and function)."""
 

@@ -75,7 +75,7 @@ class WorkerReady(msgspec.Struct, frozen=True, gc=False):
 
     worker: WorkerId
     threads: int = 1
-    """How many of the steps it has in hand may run beside each other (a worker that lived on)."""
+    """Number of steps in its hands that may run beside each other (a worker that lived on)."""
     reserved: str | None = None
     """The one procedure it is there for (`Limits.dedicated`); None: any."""
     leaving: bool = False
@@ -168,7 +168,7 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
     reply: int
     dedup: str | None = None
     reason: str | None = None
-    """Why an operator sent it; kept with what operators asked for. Programs give none, and leave no such row."""
+    """Reason why an operator sent it; kept in the audit log. Programs give none, and leave no such row."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -284,7 +284,7 @@ class ReloadBegan(msgspec.Struct, frozen=True, gc=False):
 
     reply: int
     is_over: bool = False
-    """That has come to its end, well or not: any worker may run any step."""
+    """True if the reload has ended, well or not: any worker may run any step."""
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):

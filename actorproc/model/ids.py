@@ -28,7 +28,7 @@ class WorkerId(msgspec.Struct, frozen=True, array_like=True, gc=False, order=Tru
 
 
 class Mode(IntEnum):
-    """Which method of the procedure a handed-out step calls."""
+    """Method of the procedure that a handed-out step calls."""
 
     EXECUTE = 0
     ROLLBACK = 1
@@ -90,7 +90,7 @@ def new_id() -> str:
 
 
 def _tails() -> list[str]:
-    """What follows the time in 256 ids: version, variant, and random bits of the system.
+    """Random parts of 256 ids, which follow the time: version, variant, and random bits of the system.
 
     Many at once: to ask the system gives the interpreter lock away, and among busy threads it is long in coming back.
     """

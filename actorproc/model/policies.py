@@ -28,7 +28,7 @@ LockScope = Literal["procedure", "step"]
 
 
 class LockMode(IntEnum):
-    """What a lock key asks for; intentions on ancestors are derived, never declared."""
+    """Mode of a lock key; intentions on ancestors are derived, never declared."""
 
     READ = 1
     WRITE = 2
@@ -109,7 +109,7 @@ class Backoff(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
-    """What one step may use, as the engine carries and stores it; the public face is `actorproc.Limits`.
+    """Limits of one step, as the engine carries and stores them; the public face is `actorproc.Limits`.
 
     Seconds and bytes; None means no limit.
     """
@@ -128,7 +128,7 @@ class StepLimits(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     abort_grace: float | None = None
     """Seconds a forward step may go on after its undo was decided; None: as `Scheduling.abort_grace` says."""
     retry: Backoff | None = None
-    """When errors are tried again, of a call with a policy of its own; None: as the class says."""
+    """Backoff after errors, of a call with a policy of its own; None: as the class says."""
     retries_overtime: bool = False
     """With `retry`: as `TypeMeta.retries_overtime`."""
 
@@ -166,7 +166,7 @@ class Quotas(msgspec.Struct, frozen=True):
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long finished trees are kept; seconds, None: for ever."""
+    """Seconds for which finished trees are kept; None: for ever."""
 
     seconds: float | None = None
     count: int | None = None
@@ -207,7 +207,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What the engine must know of a procedure class without ever loading it."""
+    """Traits of a procedure class that the engine must know without ever loading it."""
 
     type_name: str
     version: int = 1
@@ -251,7 +251,7 @@ class TypeMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def limits(self) -> StepLimits:
-        """What the class says of the resources of a step."""
+        """Limits of a step that the class declares."""
         return StepLimits(
             wall_time=self.wall_time,
             cpu_time=self.cpu_time,

@@ -56,11 +56,11 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The exception itself, for classes that ask for it: as data, or a signed pickle of an executor's call. Never
     decoded by the engine."""
     crash: CrashReport | None = None
-    """How the worker ended, when the step took it along or was killed for a limit."""
+    """End of the worker, when the step took it along or was killed for a limit."""
 
 
 class Admitted(IntFlag):
-    """What a procedure was let through."""
+    """Admissions that a procedure has got."""
 
     RUNNING = 1
     """A root that counts as running (`Scheduling.max_running`)."""
@@ -91,7 +91,7 @@ class Leftover(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a procedure was about to do when its tree began to fail; a retry that goes forward takes it up again."""
+    """Intended next act of a procedure whose tree began to fail; a retry that goes forward takes it up again."""
 
     state: ProcedureState
     """`WAITING` or `WAITING_TIMEOUT`: it waited; `SUCCESS`: its last step ended when the tree failed already;

@@ -173,7 +173,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     undo_next: int = 1
     """On a root: sequence of the next undo unit."""
     parked: str | None = None
-    """Why it cannot run until its class is (re-)registered."""
+    """Reason why it cannot run until its class is (re-)registered."""
 
     # For people.
     owner: str | None = None
@@ -195,7 +195,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     group: int = 0
     """First step of the present group of children: those started since the parent last had seen the end of all."""
     seen: int = 0
-    """How many of its children had finished when they last woke it: those are the ones the step sees."""
+    """Number of its children that had finished when they last woke it: those are the ones the step sees."""
     ended_as: int = 0
     """Place among its siblings in the order of finishing; 0: not finished."""
     ending: bool = False
@@ -213,7 +213,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     audits: int = 0
     """Rows of the audit log about it; the number of the last one."""
     paused: str | None = None
-    """Why an operator paused it; neither it nor its descendants are handed out. None: it is not paused."""
+    """Reason for which an operator paused it; neither it nor its descendants are handed out. None: it is not paused."""
     forced: bool = False
     """The abort was asked with force: the procedure is not asked. Or the bypass was: its step is killed."""
     bypassing: bool = False
@@ -235,9 +235,9 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     admitted: int = 0
     """`Admitted` flags: what it was let through and holds a place of."""
     leftovers: tuple[Leftover, ...] = ()
-    """What the rollback left behind, of itself, and at the top of a failing scope of its members too."""
+    """Remains of the rollback, of itself, and at the top of a failing scope of its members too."""
     undo_error: ErrorInfo | None = None
-    """Why the present undo failed, or killed its worker, the last time; it is tried again. `error` stays the cause."""
+    """Error for which the present undo failed or killed its worker the last time. `error` stays the cause."""
     tried: int = 0
     """Undo unit whose attempts were counted last; a wider failure that takes it over goes on counting. 0: none."""
     undo_step: int = 0
@@ -246,7 +246,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """Epoch seconds since when the undo is decided of the forward step in hand: `StepLimits.abort_grace` counts from
     here. It stays when that step has ended."""
     generation: int = 1
-    """How often it began: `Status.again`, and a submit that restarts what has ended, begin a new one."""
+    """Number of its beginnings: `Status.again`, and a submit that restarts what has ended, begin a new one."""
     begun: int = 0
     """Steps of the generations before this one: step n of this one has the number ``begun + n`` here."""
     past: Past | None = None
@@ -288,11 +288,11 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: StepKind
     at: float
     state: bytes = b""
-    """What `dump` gave."""
+    """Result of `dump`."""
     codec: str = "data"
     version: int = 1
     outcome: str = ""
-    """What the step before said: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
+    """Result of the step before: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
     label: str | None = None
     """The undo unit a rollback record belongs to, or the unit label of the step."""
     attempts: int = 0
@@ -359,7 +359,7 @@ class PoisonRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float
     reason: str
     others: tuple[tuple[str, str], ...] = ()
-    """Who else poisoned it, with their roots, in order; the key is free when the last of all took it back."""
+    """Others that poisoned it, with their roots, in order; the key is free when the last of all took it back."""
 
     @property
     def owners(self) -> tuple[tuple[str, str], ...]:
@@ -381,7 +381,7 @@ class AuditRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float
     verb: str
     reason: str | None = None
-    """Why, in the operator's words."""
+    """Reason, in the operator's words."""
     detail: str = ""
     """With what: options, the key that was cleared."""
 

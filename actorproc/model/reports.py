@@ -10,13 +10,13 @@ __all__ = ["BackupReport", "CompactionReport", "KeptSignal", "StoreSize"]
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did; sizes in bytes, time in seconds."""
+    """Result of a compaction; sizes in bytes, time in seconds."""
 
     before: int
     """Size of the data file before."""
     after: int
     seconds: float
-    """How long commits had to wait for it."""
+    """Seconds for which commits had to wait for it."""
 
     @property
     def freed(self) -> int:
@@ -42,7 +42,7 @@ class KeptSignal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup made; sizes in bytes, time in seconds."""
+    """Result of a backup; sizes in bytes, time in seconds."""
 
     path: str
     """The directory: a store of its own."""
@@ -60,7 +60,7 @@ class BackupReport:
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """How large a store is; sizes in bytes, 0 for a store that has no file."""
+    """Size of a store in bytes, 0 for a store that has no file."""
 
     file: int
     """Size of the data file, and of the files of long values."""

@@ -28,7 +28,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct):
-    """What recovery needs, read in one transaction.
+    """Stored facts that recovery needs, read in one transaction.
 
     `procedures` holds, in submit order, every head of every tree whose root has not finished, but for trees that are
     `cold`. `units` and finished members are included for all those trees (the core keeps what it needs).
@@ -50,7 +50,7 @@ class Snapshot(msgspec.Struct):
     last_batch: int = 0
     """Number of the last batch that the owner before committed; 0: none."""
     paused: str | None = None
-    """Why an operator paused the whole manager; None: it is not paused."""
+    """Reason for which an operator paused the whole manager; None: it is not paused."""
     audits: int = 0
     """Rows of the audit log about the manager itself."""
     acknowledgements: list[AcknowledgementRecord] = msgspec.field(default_factory=list)

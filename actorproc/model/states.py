@@ -27,7 +27,7 @@ TERMINAL = frozenset({ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureSt
 
 
 class Phase(StrEnum):
-    """What a procedure is doing right now; derived, never stored."""
+    """Activity of a procedure at this moment; derived, never stored."""
 
     QUEUED = "queued"
     LOCKED_OUT = "locked-out"

@@ -127,7 +127,7 @@ class PutSwitch(msgspec.Struct, frozen=True, gc=False):
     """The switch of the whole manager, and how many rows of the audit log are about the manager."""
 
     paused: str | None
-    """Why it is paused; None: it is not."""
+    """Reason of the pause; None: it is not paused."""
     audits: int
 
 

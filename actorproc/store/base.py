@@ -69,7 +69,7 @@ class RecordStore(Protocol):
         ...
 
     def audit(self, target: str) -> list[AuditRecord]:
-        """What operators asked for, of a procedure or (empty target) of the manager, in order."""
+        """Requests of operators, for a procedure or (empty target) the manager, in order."""
         ...
 
     def locks(self) -> list[LockRecord]:
@@ -108,7 +108,7 @@ class RecordStore(Protocol):
         ...
 
     def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
-        """What is left of a half removed tree: its latest members, at most `limit`, and whether there are more."""
+        """Remaining members of a half removed tree: the latest ones, at most `limit`, and whether there are more."""
         ...
 
     def place_of(self, id: str, number: int) -> str | None:
@@ -128,11 +128,11 @@ class RecordStore(Protocol):
         ...
 
     def count_states(self) -> dict[ProcedureState, int]:
-        """How many procedures are in which state; states without any are left out."""
+        """Number of procedures by state; states without any are left out."""
         ...
 
     def size(self) -> StoreSize:
-        """How large it is."""
+        """Size of the store."""
         ...
 
     def scan(

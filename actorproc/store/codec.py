@@ -244,7 +244,7 @@ def _checked_by_digest(table: Table, key: bytes, value: bytes) -> memoryview:
 
 
 def unchecked(table: Table, value: bytes) -> Any:
-    """What a damaged value seems to say, to tell whose it was and for nothing else; None when it says nothing."""
+    """Contents that a damaged value seems to have, only to tell its owner; None when it says nothing."""
     try:
         return _DECODERS[table].decode(value[_HEAD_SIZES.get(value[:1], _HEAD_SIZE) :])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):

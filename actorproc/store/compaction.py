@@ -152,7 +152,7 @@ def wait_for_a_swap(path: Path) -> None:
 
 
 def files_of(path: Path) -> tuple[int, ...]:
-    """What changes when the files of a store are others than before."""
+    """Files of a store, compared: the value changes when they are others than before."""
     found = []
     for name in (DATA_FILE, LOCK_FILE):
         try:

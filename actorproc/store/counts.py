@@ -31,7 +31,7 @@ class Counts:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._counted = dict.fromkeys((Table.STEPS, Table.CHILDREN, Table.AUDIT, Table.UNDO), 0)
-        """What the heads say in all."""
+        """Totals of all heads."""
         self._steps = 0
         """For how many steps the records of all logs stand."""
         self._doubtful: set[Table] = set()
@@ -60,7 +60,7 @@ class Counts:
             self._doubtful.add(table)
 
     def differences(self) -> Iterator[tuple[str, StoreDamaged]]:
-        """Whose numbers do not fit, and how. Once all heads and records of step logs were added."""
+        """Owners whose numbers do not fit, and how. Once all heads and records of step logs were added."""
         found = {table: self._rows.count(table) for table in self._counted}
         found[Table.STEPS] = self._steps
         found[Table.AUDIT] -= self._count(Table.AUDIT, "")
@@ -107,7 +107,7 @@ class Counts:
                 yield head.id, _older(head.id, f"{codec.show_key(Table.STEPS, key)} of its step log is newer")
 
     def manager_audit(self) -> StoreDamaged | None:
-        """What is not as the count of the rows about the manager itself says."""
+        """Error of the manager's own audit rows that do not fit their count."""
         value = self._rows.get(Table.META, AUDITS)
         wanted = 0 if value is None else meta_of(AUDITS, value)
         found = self._count(Table.AUDIT, "")
@@ -149,7 +149,7 @@ class Counts:
         )
 
     def _locks(self, head: ProcedureRecord) -> Iterator[StoreDamaged]:
-        """Who was given its keys has a row for each, until it fails or ends."""
+        """Check that a holder of keys has a row for each, until it fails or ends."""
         if not head.locked or head.rolling or head.run > 1 or head.retaking or head.lock_scope != "procedure":
             return
         for wanted in head.locks:

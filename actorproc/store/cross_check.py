@@ -42,7 +42,7 @@ _HEAD_OF = {Table.TIMERS, Table.FINISHED}
 
 
 class Findings(msgspec.Struct):
-    """What is wrong with the rows of a store."""
+    """Errors in the rows of a store."""
 
     damage: dict[tuple[str, str], Damage] = msgspec.field(default_factory=dict)
     """By table and key."""
@@ -57,7 +57,7 @@ class Findings(msgspec.Struct):
     mended: list[Row] = msgspec.field(default_factory=list)
     """Writes that set right numbers of the store."""
     rebuilt: dict[Table, dict[bytes, bytes]] = msgspec.field(default_factory=dict)
-    """What index tables should hold, of those that do not."""
+    """Right contents of index tables that do not have them."""
 
     def raise_lost(self, path: Path) -> None:
         """Raise `StoreDamaged` when searches go astray: a write to such a file makes it worse."""
@@ -277,7 +277,7 @@ def _note_manager_audit(rows: Rows, found: Findings) -> None:
 
 
 def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value: bytes, error: StoreDamaged) -> None:
-    """Whether a damaged record may be one that belongs elsewhere, where it is missed now."""
+    """True if a damaged record may be one that belongs elsewhere, where it is missed now."""
     body = codec.unchecked(table, value)
     try:
         elsewhere = not _is_plausible(rows, table, key) if body is None else key_of(table, body) != key
@@ -288,7 +288,7 @@ def _look_for_place(rows: Rows, found: Findings, table: Table, key: bytes, value
 
 
 def _note_right_place(found: Findings, table: Table, value: bytes, error: StoreDamaged) -> None:
-    """What is locked or poisoned stays so, also when the row says it only by its contents."""
+    """Keep locked or poisoned what is so, also when the row says it only by its contents."""
     body = codec.unchecked(table, value) if table in (Table.LOCKS, Table.POISON) else None
     if body is not None:
         try:
@@ -299,7 +299,7 @@ def _note_right_place(found: Findings, table: Table, value: bytes, error: StoreD
 
 
 def _is_plausible(rows: Rows, table: Table, key: bytes) -> bool:
-    """Whether this may well be the key under which the unreadable row was stored."""
+    """True if this may well be the key under which the unreadable row was stored."""
     if table is Table.PROCEDURES or (table not in BELONGS and table is not Table.AUDIT):
         return True
     id_ = owner_of(table, key)

@@ -110,7 +110,7 @@ def _is_present(store: LmdbReader, table: Table, key: bytes, value: bytes) -> bo
 
 
 def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """What is wrong with rows that are sound by themselves: where they stand, and what is not there."""
+    """Errors of rows that are sound by themselves: misplaced ones, and gaps."""
     found = cross_check(rows)
     for damage in found.damage.values():
         found.gaps.append(StoreDamaged("", table=damage.table, key=damage.key, reason=damage.reason))
@@ -122,7 +122,7 @@ def _together(rows: Rows, told: set[tuple[str, str]]) -> Iterator[dict[str, Any]
 
 
 class _Hanging:
-    """What cannot be used without a damaged head; counted for all of them together, when the first is asked for."""
+    """Rows that cannot be used without a damaged head; counted together, when the first is asked for."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

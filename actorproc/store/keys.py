@@ -22,7 +22,7 @@ def head_key(id: str) -> bytes:
 
 
 def prefix(id: str) -> bytes:
-    """What the keys of all rows that belong to this id begin with."""
+    """Beginning of the keys of all rows that belong to this id."""
     return id.encode() + b"\0"
 
 
@@ -37,7 +37,7 @@ def time_key(at: float) -> bytes:
 
 
 def owner_of(table: Table, key: bytes) -> bytes:
-    """Whose a row is of a table whose keys hold the id of a procedure, or the holder of a lock."""
+    """Owner of a row of a table whose keys hold the id of a procedure, or the holder of a lock."""
     if table is _STEPS:
         return step_log.owner_of(key)
     return key.rpartition(b"\0")[2] if table is Table.LOCKS else key.partition(b"\0")[0]

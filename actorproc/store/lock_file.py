@@ -22,7 +22,7 @@ _SIZE = 128 + 64 * MAX_READERS
 """LMDB's header, and a line of the cache for each reader. A file that is too short is made longer by LMDB."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
-"""How file systems say that they know no links."""
+"""Errors of file systems that know no links."""
 
 
 def make_lock_file(path: Path) -> None:

@@ -28,7 +28,7 @@ _OVERFLOW = 4
 
 
 class MetaPages(NamedTuple):
-    """What they say, and how long the file is."""
+    """Contents of the meta pages, and the length of the file."""
 
     size: int
     """Bytes in the file."""
@@ -107,7 +107,7 @@ def check_data_file(path: Path) -> None:
 
 
 def _short_tail_is_free(path: Path, size: int, page_size: int) -> bool:
-    """Whether every page in use lies inside a file that is shorter than its last page.
+    """True if every page in use lies inside a file that is shorter than its last page.
 
     LMDB need not write pages that a transaction took and gave back. Rare, so the whole file may be walked.
     """
@@ -121,7 +121,7 @@ def _short_tail_is_free(path: Path, size: int, page_size: int) -> bool:
 
 
 def _ends_in_a_value(file: Path, size: int, page_size: int) -> bool:
-    """Whether a value of several pages goes on behind the end of the file. `lmdb.verify` looks at its first page."""
+    """True if a value of several pages goes on behind the end of the file. `lmdb.verify` looks at its first page."""
     with file.open("rb") as pages:
         for number in range(2, size // page_size + 1):
             pages.seek(number * page_size)

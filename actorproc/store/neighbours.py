@@ -27,7 +27,7 @@ _Reader = TypeVar("_Reader", bound=_Opened)
 
 
 class Neighbours(Generic[_Owner, _Reader]):
-    """Who has which directory open here."""
+    """Stores that are open in this process, by directory."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -31,7 +31,7 @@ _PAUSE = 0.002
 
 
 class OpenStore(RecordReader):
-    """What the owner and a mere reader have in common: snapshots of an open environment."""
+    """Base of the owner and of a mere reader: snapshots of an open environment."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()

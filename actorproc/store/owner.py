@@ -49,7 +49,7 @@ class OwnerLock:
         self._path = path
         self._role: OwnerRole = role
         self.last = last
-        """What the owner before said of itself, or left as its seal when it stopped in good order."""
+        """Text of the owner before about itself, or its seal when it stopped in good order."""
         self._is_vouched_for = False
         self._pid = os.getpid()
         _held.add(self)
@@ -138,7 +138,7 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def _unsealed(last: dict[str, str]) -> str:
-    """What is said of the data file until it is sealed: that there was one, and its last transaction."""
+    """Text about the data file until it is sealed: that there was one, and its last transaction."""
     if "boot" not in last and "sealed-size" not in last:
         return ""
     kept = ("sealed-size", "sealed-transaction", "sealed-boot") if "sealed-transaction" in last else ()
@@ -186,7 +186,7 @@ def owner_of(path: Path) -> Owner | None:
 
 
 def is_suspended(owner: Owner) -> bool:
-    """Whether this process of this host was stopped by a signal (SIGSTOP, Ctrl-Z), and is not continued yet."""
+    """True if this process of this host was stopped by a signal (SIGSTOP, Ctrl-Z), and is not continued yet."""
     return owner.host == socket.gethostname() and _stat_of(owner.pid)[:1] in (["T"], ["t"])
 
 
@@ -217,7 +217,7 @@ def examine_for_reader(directory: Path) -> bool:
 
 
 def _start_ticks(pid: int | None = None) -> str:
-    """When a process started (None: this one), in clock ticks since boot: with the pid it names one process."""
+    """Start of a process (None: this one), in clock ticks since boot: with the pid it names one process."""
     fields = _stat_of(pid)
     if not fields:
         return "unknown" if not Path("/proc/self").exists() else "gone"
@@ -225,7 +225,7 @@ def _start_ticks(pid: int | None = None) -> str:
 
 
 def _stat_of(pid: int | None) -> list[str]:
-    """What the kernel says of a process, from its state on; nothing where there is none."""
+    """Fields of a process in the kernel, from its state on; empty where there is none."""
     try:
         text = Path(f"/proc/{pid or 'self'}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -26,7 +26,7 @@ BELONGS = {
 
 
 def owners_of(table: Table, key: bytes, value: bytes) -> Iterator[str]:
-    """Whose a damaged row is: by its key and, if its body can be read, by that."""
+    """Owners of a damaged row: by its key and, if its body can be read, by that."""
     if table not in BELONGS:
         return
     yield owner_of(table, key).decode("utf-8", "backslashreplace")
@@ -34,12 +34,12 @@ def owners_of(table: Table, key: bytes, value: bytes) -> Iterator[str]:
 
 
 def exists(rows: Rows, name: str) -> bool:
-    """Whether there is a head under this name, sound or not."""
+    """True if there is a head under this name, sound or not."""
     return rows.get(Table.PROCEDURES, head_key(name)) is not None
 
 
 def neighbours_of(rows: Rows, table: Table, key: bytes, gaps: Callable[[], list[str]]) -> list[str]:
-    """Whose a row can have been of which neither key nor contents are readable: keys are in order.
+    """Possible owners of a row of which neither key nor contents are readable: keys are in order.
 
     All of them stand still, rather than one of them going on without its undo unit or its note.
     """
@@ -73,7 +73,7 @@ def with_gaps(rows: Rows) -> list[str]:
 
 
 def names_in(table: Table, value: bytes, fields: tuple[str, ...]) -> Iterator[str]:
-    """What these fields of a record say, whether or not its checksum is right."""
+    """Names in these fields of a record, whether or not its checksum is right."""
     body = codec.unchecked(table, value)
     for field in fields:
         name = getattr(body, field, None)

@@ -65,7 +65,7 @@ def _check_head(key: bytes, head: ProcedureRecord) -> None:
 
 
 def is_a_copy(rows: Rows, table: Table, value: bytes) -> bool:
-    """Whether what stands in a wrong place stands, sound, in its own as well."""
+    """True if the record in a wrong place stands, sound, in its own as well."""
     body = codec.unchecked(table, value)
     try:
         key = b"" if body is None else key_of(table, body)
@@ -76,7 +76,7 @@ def is_a_copy(rows: Rows, table: Table, value: bytes) -> bool:
 
 
 def is_sound(rows: Rows, name: str) -> bool:
-    """Whether a head of this name stands where it belongs."""
+    """True if a head of this name stands where it belongs."""
     try:
         key = head_key(name)
         value = rows.get(Table.PROCEDURES, key)

@@ -69,14 +69,14 @@ class RecordReader(ABC):
 
     @property
     def paused(self) -> str | None:
-        """Why an operator paused the whole manager; None: it is not paused."""
+        """Reason for which an operator paused the whole manager; None: it is not paused."""
         with self._view() as rows:
             value = rows.get(Table.META, PAUSED)
         return None if value is None else str(meta_of(PAUSED, value))
 
     @property
     def epoch(self) -> int:
-        """How many owners the store has had."""
+        """Number of owners that the store has had."""
         with self._view() as rows:
             return read_number(rows, EPOCH)
 
@@ -158,7 +158,7 @@ class RecordReader(ABC):
             return _all(rows, Table.NOTES, start)
 
     def audit(self, target: str) -> list[AuditRecord]:
-        """What operators asked for, of a procedure or (empty target) of the manager, in order."""
+        """Requests of operators, for a procedure or (empty target) the manager, in order."""
         with self._view() as rows:
             return _all(rows, Table.AUDIT, prefix(target))
 
@@ -230,7 +230,7 @@ class RecordReader(ABC):
         return FinishedTree(tuple(heads), more=len(entries) > limit, units=units)
 
     def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
-        """What is left of a half removed tree: its latest members, at most `limit`, and whether there are more."""
+        """Remaining members of a half removed tree: the latest ones, at most `limit`, and whether there are more."""
         with self._view() as rows:
             room = None if limit is None else limit + 1
             entries = list(islice(rows.scan(Table.MEMBERS, prefix(root), reverse=True), room))
@@ -245,7 +245,7 @@ class RecordReader(ABC):
         return [name for name in found if name not in gone]
 
     def count_states(self) -> dict[ProcedureState, int]:
-        """How many procedures are in which state; states without any are left out.
+        """Number of procedures by state; states without any are left out.
 
         Only those that have not ended are read. Tables have lengths: that of `failed` and that of `rolled_back` are
         numbers of a state, and those that succeeded are what the unfinished leave of `by_state`.
@@ -261,7 +261,7 @@ class RecordReader(ABC):
         return {state: count for state, count in counts.items() if count}
 
     def size(self) -> StoreSize:
-        """How large it is; what has no file counts rows only."""
+        """Size of the store; one without a file counts rows only."""
         with self._view() as rows:
             return StoreSize(0, 0, rows.count(Table.PROCEDURES), rows.count(Table.STEPS), rows.count(Table.FINISHED))
 

@@ -43,7 +43,7 @@ _numbers = struct.Struct(">Q")
 
 
 class RedoRecord:
-    """Where the rows of the last commit stand a second time, in the data file that is open as `fd`.
+    """Place of the second copy of the last commit's rows, in the data file that is open as `fd`.
 
     Used by the one thread that writes the store.
     """

@@ -158,7 +158,7 @@ class _Pages:
         self._data = data
         self.size = 4096
         self.transaction = 0
-        """That whose pages these are: the last one with a meta page that can be read."""
+        """Transaction whose pages these are: the last one with a meta page that can be read."""
         root = self._newest_main_root()
         self._databases: dict[bytes, int] = {}
         self._gaps: list[tuple[bytes, bytes]] = []

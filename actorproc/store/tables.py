@@ -66,5 +66,5 @@ class Rows(Protocol):
         ...
 
     def count(self, table: Table) -> int:
-        """How many rows a table has, in constant time."""
+        """Number of rows of a table, in constant time."""
         ...

@@ -130,7 +130,7 @@ def _present(heads: list[ProcedureRecord]) -> list[ProcedureRecord]:
 
 
 def _own_part(poison: PoisonRecord, root: str) -> PoisonRecord | None:
-    """What a tree poisoned of a key that others may have poisoned too; None when it did not."""
+    """Own part of a key's poison that others may have poisoned too; None when the tree did not."""
     own = [owner for owner in poison.owners if owner[1] == root]
     if not own:
         return None

@@ -100,7 +100,7 @@ def examined(path: Path, last: Mapping[str, str]) -> bool:
 
 
 def must_examine(path: Path, last: Mapping[str, str]) -> bool:
-    """Whether the pages have to be looked at."""
+    """True if the pages have to be looked at."""
     found = {f"sealed-{name}": value for name, value in _facts(path).items()}
     size = int(found["sealed-size"])
     if "sealed-size" in last:
@@ -178,5 +178,5 @@ def _facts(path: Path) -> dict[str, str]:
 
 
 def inode_of(found: os.stat_result) -> str:
-    """What a file keeps for as long as it is the same one, under whatever name."""
+    """Identity of a file for as long as it is the same one, under whatever name."""
     return f"{found.st_dev}:{found.st_ino}"

@@ -33,7 +33,7 @@ LONG = 256 * 1024
 
 
 def in_pieces(messages: Sequence[ToWorker], max_frame: int) -> list[bytes]:
-    """What to send for these messages, in order: their long states, each behind its length, and one frame.
+    """Bytes to send for these messages, in order: their long states, each behind its length, and one frame.
 
     Raises `FrameError` as `encode_frame`, and for a state longer than `max_frame` bytes.
     """
@@ -64,7 +64,7 @@ class Attachments:
 
     @property
     def room(self) -> memoryview | None:
-        """Where the next bytes received belong; None: they are of frames."""
+        """Buffer for the next bytes received; None: they are of frames."""
         return self._room
 
     @property

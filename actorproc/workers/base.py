@@ -131,16 +131,16 @@ class WorkerPool(Protocol):
 
     @property
     def limits(self) -> str:
-        """How hard memory limits are enforced: "cgroup", "rlimit" or "none"."""
+        """Enforcement of memory limits: "cgroup", "rlimit" or "none"."""
         ...
 
     @property
     def process_limits(self) -> str:
-        """What stops a fork bomb before it is seen: "cgroup", "rlimit", "sampling" (nothing does) or "none"."""
+        """Protection against a fork bomb before it is seen: "cgroup", "rlimit", "sampling" (nothing does) or "none"."""
         ...
 
     def processes(self, worker: WorkerId) -> int | None:
-        """How many processes a worker has started that live, now; None when that cannot be told."""
+        """Number of processes that a worker has started and that live now; None when that cannot be told."""
         ...
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
@@ -152,7 +152,7 @@ class WorkerPool(Protocol):
         ...
 
     def logs(self, procedure: str) -> list[LogEntry]:
-        """What a procedure printed and logged, as far as it is kept."""
+        """Prints and log records of a procedure, as far as they are kept."""
         ...
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:

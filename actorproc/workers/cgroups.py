@@ -27,7 +27,7 @@ class Rooms:
         self.pids = pids
 
     def was_killed(self, pid: int) -> bool:
-        """Whether the kernel killed in this process's group for its memory limit."""
+        """True if the kernel killed in this process's group for its memory limit."""
         return self.memory is not None and self.memory.was_killed(pid)
 
     def forget(self, pid: int) -> None:
@@ -45,7 +45,7 @@ class Rooms:
 
 
 def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Rooms:
-    """Where this program can make groups that limit memory and the number of processes."""
+    """Find control groups in which this program can limit memory and the number of processes."""
     rooms = Rooms(memory=find_room(mount, own))
     if rooms.memory is not None and "pids" in rooms.memory.controllers:
         rooms.pids = rooms.memory
@@ -55,7 +55,7 @@ def find_rooms(mount: Path = _MOUNT, own: Path = _OWN) -> Rooms:
 
 
 def find_room(mount: Path = _MOUNT, own: Path = _OWN) -> CgroupRoom | None:
-    """Where groups for workers can be made in version 2; None when the system does not have it, or not allow it."""
+    """Find the place for workers' groups in version 2; None when the system does not have it, or not allow it."""
     try:
         path = next(line[3:] for line in own.read_text(encoding="utf-8").splitlines() if line.startswith("0::"))
         parent = (mount / path.lstrip("/")).parent
@@ -120,7 +120,7 @@ class CgroupRoom:
             (group / "memory.max").write_text("max" if size is None else str(size), encoding="utf-8")
 
     def was_killed(self, pid: int) -> bool:
-        """Whether the kernel killed in this process's group for its limit."""
+        """True if the kernel killed in this process's group for its limit."""
         try:
             events = (self.folder / str(pid) / "memory.events").read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -128,7 +128,7 @@ class CgroupRoom:
         return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in events)
 
     def processes(self, pid: int) -> int | None:
-        """How many processes are in this one's group, beside it; None: it has no group."""
+        """Number of processes in this one's group, beside it; None: it has no group."""
         try:
             return len((self.folder / str(pid) / "cgroup.procs").read_text(encoding="utf-8").split()) - 1
         except OSError:

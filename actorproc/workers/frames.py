@@ -143,7 +143,7 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     recovered: bool = False
     """The first step of the procedure since its host was started again."""
     limits: StepLimits | None = None
-    """What the worker has to set around the step; None: nothing."""
+    """Limits that the worker has to set around the step; None: nothing."""
     is_timed: bool = False
     """Its time is limited, which is for one step: none follows it at once."""
     is_own: bool = False
@@ -200,7 +200,7 @@ class Ready(_Message, frozen=True, array_like=True, tag="ready", gc=False):
 
 
 KEEPER_NAME = b"actorproc-mem"
-"""What `ps -o comm` and `top` call the process that keeps a worker's memory."""
+"""Name that `ps -o comm` and `top` show for the process that keeps a worker's memory."""
 
 
 class Keeping(_Message, frozen=True, array_like=True, tag="keeping", gc=False):
@@ -318,7 +318,7 @@ _to_worker = msgspec.msgpack.Decoder(list[ToWorker])
 
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes of any kind: no message, text that is no UTF-8, lists in lists without end."""
+"""Errors of msgspec for bytes of any kind: no message, text that is no UTF-8, lists in lists without end."""
 
 
 def encode_frame(messages: Sequence[ToWorker] | Sequence[FromWorker], max_frame: int = DEFAULT_MAX_FRAME) -> bytes:

@@ -18,7 +18,7 @@ WORKER_MARK = "--actorproc-worker"
 
 
 class _Calls:
-    """Whether this process has called `freeze_support`."""
+    """Note that this process has called `freeze_support`."""
 
     made = False
 

@@ -41,7 +41,7 @@ def host_path() -> tuple[str, ...]:
 
 
 def boot_bytes(path: Sequence[str]) -> bytes:
-    """What a worker reads from its channel before the first frame."""
+    """Bytes that a worker reads from its channel before the first frame."""
     body = b"\0".join(os.fsencode(entry) for entry in path)
     return HEADER.pack(len(body)) + body
 

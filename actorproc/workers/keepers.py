@@ -63,7 +63,7 @@ class Keeper:
         return has_ended(self.pidfd)
 
     def holds_what_is_missed(self) -> bool:
-        """Whether the memory of the dead worker is shared with others, or too much to have it twice."""
+        """True if the memory of the dead worker is shared with others, or too much to have it twice."""
         try:
             maps = _read(f"/proc/{self.pid}/maps")
             if not maps or is_missed(maps):  # no mappings: it is ending, and its memory is not free
@@ -99,7 +99,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def is_missed(maps: bytes) -> bool:
-    """Whether others can see, or miss, something of these mappings (the text of /proc/PID/maps).
+    """True if others can see, or miss, something of these mappings (the text of /proc/PID/maps).
 
     That is all that is shared, devices, huge pages, and files: one that is open and mapped keeps its `flock`, even a
     private mapping. Files of code are not, nor what the C library maps.
@@ -149,7 +149,7 @@ class Keepers:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._ends_by: dict[Kept, float | None] = {}
-        """When a keeper must have ended at the latest; None while it is not let go."""
+        """Time at which a keeper must have ended at the latest; None while it is not let go."""
         self._closing = False
         self._uncollected: deque[tuple[int, float]] = deque()
         """Those that have ended, and when, while the system's first process, whose children they are, ignores it."""
@@ -173,7 +173,7 @@ class Keepers:
         return bool(self._ends_by)
 
     def must_end_first(self, process: Kept) -> bool:
-        """Whether a dead worker's memory has to be free before its step starts again; then its keeper is let go."""
+        """True if a dead worker's memory has to be free before its step starts again; then its keeper is let go."""
         keeper = process.keeper
         if keeper is None or keeper.is_gone():
             return False

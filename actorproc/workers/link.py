@@ -40,7 +40,7 @@ class Link:
         self.was_spare = False
         self.dead = False
         self.heir: Link | None = None
-        """Who goes on with the process of a spare."""
+        """Worker that goes on with the process of a spare."""
         self.eof = False
         self.is_garbled = False
         """It sent bytes that are no frame; nothing it says is heard any more."""
@@ -62,7 +62,7 @@ class Link:
 
     @property
     def label(self) -> str:
-        """How log lines name it."""
+        """Name of the worker in log lines."""
         return "spare worker" if self.worker is None else f"worker {self.worker.slot}.{self.worker.incarnation}"
 
     @property

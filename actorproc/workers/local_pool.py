@@ -193,7 +193,7 @@ class LocalPool:
         thread.post(partial(thread.kill, worker, grace, kind, reason))
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
-        """What psutil says now of every worker that has a process."""
+        """Facts from psutil about every worker that has a process."""
         now, oom_count = time.monotonic(), oom_kills()
         facts = {}
         for worker, link in list(self._links.items()):
@@ -224,12 +224,12 @@ class LocalPool:
 
     @property
     def limits(self) -> str:
-        """How hard memory limits are enforced: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
+        """Enforcement of memory limits: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
         return "rlimit" if self._rooms.memory is None else "cgroup"
 
     @property
     def process_limits(self) -> str:
-        """What stops a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does.
+        """Protection against a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does.
 
         "none" where processes are not even counted (not Linux).
         """
@@ -240,7 +240,7 @@ class LocalPool:
         return "sampling" if is_above_rlimits() else "rlimit"
 
     def processes(self, worker: WorkerId) -> int | None:
-        """How many processes a worker has started that live; None when that cannot be told."""
+        """Number of processes that a worker has started and that live; None when that cannot be told."""
         link = self._links.get(worker)
         process = link.process if link is not None and not link.dead else None
         if process is None:
@@ -268,7 +268,7 @@ class LocalPool:
             return ""
 
     def logs(self, procedure: str) -> list[LogEntry]:
-        """What a procedure printed and logged, as far as it is kept."""
+        """Prints and log records of a procedure, as far as they are kept."""
         return self._book.lines(procedure)
 
     def close(self, timeout: float) -> None:

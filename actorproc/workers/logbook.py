@@ -89,7 +89,7 @@ class LogBook:
                 self._size -= self._rings.popitem(last=False)[1].size + _RING
 
     def lines(self, procedure: str) -> list[LogEntry]:
-        """What is kept of a procedure, oldest first."""
+        """Lines kept of a procedure, oldest first."""
         with self._lock:
             ring = self._rings.get(procedure)
             found = list(ring.entries) if ring is not None else []

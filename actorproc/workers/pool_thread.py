@@ -55,7 +55,7 @@ _DRAIN_READS = 1024
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How this pool makes workers."""
+    """Recipe for the workers of this pool."""
 
     executable: str
     place: Place

@@ -229,7 +229,7 @@ class WorkerProcess:
         return maxrss if sys.platform == "darwin" else maxrss * 1024
 
     def stack(self) -> str:
-        """What faulthandler wrote and `take_stack` did not take: the stack of a crash, or of the moment of a kill."""
+        """Text of faulthandler that `take_stack` did not take: the stack of a crash, or of the moment of a kill."""
         try:
             start = max(self._stack_taken, self.stack_size() - _STACK_BYTES)
             return os.pread(self.fault_fd, _STACK_BYTES, start).decode("utf-8", "replace")

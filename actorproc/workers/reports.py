@@ -45,7 +45,7 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def crash_report(remains: Remains) -> CrashReport:
-    """Why the worker ended, as the supervisor, the step log and the caller's exception show it."""
+    """Report on a worker's end, as the supervisor, the step log and the caller's exception show it."""
     code, signal_name, ending = _ending(remains.status)
     kind, message = _judge(remains, code, signal_name, ending)
     boot_failed = remains.boot_failed
@@ -110,7 +110,7 @@ def signal_in_words(number: int) -> str:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel killed for lack of memory since boot; None where it does not say (not Linux)."""
+    """Number of processes the kernel killed for lack of memory since boot; None where it does not say (not Linux)."""
     try:
         found = _OOM_KILLS.search(_VMSTAT.read_bytes())
     except OSError:

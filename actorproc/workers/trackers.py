@@ -16,5 +16,5 @@ _PROGRAM = b"resource_tracker import main"
 
 
 def is_tracker(command: Iterable[str | bytes]) -> bool:
-    """Whether these are the arguments of a resource tracker."""
+    """True if these are the arguments of a resource tracker."""
     return any(_PROGRAM in os.fsencode(part) for part in command)

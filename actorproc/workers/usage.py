@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _UNKNOWN = (psutil.Error, OSError)
-"""What psutil raises: errors of its own, and what reading /proc raises when this program has no descriptors left."""
+"""Errors that psutil raises: its own, and those of reading /proc when this program has no descriptors left."""
 _CAP_SYS_ADMIN, _CAP_SYS_RESOURCE = 1 << 21, 1 << 24
 
 
@@ -105,7 +105,7 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Whether the kernel says now that this process has exited."""
+    """True if the kernel says now that this process has exited."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
@@ -123,7 +123,7 @@ def free_memory(mount: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
 
 def is_above_rlimits() -> bool:
-    """Whether the kernel lets this program start as many processes as it likes, as it lets root."""
+    """True if the kernel lets this program start as many processes as it likes, as it lets root."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         capabilities = int(next(line for line in lines if line.startswith("CapEff:")).split()[1], 16)

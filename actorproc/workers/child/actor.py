@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ProcedureActor"]
 
 _CHAIN_SECONDS = 0.05
-"""How long steps that need no record may follow one another before the host hears of them."""
+"""Seconds for which steps that need no record may follow one another before the host hears of them."""
 _set = msgspec.structs.force_setattr
 _now = time.monotonic
 
@@ -142,7 +142,7 @@ class ProcedureActor(DispatchedActor):
         return outcome, classes
 
     def _may_chain(self, run: Run, outcome: Advanced) -> bool:
-        """Whether the next step may run at once: nothing has to be stored before it, such as a key that it poisons."""
+        """True if the next step may run at once: nothing has to be stored before it, such as a key that it poisons."""
         return (
             run.token.mode is Mode.EXECUTE  # what comes after another method is a step
             and not run.is_timed

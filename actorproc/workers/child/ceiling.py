@@ -85,7 +85,7 @@ def _limit_user(processes: int) -> tuple[int, int] | None:
 
 
 def _refuses_at(soft: int, hard: int) -> bool:
-    """Whether the kernel refuses one thread more with this limit."""
+    """True if the kernel refuses one thread more with this limit."""
     resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
     try:
         _thread.start_new_thread(int, ())

@@ -62,7 +62,7 @@ _AHEAD_BYTES = 64 * 1024 * 1024
 
 
 class Listening(Protocol):
-    """How the main thread waits for its next step, and has answers read while it runs one."""
+    """Main thread's wait for its next step, and for answers while it runs one."""
 
     def next_step(self) -> Run | None:
         """The next of the desk's steps, waiting for it."""
@@ -74,7 +74,7 @@ class Listening(Protocol):
 
 
 class Outlet(Protocol):
-    """Where messages to the host go."""
+    """Exit for messages to the host."""
 
     def send(self, messages: Sequence[FromWorker]) -> None:
         """Send one frame, whole. Raises `FrameError` when it is too long."""
@@ -82,7 +82,7 @@ class Outlet(Protocol):
 
 
 class Interrupts(Protocol):
-    """Whether a request to end may interrupt the thread that runs steps."""
+    """Switch for requests to end: they may interrupt the thread that runs steps, or not."""
 
     @property
     def terminating(self) -> bool:
@@ -115,7 +115,7 @@ class Interrupts(Protocol):
         ...
 
     def remember_surroundings(self) -> None:
-        """What `restore` goes back to is what is now."""
+        """Note the present state as the one that `restore` goes back to."""
         ...
 
 
@@ -151,7 +151,7 @@ class Desk:
         self._here = threading.local()
         self._is_leaving = False
         self.worn = ""
-        """Why this process should be replaced after the step; "" when it need not be."""
+        """Reason why this process should be replaced after the step; "" when it need not be."""
 
     @property
     def current(self) -> StepToken | None:

@@ -79,7 +79,7 @@ class _Inbox:
 
 
 class _Flag:
-    """What Pykka needs of an event; no thread can wait for it, as it may be the waiting thread that should set it."""
+    """Part of an event that Pykka needs. No thread can wait for it: the waiting one may have to set it."""
 
     __slots__ = ("is_on",)
 

@@ -32,7 +32,7 @@ _STACK_OF_PYTHON = 1024 * 1024
 _LATEST_PYTHON = (3, 13)
 """From 3.14 on the interpreter ends a process that runs Python code on a stack it does not know."""
 _stacks: list[mmap.mmap] = []
-"""What the keeper stands on, for as long as it lives."""
+"""Stacks of keepers, for as long as they live."""
 
 
 def start_keeper(lifeline: int) -> int:
@@ -64,7 +64,7 @@ def _start(own: int) -> int:
     found: list[int] = []
 
     def in_between() -> int:
-        """What the process in between does, in the memory of this one, which stands still meanwhile."""
+        """Body of the process in between, in the memory of this one, which stands still meanwhile."""
         with contextlib.suppress(OSError):
             for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - numbers are all that is wanted
                 if fd != own:
@@ -94,7 +94,7 @@ def _tie(keeper: int, lifeline: int) -> None:
 
 
 class _System:
-    """What it takes of the C library. Called without giving the interpreter lock away: there is no other thread."""
+    """Functions of the C library. Called without giving the interpreter lock away: there is no other thread."""
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - for this alone

@@ -32,7 +32,7 @@ class Limiter:
 
     def __init__(self) -> None:
         self.worn = ""
-        """Why this worker must not run another step; "": it may."""
+        """Reason why this worker must not run another step; "": it may."""
         self.ceiling = Ceiling()
         self._lock = threading.Lock()
         self._before: tuple[int, int] | None = None

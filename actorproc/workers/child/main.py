@@ -59,7 +59,7 @@ __all__ = ["main"]
 
 _OF_BOOT = (Prepare, Hello, WarmUp)
 _LEAVE_SECONDS = 2.0
-"""How long an orderly end may take: a thread or an exit hook of user code may never finish."""
+"""Seconds that an orderly end may take: a thread or an exit hook of user code may never finish."""
 
 
 def main(channel_fd: int, lifeline_fd: int, fault_fd: int, is_kept: int) -> NoReturn:

@@ -35,7 +35,7 @@ _LOOKS = 4
 
 
 class Reading:
-    """Who reads. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
+    """Right to read. `serve` is for the reader thread, `ask` for any thread, all else for the main thread.
 
     ``read`` reads what is there, waiting for something, and puts steps into ``steps``; ``asked`` are the questions
     that wait for an answer. The thread that has the right reads, and the reader thread gives it back after each
@@ -65,7 +65,7 @@ class Reading:
         self._in_step = False
         self._begun = 0
         self._led = 0
-        """How often the main thread came to read."""
+        """Number of times that the main thread came to read."""
         self._sleeps = False
         """The reader thread looks at nothing before it is called."""
 
@@ -125,7 +125,7 @@ class Reading:
             self._right.release()
 
     def _is_needed(self) -> bool:
-        """Whatever the main thread does, this thread must read."""
+        """True if this thread must read, whatever the main thread does."""
         return not self._main_reads or (self._in_step and bool(self._asked))
 
     def _rest(self) -> None:
@@ -170,7 +170,7 @@ def wait_for_next(queue: SimpleQueue[T]) -> T:
 
 
 def read_into(channel: Channel, take_in: Callable[[ToWorker], None]) -> Callable[[], None]:
-    """What reads once from a channel, and takes in what came. It ends the process when the host is gone, or babbles."""
+    """Function that reads a channel once and takes in the messages. It ends the process if the host is gone."""
 
     def read() -> None:
         try:

@@ -34,7 +34,7 @@ def _of_thread(frames: Mapping[int, FrameType], thread: int) -> str:
 
 
 def _first_of_user(summary: traceback.StackSummary) -> int:
-    """Where the step's own frames begin: behind those of the interpreter's start, then of the engine."""
+    """Index of the step's first own frame: behind those of the interpreter's start, then of the engine."""
     place = 0
     while place < len(summary) and not summary[place].filename.startswith(_ENGINE):
         place += 1

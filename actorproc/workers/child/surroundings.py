@@ -61,7 +61,7 @@ _LIMITS = tuple(
     )
     if hasattr(resource, name)
 )
-"""What a step may lower so that the next one fails for it."""
+"""Limits that a step may lower so that the next one fails for it."""
 _LOOK_EVERY = 0.001
 """Seconds after which is looked at what native code can have changed."""
 _TO_OPEN = 1e-7
@@ -98,7 +98,7 @@ class Surroundings:
         if self._has_wakeup:
             signal.set_wakeup_fd(wakeup)
         self.worn = ""
-        """What a step did that cannot be undone: the worker should go."""
+        """Act of a step that cannot be undone: the worker should go."""
 
     def tidy(self) -> None:
         """Undo what the steps before did. Main thread, when no step runs."""
@@ -145,7 +145,7 @@ class Surroundings:
         return _lowest_free() >= self._many_open
 
     def _differs(self, now: float) -> bool:
-        """What takes as long as all the other questions, asked when something can have changed it."""
+        """Compare what only system calls tell: made when it can have changed, as it takes as long as all else."""
         self._looked = now
         return not (
             _cwd() == self._cwd
@@ -180,7 +180,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """What is changed inside stays, unless that raises; but for streams, timers and the worker's own signals."""
+        """Keep the changes inside, unless that raises; but for streams, timers and the worker's own signals."""
         limits = tuple(map(_limit_of, _LIMITS))  # that of processes may be the step's
         yield
         self._limits = tuple(
@@ -272,7 +272,7 @@ def _blocked() -> set[int]:
 
 
 def _variables() -> dict[bytes, bytes]:
-    """What `os.environ` keeps, without decoding it all for a comparison."""
+    """Contents of `os.environ`, without decoding it all for a comparison."""
     found: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
     return found
 

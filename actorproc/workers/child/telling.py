@@ -25,7 +25,7 @@ _loaded_as = sys.modules.get
 
 
 class Changes:
-    """What was told; before `watch`, that is anything."""
+    """Changes that were told; before `watch`, that is anything."""
 
     def __init__(self) -> None:
         self.were_told = True

@@ -31,7 +31,7 @@ class Wear:
         self.is_watched = steps is not None or age is not None or memory is not None
 
     def after_step(self) -> str:
-        """Why the worker should be replaced now; "" when it should not."""
+        """Reason why the worker should be replaced now; "" when it should not."""
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left <= 0:
