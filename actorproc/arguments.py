@@ -143,7 +143,7 @@ def check_parts(store: Any, clock: Any) -> None:
 
 
 def checked_directory(path: Any) -> str:
-    """Where a store is to be, also once the program has gone to another working directory."""
+    """Absolute path of a store's directory, valid also once the program has changed its working directory."""
     given = os.fsdecode(path)
     if not given:
         msg = "the path of a store is empty; give a directory of its own, such as 'state'"
@@ -169,7 +169,7 @@ def checked_modules(preload: Any) -> tuple[str, ...]:
 
 
 def check_wiring(config: Any, durability: Any, **functions: Any) -> None:
-    """What a manager is made of besides its workers; the functions may be None."""
+    """Check the parts of a manager besides its workers; the functions may be None."""
     if not isinstance(config, Config):
         msg = f"config is a Config(…) or None, not {config!r:.60}"
         raise TypeError(msg)
@@ -183,7 +183,7 @@ def check_wiring(config: Any, durability: Any, **functions: Any) -> None:
 
 
 def checked_max_workers(max_workers: Any, workers: int) -> int:
-    """How many workers there may be when all are stuck; by default twice as many as there should be."""
+    """Most workers there may be when all are stuck; by default twice as many as there should be."""
     if max_workers is None:
         return 2 * workers
     if not isinstance(max_workers, int) or isinstance(max_workers, bool):
@@ -206,7 +206,7 @@ def pair(item: Any) -> tuple[str | None, Any]:
 
 
 def due_time(delay: Any, clock: Clock) -> float | None:
-    """When a procedure may start that is delayed by so much, in epoch seconds; None: at once."""
+    """Time at which a delayed procedure may start, in epoch seconds; None: at once."""
     seconds = in_seconds(delay, "delay")
     if not seconds:
         return None

@@ -71,7 +71,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     error: ErrorInfo | None = None
     reason: str | None = None
-    """Why it is in this phase, in words."""
+    """Reason for this phase, in words."""
     progress: float | None = None
     """From 0 to 1, of ``ctx.heartbeat``; only in changes of that kind."""
     message: str | None = None
@@ -93,7 +93,7 @@ class Overflow(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     """The change that comes next is a later one than this."""
     lost: int | None
-    """How many were dropped; None: not known."""
+    """Number of changes that were dropped; None: not known."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -176,4 +176,4 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LifecycleEvent = ProcedureEvent | WorkerEvent
-"""What ``on_event`` is called with; ``kind`` tells which."""
+"""Argument of ``on_event``; ``kind`` tells which."""

@@ -89,7 +89,7 @@ class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloadi
         return procedure_class
 
     def health(self) -> Health:
-        """How the manager does; never raises. "stopped" when none answers within the patience."""
+        """Health of the manager; never raises. "stopped" when none answers within the patience."""
         if os.getpid() != self._pid or self._engine.closed or self._engine.manager_status() is None:
             return Health.stopped()
         return Queries(self._running()).health(None)

@@ -41,12 +41,12 @@ class Config:
     """
 
     stop_timeout: Seconds = Seconds(30.0)
-    """How long leaving ``with`` may take: running steps are waited for, then their workers are killed."""
+    """Seconds that leaving ``with`` may take: running steps are waited for, then their workers are killed."""
     boot_timeout: Seconds = Seconds(30.0)
-    """How long `start` waits for the first answer of every worker. Later ones have twice as long to boot, then they are
-    ended, and their slot is parked."""
+    """Seconds that `start` waits for the first answer of every worker. Later ones have twice as long to boot,
+    then they are ended, and their slot is parked."""
     control: bool = True
-    """Whether other processes of this user may reach the manager, through the socket ``control.sock`` in its
+    """Let other processes of this user reach the manager, through the socket ``control.sock`` in its
     directory (`ProcedureClient`, the command line)."""
     max_frame: int = DEFAULT_MAX_FRAME
     """Longest message to or from a worker, in bytes, but for one with a call of `max_call`; a state must fit in it."""
@@ -61,12 +61,12 @@ class Config:
     warm_limit: int = 1024
     """Live procedure objects a worker keeps between steps; beyond it the least recently used is dropped."""
     restart_limit: int = 5
-    """How often within `restart_period` workers of one slot may fail to boot, or end by themselves with nothing to do,
-    before the slot is parked. Workers killed by another process do not count."""
+    """Number of times within `restart_period` that workers of one slot may fail to boot, or end by themselves while
+    idle, before the slot is parked. Workers killed by another process do not count."""
     restart_period: Seconds = Seconds(30.0)
     """See `restart_limit`."""
     parked_for: Seconds = Seconds(30.0)
-    """How long a parked slot rests before one worker is tried in it; doubles when that fails, up to 32 times this."""
+    """Seconds that a parked slot rests before one worker is tried in it; doubles after failures, up to 32-fold."""
     max_depth: int = 64
     """Deepest nesting of sub-procedures; the step that would exceed it fails, as with the two below."""
     max_children: int = 100_000
@@ -91,34 +91,34 @@ class Config:
     log_file_bytes: int = 16 * 1024 * 1024
     """The same of all procedures together in two files beside the store, for later lives of the program; 0: none."""
     parked_grace: Seconds = Seconds(5.0, least="zero")
-    """How long a procedure is parked, or this manager has run, before that is logged as a warning and those who wait
-    for it get `ProcedureParked`: classes may be registered meanwhile. `math.inf`: never."""
+    """Seconds that a procedure is parked, or this manager runs, before that is logged as a warning and waiting callers
+    get `ProcedureParked`: classes may be registered meanwhile. `math.inf`: never."""
     commit_backoff: Seconds = Seconds(0.1)
     """First wait before a refused commit is tried again; doubles each time."""
     commit_backoff_cap: Seconds = Seconds(10.0)
     """The longest of these waits."""
     retain_for: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
-    """How long finished procedures are kept, with all that ran below them; None: for ever."""
+    """Seconds for which finished procedures are kept, with all that ran below them; None: for ever."""
     retain_count: int | None = None
-    """How many of the roots that finished last are kept, however young the others are; None: all."""
+    """Number of roots that finished last and are kept, however young the others are; None: all."""
     retain_failed_for: OptionalSeconds = OptionalSeconds(None, least="zero")
     """Seconds for which those are kept that own poisoned keys or could not be undone; None: until repaired."""
     retain_acknowledged: Seconds = Seconds(60.0, least="zero")
-    """How long a procedure is kept after `ProcedureManager.acknowledge`."""
+    """Seconds for which a procedure is kept after `ProcedureManager.acknowledge`."""
     retain_signals: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
-    """How long an event that was published and that no procedure took is kept; None: for ever. A signal to a procedure
-    is kept as long as the procedure may take it."""
+    """Seconds for which an event that was published and not taken by a procedure is kept; None: for ever. A signal
+    to one is kept as long as the procedure may take it."""
     sweep_interval: Seconds = Seconds(30.0, endless=False)
-    """How often finished procedures and events to be removed are looked for; oftener, down to once a second, when a
+    """Seconds between searches for finished procedures and events to be removed; oftener, down to once a second, when a
     fifth of `retain_for` is less."""
     priority_ageing: Seconds = Seconds(60.0)
     """Waiting for a worker that outweighs one level of priority; `math.inf`: no waiting does."""
     max_running: int | None = None
-    """How many submitted procedures (roots) run at once, from their first step to their end; the others wait."""
+    """Submitted procedures (roots) that run at once, from their first step to their end; the others wait."""
     max_queued: int = 1_000_000
-    """How many unfinished ones are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
+    """Unfinished ones that are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
     concurrency: Mapping[str, int] = field(default_factory=dict)
-    """How many procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, by itself."""
+    """Procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, by itself."""
     rate: Mapping[str, tuple[int, float | timedelta]] = field(default_factory=dict)
     """By limit key ``(n, seconds)``: in any span of so many seconds at most n procedures start."""
     worker_shares: Mapping[str, float] = field(default_factory=dict)
@@ -126,17 +126,17 @@ class Config:
     reserved_workers: Mapping[str, int] = field(default_factory=dict)
     """Workers that are kept free for a class of work."""
     stuck_after: Seconds = Seconds(10.0)
-    """When every worker has been in its step for so long and work waits, an extra worker is started."""
+    """Seconds in their steps after which, if work waits, all workers count as stuck and an extra worker is started."""
     extra_worker_idle: Seconds = Seconds(60.0)
-    """How long an extra worker may have nothing to do before it is stopped."""
+    """Seconds for which an extra worker may have nothing to do before it is stopped."""
     allow_any_filesystem: bool = False
-    """Whether the directory may be on a file system of other machines or of FUSE (NFS, 9p, rootless containers …),
+    """Allow a directory on a file system of other machines or of FUSE (NFS, 9p, rootless containers …),
     where memory maps and locks may fail. Only one machine may open it then, and no promise holds."""
     executable: str | None = None
     """The Python interpreter that runs workers, a path or a name on ``PATH``: of the same version as this program's and
     with the same packages. Default: the one given to `multiprocessing.set_executable`, else `sys.executable`."""
     abort_grace: OptionalSeconds = OptionalSeconds(None, least="zero")
-    """How long a running step may go on after the undo of its procedure was decided, for classes whose
+    """Seconds that a running step may go on after the undo of its procedure was decided, for classes whose
     `Limits.abort_grace` is None; then it is killed. None: it may go on to its end."""
     signing_key: bytes | tuple[bytes, ...] | None = None
     """Signs pickled states (``codec = "pickle"``); default: a key made once and kept in the store's directory.
@@ -237,7 +237,7 @@ class Config:
 
     @property
     def retention(self) -> Retention:
-        """How long finished trees and events are kept, as the core is told."""
+        """Retention of finished trees and events, for the core."""
         return Retention(
             self.retain_for, self.retain_count, self.retain_failed_for, self.retain_acknowledged, self.retain_signals
         )

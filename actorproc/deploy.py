@@ -230,7 +230,7 @@ def _loaded(head: ProcedureRecord, runtime: TypeRuntime, record: StepRecord) -> 
 
 
 def _undo_refused(live: Procedure, units: list[UndoRecord]) -> str:
-    """Why the undo of one of these would be parked; "" when none would."""
+    """Reason why the undo of one of these would be parked; "" when none would."""
     for label in dict.fromkeys(unit.label for unit in reversed(units)):
         try:
             live._engine_check_unit(label)

@@ -23,7 +23,7 @@ class DeployFinding(msgspec.Struct, frozen=True, kw_only=True):
     """``goes-on``; ``parks``; ``parks-when-undone``: it goes on, and a rollback would park it; ``unknown``: it cannot
     be told, because secrets were left out of an export."""
     reason: str
-    """Why it would be parked, in the words of the worker; "" when it goes on."""
+    """Reason why it would be parked, in the words of the worker; "" when it goes on."""
     count: int
     ids: tuple[str, ...]
     """The first five of them."""

@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 BY_DIGEST = b"ap-dgst1"
-"""Where the id of a key stands in other signed bytes, and no key has such an id: a signature and the digest follow."""
+"""Place of a key's id in other signed bytes, where no key has such an id: a signature and the digest follow."""
 SIGNATURE_SIZE = 8 + 32
 """Bytes: the id of a key, and an HMAC-SHA256."""
 DIGEST_SIZE = 32
 HEAD_SIZE = len(BY_DIGEST) + SIGNATURE_SIZE + DIGEST_SIZE
 BIN_32 = struct.Struct(">BI")
 BIN_32_CODE = 0xC6
-"""How msgpack begins bytes of more than 64 KiB: this, and their number."""
+"""First byte of msgpack for bytes of more than 64 KiB; their number follows."""
 _LEAF = 1024 * 1024
 
 
@@ -48,7 +48,7 @@ def is_by_digest(sealed: memoryview) -> bool:
 
 
 def content_at(state: bytes | memoryview) -> int | None:
-    """Where in a stored state the content begins that the 32 bytes before it are the digest of; None: it has none."""
+    """Place in a stored state where the content of its digest begins, 32 bytes behind it; None: it has none."""
     sealed = sealed_in(state)
     return None if sealed is None or not is_by_digest(sealed) else BIN_32.size + HEAD_SIZE
 

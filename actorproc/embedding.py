@@ -113,7 +113,7 @@ class EngineActor(pykka.ThreadingActor):
         self.manager.publish(name, payload, dedup)
 
     def health(self) -> Health:
-        """How the engine does."""
+        """Health of the engine."""
         return self.manager.health()
 
     # ------------------------------------------------------------ life

@@ -150,7 +150,7 @@ class NotAllowed(UsageError):
 
 
 class StepFailure(ActorprocError):
-    """Why a step failed; `ProcedureFailed.cause` is one of these.
+    """Cause of a step's failure; `ProcedureFailed.cause` is one of these.
 
     ``traceback_text`` is the remote traceback, or the crash report, as text ("" when there is none). ``procedure`` and
     ``step`` say where it failed: the id of the procedure itself, or of the member of its tree ("" and 0: not known).

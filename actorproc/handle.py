@@ -44,7 +44,7 @@ class HandleSource(Protocol):
         ...
 
     def _glance(self, id: str) -> Described | None:
-        """How it stands, for the words of an error; never raises, and answers soon."""
+        """State of the procedure, for the words of an error; never raises, and answers soon."""
         ...
 
     def _output_of(self, ending: Ending) -> Any:

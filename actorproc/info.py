@@ -45,7 +45,7 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: ProcedureState
     phase: Phase
     reason: str | None
-    """Why it is in this phase: the lock it waits for, the event, why it is parked."""
+    """Reason for this phase: the lock it waits for, the event, why it is parked."""
     parent_id: str | None
     root_id: str
     run: int
@@ -67,24 +67,24 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: float | None
     error: ErrorInfo | None
     message: str | None = None
-    """What the running step said last, with its progress."""
+    """Last words of the running step, with its progress."""
     leftovers: tuple[Leftover, ...] = ()
-    """What its rollback did not undo, of its members too when it is the top of what failed; the first hundred."""
+    """Remains that its rollback did not undo, of members too when it is the top of what failed; the first hundred."""
     paused: str | None = None
-    """Why an operator paused this very procedure; None: it is not paused."""
+    """Reason for which an operator paused this very procedure; None: it is not paused."""
     bypassed: bool = False
     """An operator ended it as if it had succeeded."""
     event: str | None = None
     """The event it waits for."""
     undo_error: ErrorInfo | None = None
-    """Why its present undo failed the last time; it is tried again. `error` is why it is undone."""
+    """Error for which its present undo failed the last time; it is tried again. `error` is why it is undone."""
     aborting: bool = False
     """An abort was asked for, and has not taken effect: it is still to be asked, or refused."""
     cancelled_at: float | None = None
     """Epoch seconds (UTC) at which a step that was running was told of its undo (`Context.aborting`); it may still
     run, and `Limits.abort_grace` counts from then. None: no step was, or the undo has begun."""
     generation: int = 1
-    """How often it has begun: `Status.again`, and a submit that restarts what has ended, begin a new one."""
+    """Number of its beginnings: `Status.again`, and a submit that restarts what has ended, begin a new one."""
     trimmed: int = 0
     """Steps whose records were removed from its step log: records 2 to ``trimmed + 1``."""
 
@@ -142,9 +142,9 @@ class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
     age: float
     """Seconds since then."""
     waiters: tuple[LockWaiterInfo, ...] = ()
-    """Who waits for it, next one first, also for a key above or below it; in the order of the queue."""
+    """Waiters for it, next one first, also for a key above or below it; in the order of the queue."""
     reason: str | None = None
-    """Why it is dangling; None in the lock table."""
+    """Reason why it is dangling; None in the lock table."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""
@@ -198,7 +198,7 @@ class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Place among those of the same receiver, or name; the lowest is taken first."""
     at: float
-    """When it came, in epoch seconds (UTC)."""
+    """Time at which it came, in epoch seconds (UTC)."""
     size: int
     """Bytes of its payload, as stored."""
     dedup: str | None
@@ -221,7 +221,7 @@ class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetentionHealth(msgspec.Struct, frozen=True):
-    """How far the removal of finished procedures is behind what `Config` says."""
+    """Backlog in the removal of finished procedures, measured by what `Config` says."""
 
     backlog: int = 0
     """Finished roots that should be gone and have not been looked at yet; counted once a second."""
@@ -261,15 +261,15 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     stale_results: int
     """Answers dropped because their step had been given to another worker."""
     paused: str | None = None
-    """Why an operator paused it; None: it is not paused."""
+    """Reason for which an operator paused it; None: it is not paused."""
     limits: str = "none"
-    """How `Limits.memory_hard` is enforced: "cgroup" by the kernel, "rlimit" by sampling; "none" when stopped."""
+    """Enforcement of `Limits.memory_hard`: "cgroup" by the kernel, "rlimit" by sampling; "none" when stopped."""
 
     process_limits: str = "none"
-    """What stops a fork bomb in a step with `Limits.processes` until the host sees it, which looks ten times a second:
+    """Protection against a fork bomb in a step with `Limits.processes` until the host's next look, ten times a second:
     "cgroup" and "rlimit" are of the kernel; "sampling": nothing does; "none" when stopped."""
     retention: RetentionHealth = RetentionHealth()
-    """How far the removal of finished procedures is behind."""
+    """Backlog in the removal of finished procedures."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold."""

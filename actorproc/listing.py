@@ -33,7 +33,7 @@ _STATES_OF: dict[Phase, frozenset[ProcedureState]] = {
 
 
 class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list asks for; None asks for nothing. Make one with `of`."""
+    """Filters of a list; None filters nothing. Make one with `of`."""
 
     states: frozenset[ProcedureState] | None = None
     phases: frozenset[Phase] | None = None
@@ -127,7 +127,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
         return (head for head in heads if (head.seq < place if self.newest_first else head.seq > place))
 
     def matches(self, head: ProcedureRecord) -> bool:
-        """Whether a head is among those asked for, as far as it says."""
+        """True if a head passes the filters, as far as it says."""
         return (
             (self.states is None or head.state in self.states)
             and (self.type_name is None or head.type_name == self.type_name)
@@ -146,7 +146,7 @@ class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def children_by_state(store: RecordStore, record: ProcedureRecord) -> dict[str, int]:
-    """How many children of a procedure are in which state; those whose heads cannot be read count as "damaged"."""
+    """Number of a procedure's children by state; those whose heads cannot be read count as "damaged"."""
     if record.children == record.succeeded:
         return {"SUCCESS": record.succeeded} if record.children else {}
     counts: dict[str, int] = {}

@@ -38,12 +38,12 @@ class QueryLooks:
         return self._queries.poisons()
 
     def facts(self) -> EngineFacts:
-        """What is known of the manager."""
+        """Facts about the manager."""
         return self._facts
 
 
 def facts_of(queries: Queries) -> EngineFacts:
-    """What a running engine says of itself."""
+    """Facts that a running engine tells about itself."""
     health = queries.health(None)
     steps = {
         worker.procedure: RunningStep(

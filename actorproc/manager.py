@@ -422,7 +422,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
 
     # ------------------------------------------------------------ health
     def health(self) -> Health:
-        """How the engine does; never raises, also when it is stopped or broken."""
+        """Health of the engine; never raises, also when it is stopped or broken."""
         tree = self._tree
         if tree is not None and self._is_succeeded() and os.getpid() == self._pid:
             tree = cast("EngineTree", self._running())

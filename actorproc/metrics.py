@@ -14,7 +14,7 @@ __all__ = ["Histogram", "Metrics", "ProcedureCounts", "StepCounts"]
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
-    """How often which size was seen."""
+    """Counts by size."""
 
     bounds: tuple[float, ...]
     """Upper bounds of the buckets, growing; each bound belongs to its bucket."""
@@ -24,7 +24,7 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many were seen."""
+        """Number of observations."""
         return sum(self.counts)
 
     def quantile(self, part: float) -> float:
@@ -58,7 +58,7 @@ class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
     crashed: int
     """Steps that took their worker along, time limits included."""
     seconds: Histogram
-    """How long they ran in their workers."""
+    """Seconds that they ran in their workers."""
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     commit_seconds: Histogram
     """From the request of a commit to its word."""
     batch_events: Histogram
-    """What happened, in one commit."""
+    """Number of events in one commit."""
     batch_writes: Histogram
     """Records stored by one commit."""
     queued: int

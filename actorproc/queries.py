@@ -55,7 +55,7 @@ class Source(Protocol):
 
     @property
     def store(self) -> RecordStore:
-        """Where they are stored."""
+        """Store of the procedures."""
         ...
 
     def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
@@ -72,12 +72,12 @@ class Workers(Protocol):
 
     @property
     def limits(self) -> str:
-        """How hard memory limits are enforced."""
+        """Enforcement of memory limits."""
         ...
 
     @property
     def process_limits(self) -> str:
-        """What stops a fork bomb."""
+        """Protection against a fork bomb."""
         ...
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
@@ -89,7 +89,7 @@ class Workers(Protocol):
         ...
 
     def logs(self, procedure: str) -> list[LogEntry]:
-        """What a procedure printed and logged."""
+        """Prints and log records of a procedure."""
         ...
 
 
@@ -119,14 +119,14 @@ class Engine(Source, Protocol):
 
 
 class StoredQueries:
-    """What can be asked of any store, whether its engine runs here, elsewhere, or not at all."""
+    """Questions that any store answers, whether its engine runs here, elsewhere, or not at all."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._store = source.store
 
     def spooled_logs(self, id: str, directory: Path) -> list[LogEntry]:
-        """What the files of a store's directory keep of the output."""
+        """Output that the files of a store's directory keep."""
         record = self.head(id)
         return [entry for entry in spooled(directory, id) if _belongs(entry, record)]
 
@@ -139,7 +139,7 @@ class StoredQueries:
         return record
 
     def ending(self, id: str) -> Ending | None:
-        """How a procedure ended; None when it has not, or when the store cannot say so now."""
+        """End of a procedure; None when it has not ended, or when the store cannot say so now."""
         try:
             found = self._store.ending(id)
         except EngineError:
@@ -230,7 +230,7 @@ class StoredQueries:
             return None
 
     def audit(self, id: str | None) -> list[AuditInfo]:
-        """What operators asked for: of a procedure, or of the manager."""
+        """Requests of operators: for a procedure, or for the manager."""
         rows = self._store.audit("" if id is None else self.head(id).id)
         return [AuditInfo(id=id, at=row.at, verb=row.verb, reason=row.reason, detail=row.detail) for row in rows]
 
@@ -268,7 +268,7 @@ class Queries(StoredQueries):
         return ""
 
     def logs(self, id: str) -> list[LogEntry]:
-        """What is kept of the output."""
+        """Output that is kept."""
         record = self.head(id)
         return [entry for entry in self._engine.pool.logs(id) if _belongs(entry, record)]
 

@@ -47,12 +47,12 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a store; sizes in bytes."""
+    """Contents of a store; sizes in bytes."""
 
     path: str
     store_id: str
     epoch: int
-    """How many managers have owned it, one after the other."""
+    """Number of managers that have owned it, one after the other."""
     owner: OwnerInfo | None
     """None: no manager runs on it."""
     states: dict[str, int]
@@ -66,7 +66,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """Signals and events that no procedure has taken."""
     file_bytes: int
     used_bytes: int
-    """What rows take of the file; the rest is used again before it grows."""
+    """Bytes of the file that rows take; the rest is used again before it grows."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data that JSON can hold, in this order of fields."""
@@ -129,7 +129,7 @@ class StoreReader(Reading):
             return found
 
     def logs(self, id: str) -> _List[LogEntry]:
-        """What a procedure printed and logged, oldest first, as far as the files beside the store keep it.
+        """Prints and log records of a procedure, oldest first, as far as the files beside the store keep them.
 
         At most 256 KiB, of ``Config.log_file_bytes`` for all procedures. Raises `UnknownProcedure`.
         """
@@ -142,7 +142,7 @@ class StoreReader(Reading):
             return self._store.ids(start)[:limit]
 
     def stats(self) -> StoreStats:
-        """What is in the store, and whose it is."""
+        """Contents of the store, and its owner."""
         with self._lock:
             store = self._store
             size = store.size()

@@ -58,7 +58,7 @@ class Registration:
 
     @property
     def signing_key(self) -> SigningKey:
-        """What signs and verifies what is pickled; final once the store is owned."""
+        """Key that signs and verifies what is pickled; final once the store is owned."""
         return self._key
 
     def registry(self, key: SigningKey | None) -> TypeRegistry:

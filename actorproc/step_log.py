@@ -29,14 +29,14 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     kind: StepKind
     at: float
-    """When the record was decided."""
+    """Time of the decision on the record."""
     started_at: float | None
-    """When the step began, its last attempt; None when no step ended here."""
+    """Time at which the step began, its last attempt; None when no step ended here."""
     finished_at: float | None
     elapsed: float | None
     """Seconds it took in its worker: its state was loaded, if the worker did not have it, and it ran."""
     outcome: str
-    """What the step said: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
+    """Result of the step: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
     label: str | None
     """The undo unit that was undone, or that the next step belongs to."""
     attempts: int
@@ -54,7 +54,7 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     crash: ErrorInfo | None
     """The last death of a worker in an earlier attempt of the step; `ErrorInfo.crash` is its report."""
     state: bytes
-    """What `dump` gave."""
+    """Result of `dump`."""
     output: bytes
     """Of a ``.commit``: the encoded output."""
 

@@ -62,7 +62,7 @@ class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
         return head is None or head.state in TERMINAL
 
     def logs(self, id: str) -> list[LogEntry]:
-        """What a procedure printed and logged, oldest first, as far as the files beside the store keep it.
+        """Prints and log records of a procedure, oldest first, as far as the files beside the store keep them.
 
         Raises `UnknownProcedure`.
         """

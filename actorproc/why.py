@@ -27,7 +27,7 @@ _LATE = 1.0
 
 
 def explain(looks: Looks, id: str, now: float) -> Cause:
-    """Why this procedure does not go on, at `now` (epoch seconds). Raises `UnknownProcedure`."""
+    """Reasons for this procedure's standstill at `now` (epoch seconds). Raises `UnknownProcedure`."""
     return _Inquiry(looks, now).of(looks.info(id), ())
 
 
@@ -280,7 +280,7 @@ class _Inquiry:
 
     # ------------------------------------------------------------ parts
     def _engine_holds(self, info: ProcedureInfo) -> Cause | None:
-        """Why the manager hands out nothing; None when it does."""
+        """Reason why the manager hands out nothing; None when it does."""
         facts = self._facts
         if (missing := self._runner_missing(info)) is not None:
             return missing
@@ -315,7 +315,7 @@ class _Inquiry:
         return (*found, *((Cause(kind="more", procedure="", says=f"and {rest} more"),) if rest > 0 else ()))
 
     def _blocker(self, name: str) -> ProcedureInfo:
-        """Who must end before what this one holds is free: itself, or its root when it has ended."""
+        """Procedure that must end before what this one holds is free: itself, or its root when it has ended."""
         info = self._looks.info(name)
         return self._looks.info(info.root_id) if info.phase is Phase.DONE and info.root_id != name else info
 

@@ -47,21 +47,21 @@ class RunningStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the manager."""
+    """Facts about the manager."""
 
     running: bool
     """A manager has the store open."""
     pid: int | None = None
     paused: str | None = None
-    """Why an operator paused everything."""
+    """Reason for which an operator paused everything."""
     trouble: str | None = None
-    """Why it hands out nothing: its gate is closed, commits are refused, no worker starts."""
+    """Reason why it hands out nothing: its gate is closed, commits are refused, no worker starts."""
     steps: dict[str, RunningStep] | None = None
     """Running steps by procedure; None: not known, because only the store is seen."""
 
 
 class Looks(Protocol):
-    """What `explain` asks."""
+    """Source of facts for `explain`."""
 
     def info(self, id: str) -> ProcedureInfo:
         """One procedure; raises `UnknownProcedure`."""
@@ -80,7 +80,7 @@ class Looks(Protocol):
         ...
 
     def facts(self) -> EngineFacts:
-        """What is known of the manager."""
+        """Facts about the manager."""
         ...
 
 

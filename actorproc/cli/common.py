@@ -169,7 +169,7 @@ def is_owned(options: argparse.Namespace) -> bool:
 
 
 def quiet() -> None:
-    """What the library logs of a verb is what we print of it, and its handler of last resort escapes nothing."""
+    """Print what the library logs of a verb as our own output; its handler of last resort escapes nothing."""
     import logging
 
     logging.getLogger("actorproc").addHandler(logging.NullHandler())

@@ -100,7 +100,7 @@ function __actorproc_keys
 end
 """
 _ASKED = {"ID": "ids", "TARGET": "ids", "KEY": "keys"}
-"""What is completed by asking the store, by what an argument is called in the help."""
+"""Arguments that are completed by asking the store, by their names in the help."""
 
 
 def add_completion(commands: _Commands) -> None:

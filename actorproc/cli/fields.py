@@ -22,7 +22,7 @@ def _refused(name: str) -> NoReturn:
 
 
 def fields_of(options: argparse.Namespace) -> dict[str, Any]:
-    """What --json and FIELD=VALUE say. Raises `UsageError`."""
+    """Fields that --json and FIELD=VALUE give. Raises `UsageError`."""
     fields: dict[str, Any] = {}
     if options.json_fields is not None:
         try:

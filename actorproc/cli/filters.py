@@ -105,7 +105,7 @@ def has_filter(options: argparse.Namespace) -> bool:
 
 
 def no_match(options: argparse.Namespace) -> str:
-    """What people are told when nothing matches their filters."""
+    """Text for people when nothing matches their filters."""
     kind = getattr(options, "type", None)
     if kind is not None and "." not in kind:
         return "no procedure matches; --type wants the whole name of a type, as `list -o wide` shows it"

@@ -137,7 +137,7 @@ def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]]) -> 
 
 
 def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator[list[LogEntry]]:
-    """What is new, asked for twice a second; entries that are gone by then are lost to us."""
+    """New entries, asked for twice a second; entries that are gone by then are lost to us."""
     last: list[LogEntry] = []
     while True:
         over = not follow or client.get(name).done()
@@ -150,7 +150,7 @@ def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator
 
 
 def _overlap(old: list[LogEntry], new: list[LogEntry]) -> int:
-    """How many entries at the beginning of `new` were the end of `old`: the ring drops from the front only."""
+    """Number of entries at the beginning of `new` that were the end of `old`: the ring drops from the front only."""
     if not old:
         return 0
     for place in range(len(new) - 1, -1, -1):

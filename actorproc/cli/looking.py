@@ -47,7 +47,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _found(store: LmdbReader, wanted: Any) -> Iterator[Sequence[ProcedureInfo]]:
-    """What the store says, in chunks: the first rows are out before the last ones are read."""
+    """Rows of the store, in chunks: the first rows are out before the last ones are read."""
     from actorproc.core.phases import seen_in_store
     from actorproc.info import info_of
     from actorproc.listing import children_by_state

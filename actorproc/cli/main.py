@@ -107,7 +107,7 @@ def _done(given: list[str]) -> int:
 
 
 def _told(error: Exception, command: str | None) -> int:
-    """What went wrong, in one line, and its exit code; an unforeseen error keeps its traceback."""
+    """Tell an error in one line; returns its exit code. An unforeseen error keeps its traceback."""
     from actorproc.cli.common import USAGE, code_of
     from actorproc.cli.extras import MissingExtra
     from actorproc.cli.output import complain

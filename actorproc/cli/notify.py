@@ -44,7 +44,7 @@ class Notifier:
         self._send("READY=1", f"STATUS={_one_line(status)}")
 
     def status(self, status: str) -> None:
-        """How it does, for people."""
+        """State of the service, for people."""
         self._send(f"STATUS={_one_line(status)}")
 
     def alive(self, status: str) -> None:

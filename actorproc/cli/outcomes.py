@@ -32,7 +32,7 @@ def outcome(
 
 
 def columns_of_outcomes(subject: str = "ID") -> list[Column]:
-    """How people see them."""
+    """Columns of outcomes, for people."""
     return [
         (subject, lambda row: row["id"]),
         ("VERB", lambda row: row["verb"]),

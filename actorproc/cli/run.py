@@ -124,7 +124,7 @@ def find_manager(target: str, *, path: str | None = None, workers: int | None = 
 
 
 def found_in(target: str) -> tuple[Any, str]:
-    """What ``module:attribute`` names, or what a module offers, and its name. Raises `CannotRun`."""
+    """Object that ``module:attribute`` names, or that a module offers, and its name. Raises `CannotRun`."""
     module_name, _, attribute = target.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 - entries of sys.path are strings
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
@@ -178,7 +178,7 @@ def _started(module: ModuleType) -> list[str]:
 
 
 def _meant(module_name: str) -> str:
-    """What may have been meant by a name that is no module: a file, or something in a module."""
+    """Likely meaning of a name that is no module: a file, or something in a module."""
     owner, _, name = module_name.rpartition(".")
     module = sys.modules.get(owner)
     if module is None:

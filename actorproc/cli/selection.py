@@ -70,7 +70,7 @@ def apply(options: argparse.Namespace, verb: str, act: Act, *, roots: bool = Fal
 
 
 def confirmed(options: argparse.Namespace, verb: str, names: list[str], things: str = "procedures") -> bool:
-    """Whether a verb may be done to many: asked for with --yes, or allowed at the terminal."""
+    """True if a verb may be done to many: asked for with --yes, or allowed at the terminal."""
     if options.yes or not names:
         return True
     if not sys.stdin.isatty():

@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 def ago(at: float | None, now: float) -> str:
-    """How long ago, or in how long: "3m20s", "in 12s"; "-" when it is not known."""
+    """Distance in time: "3m20s" for the past, "in 12s" for the future; "-" when it is not known."""
     if not at:
         return "-"
     return f"in {duration(at - now)}" if at > now else duration(now - at)

@@ -162,7 +162,7 @@ def _whole(options: argparse.Namespace, verb: str) -> int:
 
 
 def _later(engine: Steering, name: str | None = None) -> str:
-    """When it happens: at once, or when a manager starts (unless `name` has ended with it)."""
+    """Time at which it happens: at once, or when a manager starts (unless `name` has ended with it)."""
     waits = is_stopped(engine) and not (name is not None and engine.has_ended(name))
     return " when a manager starts" if waits else ""
 

@@ -36,7 +36,7 @@ __all__ = ["Connection"]
 logger = engine_logger("actorproc")
 
 _BACKLOG_BYTES = 64 * 1024 * 1024
-"""What may wait for one client before its connection is given up."""
+"""Bytes that may wait for one client before its connection is given up."""
 _SLOW = frozenset({"backup", "compact", "reload", "stack"})
 _CALLS = 1000
 """Calls of one client that may be without an answer before no more of it are read."""
@@ -47,7 +47,7 @@ _WATCH = tuple[str | None, int | None, int | None, bool, bool, int]
 
 
 class _Server(Protocol):
-    """What a connection needs of the server that let it in."""
+    """Part of the server that a connection needs."""
 
     engine: EngineTree
     config: Config
@@ -74,9 +74,9 @@ class Connection:
         self._unanswered = 0
         """Calls whose answers have not been decided on; the ends and changes that are waited for do not count."""
         self._leaves: dict[int, Callable[[], None]] = {}
-        """How to end each watch, by the number of its call."""
+        """Functions that end watches, by the number of the call."""
         self._ends: dict[Callable[[Future[Ending]], None], Future[Ending]] = {}
-        """Who is to be told which end."""
+        """Waiters for ends, each with its end."""
         self.threads = (
             threading.Thread(target=self._read, name="actorproc-control-read", daemon=True),
             threading.Thread(target=self._write, name="actorproc-control-write", daemon=True),

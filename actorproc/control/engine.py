@@ -99,13 +99,13 @@ class RemotePool:
 
     @property
     def limits(self) -> str:
-        """How memory limits are enforced there; "none" before the first connection."""
+        """Enforcement of memory limits there; "none" before the first connection."""
         hello = self._channel.hello
         return hello.limits if hello is not None else "none"
 
     @property
     def process_limits(self) -> str:
-        """What stops a fork bomb there; "none" before the first connection."""
+        """Protection against a fork bomb there; "none" before the first connection."""
         hello = self._channel.hello
         return hello.process_limits if hello is not None else "none"
 
@@ -114,13 +114,13 @@ class RemotePool:
         return str(_ask(self._channel, "stack", token))
 
     def logs(self, procedure: str) -> list[LogEntry]:
-        """What a procedure printed and logged."""
+        """Prints and log records of a procedure."""
         found: list[LogEntry] = _ask(self._channel, "logs", procedure)
         return found
 
 
 class RemoteEngine:
-    """What `EngineTree` offers to the facade, for a client."""
+    """Remote face of `EngineTree`, for the facade of a client."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class RemoteEngine:
 
     # ------------------------------------------------------------ ends
     def recent_end(self, id: str) -> None:
-        """What ended a moment ago is known where the manager runs."""
+        """End that came a moment ago; known only where the manager runs."""
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
         """A future of the procedure's end, over restarts of the manager.
@@ -231,7 +231,7 @@ class RemoteEngine:
         return self._ends.of(id, patience, lambda: self._channel.call("end_of", id, body, Ending).future)
 
     def glance(self, id: str) -> Described | None:
-        """How a procedure stands; None when it is unknown, or no manager answers within a second."""
+        """State of a procedure; None when it is unknown, or no manager answers within a second."""
         if not self._channel.is_connected:
             return None  # its time limit is over: the caller does not wait for a manager as well
         method = METHODS["glance"]

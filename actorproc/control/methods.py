@@ -20,7 +20,7 @@ __all__ = ["METHODS", "REPEATABLE", "REQUESTS", "Method"]
 
 
 class Method(msgspec.Struct, frozen=True):
-    """Where the method is (`owner`: an attribute of the engine, "" for itself), and its types."""
+    """Place of the method (`owner`: an attribute of the engine, "" for itself), and its types."""
 
     owner: str
     takes: tuple[Any, ...]

@@ -21,7 +21,7 @@ class Pending:
         self.call = call
         self.gives = gives
         self.deadline = deadline
-        """When it is given up if there is no connection; monotonic."""
+        """Time at which it is given up if there is no connection; monotonic."""
         self.repeatable = repeatable
         self.on_change: Callable[[msgspec.Raw], None] | None = None
         """Gets what a stream brings, on the reading thread."""

@@ -58,7 +58,7 @@ class StoppedEngine:
         self._committed: list[int] = []
         self._ring: Ring | None = None
         self._refused: BaseException | None = None
-        """Why a commit failed: what is asked after it would wait for that one for ever."""
+        """Error of a failed commit: a request after it would wait for that commit for ever."""
         self._sweeper: Sweeper
 
     def open(self) -> None:

@@ -77,9 +77,9 @@ class Hello(msgspec.Struct, frozen=True):
     max_frame: int
     max_state: int
     limits: str
-    """How memory limits are enforced there."""
+    """Enforcement of memory limits there."""
     process_limits: str = "none"
-    """What stops a fork bomb there."""
+    """Protection against a fork bomb there."""
 
 
 # ---------------------------------------------------------------- frames

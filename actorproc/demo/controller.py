@@ -33,7 +33,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What the service is asked to create."""
+    """Request for the service to create something."""
 
     source: Path
     table: str

@@ -28,7 +28,7 @@ MANAGER_KILLS = 3
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line asked for. `directory` None means a temporary one that is removed."""
+    """Options of the command line. `directory` None means a temporary one that is removed."""
 
     source: Path
     regions: int
@@ -199,7 +199,7 @@ class Demo:
 
 
 def _aftermath(kill: Kill, journal: Journal) -> str:
-    """How one kill was repaired, from the journal's times."""
+    """Repair of one kill, from the journal's times."""
     whom = f"manager {kill.pid}" if kill.manager else f"worker {kill.pid}"
     told = []
     for entry in kill.cut_off:

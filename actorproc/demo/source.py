@@ -14,7 +14,7 @@ __all__ = ["UNPARSABLE", "Symbol", "parse", "python_files", "region_of", "standa
 SKIPPED_DIRECTORIES = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What the parser raises for a file that is no valid module; a standard library keeps some for its own tests."""
+"""Errors of the parser for a file that is no valid module; a standard library keeps some for its own tests."""
 
 Symbol = tuple[int, int, str, str]
 """Line, column, kind (class, function, coroutine), name."""

@@ -51,7 +51,7 @@ Row = tuple[str, int, int, str, str]
 """Path, line, column, kind, name."""
 
 RegionSummary = dict[str, Any]
-"""What a manifest says of one region: region, file, files, unparsable, symbols, digest."""
+"""Entry of a manifest for one region: region, file, files, unparsable, symbols, digest."""
 
 CatalogRow = dict[str, Any]
 """name, manifest, regions, files, symbols."""
@@ -59,7 +59,7 @@ CatalogRow = dict[str, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies below one directory."""
+    """Layout of all files below one directory."""
 
     directory: Path
 
@@ -153,7 +153,7 @@ def digest_of(rows: Iterable[Row]) -> str:
 
 
 def summarise_region(path: Path, region: int) -> RegionSummary:
-    """What the manifest will say of this region; makes the file when the region has no source at all."""
+    """Summarise this region for the manifest; makes the file when the region has no source at all."""
     write_batch(path, ())
     files, rows = read_region(path)
     return {

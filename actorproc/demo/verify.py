@@ -66,7 +66,7 @@ def _rows(relative: str, path: Path) -> list[Row] | None:
 
 
 def check_table(layout: Layout, table: str, regions: int, answer: DirectAnswer) -> list[str]:
-    """What is wrong with a table, in sentences; an empty list means it is complete and consistent."""
+    """Errors of a table, in sentences; an empty list means it is complete and consistent."""
     missing = [path for path in (layout.manifest(table), layout.catalog) if not path.exists()]
     if missing:
         return [f"{path.name} is missing" for path in missing]
@@ -122,7 +122,7 @@ def _check_totals(
 
 
 def check_nothing_left(layout: Layout, table: str) -> list[str]:
-    """What a rolled back table left behind, in sentences."""
+    """Remains of a rolled back table, in sentences."""
     problems = []
     if layout.table(table).exists():
         left = sorted(path.name for path in layout.table(table).iterdir())

@@ -45,7 +45,7 @@ class Batch:
 
 
 class CallDesk(Protocol):
-    """What a future asks of its executor."""
+    """Executor's side of a future: the requests that it makes."""
 
     def cancel(self, future: DurableFuture[object]) -> bool:
         """Cancel the call unless it has begun."""
@@ -82,7 +82,7 @@ class DurableFuture(Future[T], Generic[T]):
         """It has ended, and what is stored of it goes when the program has the outcome."""
 
     def claim(self) -> bool:
-        """Whether the caller is the one to end this future: the first who asks."""
+        """True if the caller is the one to end this future: the first to ask."""
         try:
             self._claims.pop()
         except IndexError:

@@ -68,7 +68,7 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         return jobs
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many batches are worth having under way. Raises ValueError for 0."""
+        """Number of batches that are worth having under way. Raises ValueError for 0."""
         if n_jobs == 0:
             msg = "n_jobs == 0 in Parallel has no meaning"
             raise ValueError(msg)
@@ -93,7 +93,7 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
             self._under_way.discard(future)
 
     def retrieve_result_callback(self, out: DurableFuture[Any]) -> Any:
-        """What the batch returned; raises what it raised."""
+        """Result of the batch; raises its exception."""
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:

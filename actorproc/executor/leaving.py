@@ -22,9 +22,9 @@ _LOOK_EVERY = 0.5
 _LOOK_FOR_END, _BEATS = 0.1, 5
 """Seconds between looks at whether the program ends; every fifth time also at whether calls are left."""
 _STORE_SECONDS = 0.3
-"""How long Ctrl-C waits for what was submitted a moment ago to be stored."""
+"""Seconds that Ctrl-C waits for what was submitted a moment ago to be stored."""
 _STOP_SECONDS = 0.3
-"""How long Ctrl-C waits for the manager to store what it has decided."""
+"""Seconds that Ctrl-C waits for the manager to store what it has decided."""
 
 
 # ---------------------------------------------------------------- in order

@@ -37,7 +37,7 @@ class CallTimeout(StepTimeout, TimeoutError):
 
 
 def result_of(ending: Ending, key: SigningKey) -> Any:
-    """What the function returned. Raises `CallBroken` when that cannot be read."""
+    """Result of the function. Raises `CallBroken` when it cannot be read."""
     record = ending.record
     try:
         return unpickled_result(decode_value(ending.output), record.id, key)

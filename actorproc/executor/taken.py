@@ -19,7 +19,7 @@ _TOGETHER = 256
 """Calls removed in one commit, so that it stays short."""
 _TRIES = 10
 _LAST_SECONDS = 5.0
-"""How long the end of an executor waits for the last removals. What is left stays for as long as other results."""
+"""Seconds that the end of an executor waits for the last removals. What is left stays for as long as other results."""
 
 
 class Taken:

@@ -22,13 +22,13 @@ __all__ = ["Facade", "RunningEngine"]
 
 
 class RunningEngine(Engine, Protocol):
-    """What the facade asks of an engine, in this process or in another one."""
+    """Engine as the facade needs it, in this process or in another one."""
 
     failure: ActorprocError | None
 
     @property
     def store(self) -> ProcedureStore:
-        """Where procedures are stored."""
+        """Store of the procedures."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class RunningEngine(Engine, Protocol):
         ...
 
     def recent_end(self, id: str) -> Ending | None:
-        """How a procedure ended, when that is at hand because it did so a moment ago; None says nothing."""
+        """End of a procedure that came a moment ago and is at hand; None says nothing."""
         ...
 
     def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
@@ -61,7 +61,7 @@ class RunningEngine(Engine, Protocol):
         ...
 
     def glance(self, id: str) -> Described | None:
-        """How a procedure stands, answered soon; None when that is not known."""
+        """State of a procedure, answered soon; None when that is not known."""
         ...
 
     def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:

@@ -32,7 +32,7 @@ _List = list
 
 
 class Looking(Facade, Reading):
-    """What is, was, and happens, for people and programs; and what handles need (`HandleSource`)."""
+    """Views of present, past and coming events, for people and programs; and what handles need (`HandleSource`)."""
 
     def _asking(self) -> AbstractContextManager[StoredQueries]:
         return nullcontext(Queries(self._running()))
@@ -98,7 +98,7 @@ class Looking(Facade, Reading):
         return Queries(self._running()).stack(id)
 
     def logs(self, id: str) -> _List[LogEntry]:
-        """What a procedure printed and logged, oldest first: stdout, stderr and log records of all its steps.
+        """Prints and log records of a procedure, oldest first: stdout, stderr and log records of all its steps.
 
         At most ``Config.log_bytes`` of each procedure are kept in memory; what earlier lives of this program received
         is in two files in the directory, as far as ``Config.log_file_bytes`` goes.
@@ -114,7 +114,7 @@ class Looking(Facade, Reading):
         return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id, patience)
 
     def _glance(self, id: str) -> Described | None:
-        """How a procedure stands, for the words of an error; None when that is not known soon."""
+        """State of a procedure, for the words of an error; None when that is not known soon."""
         with suppress(Exception):  # an error is on its way already
             tree = self._running()
             found = tree.glance(id)

@@ -29,7 +29,7 @@ class Reading(ABC):
 
     @abstractmethod
     def _asking(self) -> AbstractContextManager[StoredQueries]:
-        """What answers, for one call."""
+        """Open the source of answers for one call."""
 
     @abstractmethod
     def _now(self) -> float:
@@ -37,7 +37,7 @@ class Reading(ABC):
 
     @abstractmethod
     def _engine_facts(self) -> EngineFacts:
-        """What is known of the engine itself. Called while nothing is asked."""
+        """Facts about the engine itself. Called while nothing is asked."""
 
     def info(self, id: str) -> ProcedureInfo:
         """One procedure as it is now; raises `UnknownProcedure`.
@@ -141,7 +141,7 @@ class Reading(ABC):
             return queries.signals(target)
 
     def audit(self, id: str | None = None) -> _List[AuditInfo]:
-        """What operators asked for, in order: of a procedure, or without an id of the manager itself.
+        """Requests of operators, in order: for a procedure, or without an id for the manager itself.
 
         The manager's own are pauses of everything, poison keys that were cleared, and procedures that were deleted or,
         with a reason, acknowledged; those of a procedure go with it.
@@ -150,7 +150,7 @@ class Reading(ABC):
             return queries.audit(id)
 
     def why(self, id: str) -> Cause:
-        """Why a procedure does not go on: the chain of what it waits for, down to its root causes.
+        """Reasons for a procedure's standstill: the chain of what it waits for, down to its root causes.
 
         Each end of the chain names the commands that would repair it. Raises `UnknownProcedure`.
         """

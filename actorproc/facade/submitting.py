@@ -36,7 +36,7 @@ __all__ = ["Submitting"]
 
 
 class _Options(NamedTuple):
-    """What a call says of every procedure it submits, checked."""
+    """Options of a call for every procedure it submits, checked."""
 
     owner: str | None
     priority: int

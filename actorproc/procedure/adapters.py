@@ -9,7 +9,7 @@ __all__ = ["ValueAdapter"]
 
 
 class ValueAdapter:
-    """How values of a class are kept that is no dataclass, no enum and no other kind the engine knows.
+    """Conversion of values of a class that is no dataclass, no enum and no other kind the engine knows.
 
     Derive a class, set `kind`, and write `dump` and `load`, both static methods. Name the adapter in the ``uses`` of a
     procedure, or in a type hint: ``Annotated[Money, MoneyAdapter]``. Wherever the procedure keeps values (state,

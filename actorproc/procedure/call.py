@@ -171,7 +171,7 @@ def _prepare(setup: bytes, ctx: Context) -> dict[str, Any]:
 
 
 def _unwrapped(part: Any) -> Iterator[Any]:
-    """What a partial is made of, the function of a chunk of calls among it; anything else is itself."""
+    """Part that a partial is made of, the function of a chunk of calls among it; anything else is itself."""
     if isinstance(part, functools.partial):
         for inner in (part.func, *part.args):
             yield from _unwrapped(inner)
@@ -286,12 +286,12 @@ def _pickled_value(value: Any) -> bytes:
 
 # ---------------------------------------------------------------- from bytes, in the host
 def unpickled_result(sealed: object, procedure: str, key: SigningKey | None) -> Any:
-    """What the call returned. Raises `StateRefused` for a wrong signature, and what the unpickling raises."""
+    """Result of the call. Raises `StateRefused` for a wrong signature, and what the unpickling raises."""
     return loads_returned(opened(sealed, f"result of {procedure}", key))
 
 
 def unpickled_error(sealed: bytes, procedure: str, key: SigningKey | None) -> BaseException | None:
-    """What the call raised; None when only its text is to be had."""
+    """Exception of the call; None when only its text is to be had."""
     if not sealed:
         return None
     try:

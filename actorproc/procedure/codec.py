@@ -55,7 +55,7 @@ _MADE = frozenset({ENUM, MODEL, ADAPTED})
 
 
 class _Longest:
-    """How long a value may be in this process."""
+    """Longest value in this process."""
 
     bytes = MAX_STATE
     call = MAX_STATE

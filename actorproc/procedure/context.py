@@ -51,7 +51,7 @@ class UnreadableValue(BaseException):
 
 
 class StepChannel(Protocol):
-    """How a context reaches the engine while its step runs."""
+    """Way of a context to the engine while its step runs."""
 
     def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
         """Ask ("remember", "recall", "query", "children", "output"), wait for the answer; raises when refused."""
@@ -75,7 +75,7 @@ class StepChannel(Protocol):
 
 
 class ChildOutcome:
-    """How one child ended (or stands, with ``wait="any"``): ``id``, ``type_name``, ``state``, ``output``, ``error``.
+    """End of one child (or its state, with ``wait="any"``): ``id``, ``type_name``, ``state``, ``output``, ``error``.
 
     ``error`` is a `RemoteError` with the child's message and traceback text, None when it did not fail.
     """
@@ -93,7 +93,7 @@ class ChildOutcome:
 
     @property
     def output(self) -> Any:
-        """What the child gave to ``Status.done``; None unless it succeeded. A long one is fetched when asked for."""
+        """Value of the child's ``Status.done``; None unless it succeeded. A long one is fetched when asked for."""
         if self._output is None:
             self._output = (self._fetch(self._row) if self.state is ProcedureState.SUCCESS else None,)
         return self._output[0]
@@ -130,7 +130,7 @@ class _Children(Mapping[str, ChildOutcome]):
 
 
 class Context(msgspec.Struct, eq=False):
-    """What a step is told, and what it may ask. Made anew for each attempt; not usable after the step.
+    """Facts and requests of a step. Made anew for each attempt; not usable after the step.
 
     ``step`` counts from 1, anew in each ``generation`` (`Status.again`); ``attempt`` counts how often this step was
     handed out; ``replayed``: it was started before and may have half run; ``recovered``: the manager was started again
@@ -173,7 +173,7 @@ class Context(msgspec.Struct, eq=False):
     _live: Any = None
     """The procedure, where its steps have names."""
     _unreadable: tuple[str, str] | None = None
-    """Why the attempt is given up, and the type whose class may mend that ("": only this one's)."""
+    """Reason for giving the attempt up, and the type whose class may mend that ("": only this one's)."""
 
     def __repr__(self) -> str:
         return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
@@ -257,7 +257,7 @@ class Context(msgspec.Struct, eq=False):
         self._channel.heartbeat(None if progress is None else _fraction(progress), text)
 
     def query(self, procedure_id: str) -> dict[str, Any]:
-        """What `ProcedureManager.info` knows of a procedure, as plain data. Raises `UnknownProcedure`, `InvalidId`."""
+        """Facts of `ProcedureManager.info` about a procedure, as plain data. Raises `UnknownProcedure`, `InvalidId`."""
         answer = self._channel.request("query", check_id(procedure_id))
         found = None if answer is None else PLAIN.decode(answer)
         if not isinstance(found, dict):

@@ -61,7 +61,7 @@ def digest_of(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> b
 
 
 def _parts(codec: str, state: bytes, *, positioned: bool, ordered: bool) -> tuple[bytes | memoryview, ...]:
-    """What is hashed, one after the other."""
+    """Parts that are hashed, one after the other."""
     payload = _enveloped.decode(state)[1] if positioned else state
     if codec == "pickle":
         # What is signed, for signatures differ.

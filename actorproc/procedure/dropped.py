@@ -28,7 +28,7 @@ _OF_STATUS: dict[Any, str] = {
 
 
 def dropped_work(returned: Any) -> str | None:
-    """Why a value that a step returned is work, and not the outcome of work, and what to write; None when it is not.
+    """Reason why a value that a step returned is work, and not its outcome, and what to write; None when it is not.
 
     A procedure or a collection of them, a function (of `Status` above all) that was not called, a coroutine, a lazy
     iterator, a `Status` in a collection, an exception.

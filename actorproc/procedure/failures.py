@@ -13,7 +13,7 @@ from actorproc.model.records import ErrorInfo, ErrorKind
 __all__ = ["OF_USERS", "encodable", "error_info", "in_words", "passing_cause"]
 
 OF_USERS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What methods of a user may raise where it must end nothing: all but the worker's own request to stop."""
+"""Errors of a user's methods where they must end nothing: all but the worker's own request to stop."""
 
 _ENGINE = f"{Path(__file__).parent}{os.sep}"
 _LONGEST = 64 * 1024

@@ -104,7 +104,7 @@ def build(cls: Any, values: Mapping[str, Any], parts: Any = None) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _kind_of(cls: type) -> type | None:
-    """How an instance is made: as a tuple, as a Struct, as a model of pydantic (`dict`), or attribute by attribute."""
+    """Way to make an instance: as a tuple, a Struct or a model of pydantic (`dict`), or attribute by attribute."""
     if issubclass(cls, tuple):
         return tuple
     if issubclass(cls, msgspec.Struct):

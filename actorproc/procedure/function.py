@@ -57,7 +57,7 @@ class FunctionProcedure(Procedure):
         return Status.done(result)
 
     def lock_keys(self) -> Iterable[LockKey]:
-        """What ``locks=`` says for these arguments."""
+        """Keys that ``locks=`` gives for these arguments."""
         locks = type(self)._locks
         if locks is None:
             return ()
@@ -97,7 +97,7 @@ class FunctionProcedure(Procedure):
 
 
 class ProcedureFunction(Generic[P, R]):
-    """What `procedure` makes of a function: calling it gives a `Procedure`; ``function`` is the original."""
+    """Result of `procedure` for a function: calling it gives a `Procedure`; ``function`` is the original."""
 
     _engine_is_function: ClassVar[bool] = True
 
@@ -240,7 +240,7 @@ def _is_context(annotation: object) -> bool:
 
 
 def _calling(parameters: list[inspect.Parameter]) -> dict[str, Any]:
-    """Which fields are passed how."""
+    """Fields by the way in which they are passed."""
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     rest = [each.name for each in parameters if each.kind is inspect.Parameter.VAR_POSITIONAL]
     more = [each.name for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD]

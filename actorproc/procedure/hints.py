@@ -23,7 +23,7 @@ from actorproc.procedure.secret import alias_in, is_marked
 __all__ = ["reachable_classes", "resolved_hints", "secret_fields", "unresolved_hints"]
 
 _DATA = (str, bytes, int)
-"""What a `Literal` may hold beside members of enums."""
+"""Types that a `Literal` may hold beside members of enums."""
 
 
 def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses: Iterable[Any]) -> tuple[type, ...]:
@@ -53,7 +53,7 @@ def reachable_classes(owner: type, functions: Iterable[Callable[..., Any]], uses
 
 
 def _hints_of(cls: type) -> Iterator[Any]:
-    """What the annotations of a class say, and what stands for the type variables of generic ones among its bases."""
+    """Annotations of a class, and the values of the type variables of generic ones among its bases."""
     yield from resolved_hints(cls, with_marks=True).values()
     if is_model(cls):
         yield from hints_of_model(cls)
@@ -127,7 +127,7 @@ def _evaluated(name: str, annotation: Any, scope: dict[str, Any], *, with_marks:
 
 
 def _parts(hint: Any, names: list[Any]) -> tuple[Any, ...]:
-    """What a hint that is no class is made of; `names` are the names of types that were looked up already."""
+    """Parts of a hint that is no class; `names` are the names of types that were looked up already."""
     if isinstance(hint, Enum):  # a member, in a Literal
         return (type(hint),)
     if isinstance(hint, typing.TypeVar):

@@ -94,7 +94,7 @@ def _functions_in(part: Any, room: int) -> Iterator[types.FunctionType]:
 
 
 def _parts_of(part: Any) -> list[Any]:
-    """Where functions may be in a member of a class; classes of others are not asked, for asking may run code."""
+    """Places of functions in a member of a class; classes of others are not asked, for asking may run code."""
     if isinstance(part, dict):
         return list(part.values())
     if isinstance(part, list | tuple | set | frozenset):

@@ -18,13 +18,13 @@ MAX_LIMIT_KEYS = 16
 
 
 def lock_keys_of(procedure: Procedure, type_name: str) -> tuple[LockKey, ...]:
-    """What it says in `lock_keys`, each once. Raises `UsageError` for what is no `LockKey`."""
+    """Keys of `lock_keys`, each once. Raises `UsageError` for what is no `LockKey`."""
     wanted = "LockKey values such as LockKey.write('a/b')"
     return _paths(called(procedure, "lock_keys"), f"{type_name}.lock_keys()", wanted, checked_lock_key)
 
 
 def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
-    """What it says in `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
+    """Keys of `poison_keys`, each once. Raises `UsageError` for what is no path of a key."""
     wanted = "key paths such as 'catalog/db/table'"
     return _paths(
         called(procedure, "poison_keys"), f"{type_name}.poison_keys()", wanted, lambda key: LockKey.write(key).path
@@ -32,7 +32,7 @@ def poison_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
 
 
 def limit_keys_of(procedure: Procedure, type_name: str) -> tuple[str, ...]:
-    """What it says in `limit_keys`, each once. Raises as `checked_limit_keys`."""
+    """Keys of `limit_keys`, each once. Raises as `checked_limit_keys`."""
     return checked_limit_keys(called(procedure, "limit_keys"), f"{type_name}.limit_keys()")
 
 

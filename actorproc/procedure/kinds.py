@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 SCALARS = frozenset({type(None), bool, int, float, str, bytes})
-"""What msgpack holds by itself; subclasses are none of them."""
+"""Types that msgpack holds by itself; subclasses are none of them."""
 Ext = msgspec.msgpack.Ext
 LEFT_OUT = "its secrets were left out when it was exported"
 """Begins the refusal of a value that an export withheld."""
@@ -70,7 +70,7 @@ FACTORIES: dict[str, type] = {
         *(deque, Counter, OrderedDict, defaultdict, Decimal, Fraction),
     )
 }
-"""What a `defaultdict` may have as its factory, beside a class of the codec's table."""
+"""Factories that a `defaultdict` may have, beside a class of the codec's table."""
 _PATHS: dict[str, type[PurePath]] = {
     cls.__name__: cls for cls in (PosixPath, WindowsPath, PurePosixPath, PureWindowsPath)
 }

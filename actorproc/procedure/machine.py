@@ -58,12 +58,12 @@ class StateMachineProcedure(Procedure):
         raise NotImplementedError
 
     def is_rollback_supported(self, state: Any) -> bool:
-        """Whether `rollback_state` has something to undo for this state; default: whether it is overridden."""
+        """True if `rollback_state` has something to undo for this state; default: if it is overridden."""
         del state
         return self._engine_supports_rollback()
 
     def is_no_return(self, state: Any) -> bool:
-        """Whether ``state`` is a point of no return: once it was begun, failures only retry forward. Default: no."""
+        """True if ``state`` is a point of no return: once it was begun, failures only retry forward. Default: no."""
         del state
         return False
 
@@ -77,7 +77,7 @@ class StateMachineProcedure(Procedure):
 
     @property
     def cycles(self) -> int:
-        """How many times in a row the state did not change."""
+        """Number of times in a row that the state did not change."""
         return self.__repeats()
 
     @property
@@ -135,7 +135,7 @@ class StateMachineProcedure(Procedure):
                 raise UsageError(msg)
 
     def __with_added(self, step: Callable[[], Any]) -> tuple[Any, list[Any]]:
-        """What a step returns, and the children that it added."""
+        """Result of a step, with the children that it added."""
         self.__set("children", [])
         result = step()
         children = self.__added()

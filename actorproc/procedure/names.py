@@ -46,7 +46,7 @@ def default_type_name(subject: Any) -> str:
 
 
 def module_path() -> tuple[str, ...]:
-    """Where this program finds modules now, as absolute paths; it may have grown since workers were started."""
+    """Places where this program finds modules now, as absolute paths; more may have come since workers were started."""
     return tuple(str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str))
 
 

@@ -199,7 +199,7 @@ def _at(module: types.ModuleType | None, qualname: str) -> Any:
 
 # ---------------------------------------------------------------- what workers send back
 def reference_to(subject: Any, define: Callable[[Any], bytes]) -> tuple[Any, ...] | None:
-    """What a worker sends in place of an object that is the program's; None: it is not, and goes by value.
+    """Reference that a worker sends in place of an object that is the program's; None: it is not, and goes by value.
 
     `define` pickles a class so that `loads` makes it again.
     """
@@ -265,7 +265,7 @@ def _namesakes(origin: Origin) -> Iterator[types.ModuleType | None]:
 
 
 def _fits(found: Any, origin: Origin) -> bool:
-    """Whether it is the class, or another edition of it with the same fields; an enum may have got more members."""
+    """True if it is the class, or another edition of it with the same fields; an enum may have got more members."""
     shape = _shape_of(found)
     if shape[0] == origin.shape[0] == "enum":
         return set(origin.shape) <= set(shape)

@@ -35,7 +35,7 @@ class OwnStates:
                 self._drop(next(iter(self._states)))
 
     def take(self, procedure: str, state: bytes) -> bool:
-        """Whether it is this very object, and not an equal one that was read. It is forgotten with that."""
+        """True if it is this very object, and not an equal one that was read. It is forgotten with that."""
         with self._lock:
             return self._drop(procedure) is state
 

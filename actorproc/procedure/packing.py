@@ -183,7 +183,7 @@ class Packing:
         return Ext(MODEL, encode(parts))
 
     def _version_of(self, kind: type) -> tuple[int, ...]:
-        """What is stored of the version of a class: nothing of the first one."""
+        """Stored version of a class: nothing for the first one."""
         version = self._codec.versions.get(kind)
         return () if version is None else (version,)
 
@@ -243,7 +243,7 @@ class Packing:
 
 
 def contents_of(cls: type) -> type | None:
-    """What an object of this class, which is no enum, holds beside its fields."""
+    """Contents of an object of this class, which is no enum, beside its fields."""
     if issubclass(cls, Enum) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
         return None
     return next((held for held in _CONTENTS if issubclass(cls, held)), None)

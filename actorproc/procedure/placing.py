@@ -27,7 +27,7 @@ _position_of: type[Any] = tuple[str, list[str], list[str], list[str], dict[str, 
 
 
 class Detour:
-    """What a position holds beyond the index of the next step, where that does not say it all."""
+    """Part of a position beyond the index of the next step, where that does not say it all."""
 
     __slots__ = ("done", "is_moved", "names", "next", "order", "refusal", "repeats", "skipped", "turn", "undone")
 
@@ -39,10 +39,10 @@ class Detour:
         self.skipped: list[str] = []
         """Steps that were left out for good."""
         self.repeats: dict[str, int] = {}
-        """How often a step that is not done ended with ``executing``."""
+        """Number of times that a step that is not done ended with ``executing``."""
         self.undone: list[str] = []
         self.turn = 0
-        """How often the present undo ended with ``executing``."""
+        """Number of times that the present undo ended with ``executing``."""
         self.refusal: str | None = None
         """The reason why today's class has no place for it."""
         self.next = END

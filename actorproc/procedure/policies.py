@@ -71,7 +71,7 @@ class _Explained(msgspec.StructMeta):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
-    """Which errors of a step are tried again, how often and when.
+    """Rules for trying errors of a step again: which, how often and when.
 
     The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer.
     ``max_attempts`` counts the first try too; ``max_elapsed`` (since the first error) ends it earlier. Durations are
@@ -111,7 +111,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
         return self.judge(StepTimeout("the step ran longer than its limits allow"))[0]
 
     def judge(self, error: BaseException) -> tuple[bool, float | None]:
-        """Whether this error is tried again, and after how many seconds (None: by the backoff)."""
+        """Tell whether this error is tried again, and after how many seconds (None: by the backoff)."""
         if isinstance(error, _NEVER) or _matches(self.never_on, error):
             return False, None
         if not _matches(self.retry_on, error):
@@ -120,7 +120,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
 
 
 class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
-    """What one step may use. Durations are seconds or timedeltas, sizes bytes; None means no limit.
+    """Limits of one step. Durations are seconds or timedeltas, sizes bytes; None means no limit.
 
     A step past ``wall_time`` or ``cpu_time`` (of its worker and the processes below it, sampled by the host) is asked
     to stop with SIGTERM and killed after ``grace``: `StepTimeout`. ``memory`` is what a step may allocate on top of
@@ -214,7 +214,7 @@ def _is_flag(value: Any) -> bool:
 
 
 def _asked_delay(error: RetryLater) -> tuple[bool, float | None]:
-    """What a `RetryLater` asks for. A class derived from it may have put anything there, which fails the step."""
+    """Delay that a `RetryLater` asks for. A class derived from it may have put anything there, which fails the step."""
     after: Any = error.after
     if after is None:
         return True, None

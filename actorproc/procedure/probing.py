@@ -31,7 +31,7 @@ _SOME_KEY = b"\0" * 32
 
 
 def differences(definitions: Sequence[Definition]) -> list[str]:
-    """What the files say otherwise of these classes than was registered, one sentence each.
+    """Differences between the files and the registered classes, one sentence each.
 
     Facts are what the manager decides on without loading a class: version, retries, limits, locks and the like.
     """

@@ -81,9 +81,9 @@ class Procedure(Submittable):
         version: ClassVar[int] = 1
         """Version of the dumped state; raise it together with `migrate`."""
         retry: ClassVar[RetryPolicy] = RetryPolicy()
-        """Which errors of a step are tried again, how often and when."""
+        """Rules for trying errors of a step again: which, how often and when."""
         limits: ClassVar[Limits] = Limits()
-        """What a step may use; `ProcedureManager.submit` may say otherwise for one procedure."""
+        """Limits of a step; `ProcedureManager.submit` may say otherwise for one procedure."""
         uses: ClassVar[tuple[Any, ...]] = ()
         """Classes and `procedure` functions registered with this one: its children's, and
         those its values are made of beyond the type hints."""
@@ -125,7 +125,7 @@ class Procedure(Submittable):
         raise NotImplementedError
 
     def abort(self, ctx: Context) -> bool:
-        """Whether it may be aborted now; asked again after each step while it says no."""
+        """True if it may be aborted now; asked again after each step while it says no."""
         del ctx
         return True
 
@@ -260,7 +260,7 @@ class Procedure(Submittable):
         """Raise `StateRefused` when this class has no undo for a unit that is stored."""
 
     def _engine_position(self) -> Any:
-        """Where it is beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
+        """Position beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""
         return None
 
     def _engine_key(self, mode: Mode, unit: str | None) -> str | None:

@@ -31,7 +31,7 @@ class _Walk:
         self.found = False
 
     def ext(self, code: int, payload: memoryview) -> Any:
-        """What stands in the place of an extension."""
+        """Text in the place of an extension."""
         if code in SECRETS:
             self.found = True
             return Ext(WITHHELD, b"")

@@ -31,7 +31,7 @@ _set = object.__setattr__  # the class may be frozen
 
 
 class SagaOptions(ClassOptions, total=False):
-    """What a saga may say in its class line: options of a procedure class and of a dataclass."""
+    """Options of a saga's class line: those of a procedure class and of a dataclass."""
 
     init: bool
     repr: bool
@@ -293,6 +293,6 @@ def _params(cls: Any) -> Any:
 
 
 def _shape_of(cls: Any) -> tuple[Any, ...]:
-    """What a decorator above the class would change of it."""
+    """Traits that a decorator above the class would change."""
     fields = tuple((field.name, field.init, field.kw_only) for field in dataclasses.fields(cls))
     return (fields, *(getattr(_params(cls), name) for name in sorted(_DATACLASS_OPTIONS - {"kw_only"})))

@@ -67,7 +67,7 @@ class SecretField:
 
 
 def is_marked(hint: object) -> bool:
-    """Whether a resolved type hint is ``Annotated[…, Secret]``, a name for that, or holds it, as an optional one.
+    """True if a resolved type hint is ``Annotated[…, Secret]``, a name for that, or holds it, as an optional one.
 
     Raises whatever the evaluation of a name of a type raises (``type Password = …``): it happens here.
     """
@@ -96,7 +96,7 @@ def alias_in(hint: object) -> Any:
 
 
 def mentions_secret(cls: type) -> bool:
-    """Whether annotations of this class, or of its bases, may mark a field; they need not be resolvable yet."""
+    """True if annotations of this class, or of its bases, may mark a field; they need not be resolvable yet."""
     return any(
         _may_mark(annotation, base) for base in cls.__mro__ for annotation in inspect.get_annotations(base).values()
     )

@@ -38,7 +38,7 @@ __all__ = ["definition_of", "pickled_by_value", "refuse_unloadable", "resolve"]
 
 
 def definition_of(runtime: TypeRuntime, revision: int | None = None) -> Definition:
-    """What a worker needs to `resolve` this type. Raises `UsageError` when the class cannot be pickled."""
+    """Definition by which a worker can `resolve` this type. Raises `UsageError` when the class cannot be pickled."""
     subject: Any = runtime.loader if runtime.loader is not None else runtime.procedure_class
     definition = Definition(
         meta=runtime.meta,

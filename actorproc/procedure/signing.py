@@ -105,12 +105,12 @@ def verified(
 
 
 def content_of(state: bytes | memoryview) -> memoryview:
-    """What is signed, without the signature, which is another one with every key. It is not checked, nor decoded."""
+    """Signed content without the signature, which differs with every key. It is not checked, nor decoded."""
     return _behind_signature(_signed_in(state))
 
 
 def digest_in(state: bytes | memoryview) -> bytes | None:
-    """What a state was signed by, when that is the digest of its content. It is not checked."""
+    """Digest that a state was signed by, when it is that of its content. It is not checked."""
     at = content_at(state)
     return None if at is None else bytes(state[at - DIGEST_SIZE : at])
 

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["empty_class"]
 
 Travels = Callable[[type], bool]
-"""Whether a class is of those that travel by value."""
+"""Test that tells whether a class is of those that travel by value."""
 
 
 class _Quiet:
@@ -24,7 +24,7 @@ class _Quiet:
 
 
 def empty_class(make: Callable[..., Any], parts: tuple[Any, ...], travels: Travels, *, is_quiet: bool) -> Any:
-    """What ``make(*parts)`` makes, without running code of classes that travel by value.
+    """Make the result of ``make(*parts)`` without running code of classes that travel by value.
 
     Args:
         make: cloudpickle's maker of empty classes, or of enums.

@@ -31,7 +31,7 @@ class StateRefused(ActorprocError):
 
 
 class StateFormat:
-    """How the fields of one class are written and read."""
+    """Format in which the fields of one class are written and read."""
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls

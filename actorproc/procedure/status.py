@@ -23,7 +23,7 @@ __all__ = ["Done", "Executing", "Poisoning", "Renewing", "Sleeping", "Status", "
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What `Procedure.execute` returns. Made by the names below, never by calling the class.
+    """Result of `Procedure.execute`. Made by the names below, never by calling the class.
 
     All times are seconds (a float, an int or a `datetime.timedelta`), finite and not negative.
     Wrong arguments raise `InvalidStatus`, which fails the step and is never retried.

@@ -61,7 +61,7 @@ _MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
 
 
 class TypeRuntime:
-    """What the engine does with one registered class, or with one loader.
+    """Runtime of one registered class, or of one loader.
 
     ``meta`` is read from the class once, here. ``revision`` grows when a class replaces another of its name.
     """
@@ -79,7 +79,7 @@ class TypeRuntime:
         self.meta = meta_of_loader(type_name) if cls is None else meta_of(cls, type_name)
         self.codec = DataCodec(type_name) if cls is None else format_of(cls).codec
         self.values = ValueCodec(self.codec, key, pickles=self.meta.codec == "pickle")
-        """How outputs, notes and payloads are kept."""
+        """Codec of outputs, notes and payloads."""
         self._relatives: dict[type, TypeRuntime] = {}
         self._exceptions = {} if cls is None else exceptions_among(option(cls, "uses"))
         """Exception classes that come back to callers as objects."""
@@ -207,7 +207,7 @@ class TypeRuntime:
 
     @staticmethod
     def stored_position(state: bytes) -> Any:
-        """Where a stored saga or machine stands, as plain data and without its class; None for others."""
+        """Position of a stored saga or machine, as plain data and without its class; None for others."""
         return _enveloped.decode(state)[0] if state[:1] == _PAIR else None
 
     def runtime_of(self, live: Procedure) -> TypeRuntime:
@@ -500,7 +500,7 @@ class TypeRuntime:
         return self._load_state(data)
 
     def _migrated(self, data: Any, version: int, *, is_fields: bool) -> Any:
-        """What `migrate` makes of an older state; values inside that no class can make come to it in plain form."""
+        """Result of `migrate` for an older state; values inside that no class can make come to it in plain form."""
         if is_fields:
             data, _ = self.codec.decode_plain(data)
         if isinstance(data, dict):

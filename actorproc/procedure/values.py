@@ -24,7 +24,7 @@ OUTPUT = "output of "
 NOTE = "note of "
 PAYLOAD = "payload to "
 _CODE_AT = {0xC7: 2, 0xC8: 3, 0xC9: 5}
-"""Where the code of an extension stands, by the first byte of its msgpack; shorter ones hold no signature."""
+"""Place of an extension's code, by the first byte of its msgpack; shorter ones hold no signature."""
 
 
 class ValueCodec:

@@ -21,7 +21,7 @@ _DEEPEST = 3
 
 
 class _Shown:
-    """What came along, by name; None in a process that is no worker."""
+    """Objects that came along, by name; None in a process that is no worker."""
 
     names: dict[str, None] | None = None
 
@@ -41,7 +41,7 @@ def show(name: str, subject: Any) -> None:
 
 # ---------------------------------------------------------------- children of a step
 def pickled_main() -> dict[str, bytes]:
-    """What came along, for a child that `multiprocessing` starts anew, as far as it can be pickled."""
+    """Objects that came along, for a child that `multiprocessing` starts anew, as far as they can be pickled."""
     from actorproc.procedure.by_value import dumped  # noqa: PLC0415 - steps that start no process need not wait for it
 
     found = {}

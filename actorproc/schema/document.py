@@ -86,7 +86,7 @@ KINDS: dict[str, type[msgspec.Struct] | dict[str, Any]] = {
         "ok": bool,
     },
 }
-"""What each kind of object is: a struct, or fields with their types ("": those of this struct too)."""
+"""Type of each kind of object: a struct, or fields with their types ("": those of this struct too)."""
 
 _HIDDEN = frozenset({"pickled"})
 _TIME = {"type": ["string", "null"], "format": "date-time"}
