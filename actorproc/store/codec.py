@@ -82,7 +82,7 @@ _long_head = struct.Struct(">BIII")
 _place = struct.Struct(">II")
 _LONG_SEED = [zlib.crc32(bytes([_BY_DIGEST]) + table.label.encode() + b"\0") for table in Table]
 OUTSIDE = b"\3"
-"""What the value of a record with a file begins with."""
+"""Beginning of the value of a record with a file."""
 _reference = struct.Struct(">8sQIB")
 _OUTSIDE_SIZE = _head.size + _reference.size
 _OUTSIDE_SEED = [zlib.crc32(OUTSIDE + table.label.encode() + b"\0") for table in Table]
@@ -110,7 +110,7 @@ _DECODERS: dict[Table, msgspec.msgpack.Decoder[Any]] = {
 
 
 class Reference(NamedTuple):
-    """Where the long field of a record stands."""
+    """Place of the long field of a record."""
 
     name: str
     """Of the file, in hex."""

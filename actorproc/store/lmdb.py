@@ -186,7 +186,7 @@ class LmdbStore(OpenStore):
         return self._blobs.place_of(id, number)
 
     def _drop_blobs(self) -> None:
-        """What was committed is durable: files that no row names go, unless a backup may still copy them."""
+        """Remove files that no row names, after a durable commit, unless a backup may still copy them."""
         self._blobs.after(is_copying=self._copying.locked())
 
     def _adopt_blobs(self, txn: Txn) -> None:

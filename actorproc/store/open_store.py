@@ -68,7 +68,7 @@ class OpenStore(RecordReader):
                 raise
 
     def size(self) -> StoreSize:
-        """How large the files are, and how much of them is used."""
+        """Size of the files, and of their used part."""
         with self._view() as rows:
             counted = StoreSize(
                 0,

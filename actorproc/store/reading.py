@@ -134,7 +134,7 @@ class RecordReader(ABC):
         return self._twice(read)
 
     def _twice(self, read: Callable[[Rows], _T]) -> _T:
-        """What is read; again, from another snapshot, when it is damaged.
+        """Read, and read again from another snapshot when it is damaged.
 
         The file of a long value goes as soon as no row names it, and a snapshot may be older than that.
         """

@@ -48,7 +48,7 @@ class Played(msgspec.Struct):
     ran: list[Step] = msgspec.field(default_factory=list)
     """Each step once, in order of first execution."""
     times: Counter[Step] = msgspec.field(default_factory=Counter)
-    """How often each was begun."""
+    """Number of beginnings of each step."""
     names: dict[Step, str] = msgspec.field(default_factory=dict)
     was_repeated: bool = False
     lives: int = 1
@@ -243,7 +243,7 @@ def _lacks_arguments(given: Any) -> bool:
 
 
 def _standing(manager: InlineManager, handle: ProcedureHandle) -> str:
-    """What it waits for, and who below it cannot go on."""
+    """Wait of the procedure, and the members below it that cannot go on."""
     info = handle.info()
     parked = [
         f"{member.id} is parked: {member.reason}; does procedures= name its class?"

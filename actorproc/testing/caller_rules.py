@@ -28,7 +28,7 @@ class CallerRules(Judge):
         self.bystander = bystander
         self.submits: dict[int, tuple[str, ...]] = {}
         self.calls: dict[int, tuple[str, str, bytes]] = {}
-        """What was asked for: kind, target, payload."""
+        """Calls by reply number: kind, target, payload."""
         self.about_known: set[int] = set()
         """Calls about procedures that were stored when they were made."""
         self.acknowledged: set[str] = set()
@@ -39,13 +39,13 @@ class CallerRules(Judge):
         """Those of a submit's ids that were stored before."""
         self.offered: set[str] = set()
         self.endings: dict[str, Ending] = {}
-        """What was read of procedures that had ended."""
+        """Endings that were read, by procedure."""
         self.sent: list[tuple[str, bytes]] = []
         """Signals that were acknowledged."""
         self.delivered: set[bytes] = set()
         self.kept: dict[tuple[str, int], EventRecord] = {}
         self.cleared: dict[str, int] = {}
-        """How often each poison key was removed."""
+        """Number of removals of each poison key."""
         self.cleared_before: dict[int, int] = {}
         self.fell: set[str] = set()
         """Ids and event names of those who failed while they waited for a signal."""
@@ -59,7 +59,7 @@ class CallerRules(Judge):
         self.ever: dict[str, set[ProcedureState]] = {}
         """States in which a procedure had ended, in whatever run."""
         self.aborted: set[str] = set()
-        """Who had a durable request to abort."""
+        """Procedures that had a durable request to abort."""
         self.removed: set[str] = set()
 
     # ------------------------------------------------------------ questions and answers
@@ -173,7 +173,7 @@ class CallerRules(Judge):
         self.has_failed_now = False
 
     def _may_go(self, target: str) -> bool:
-        """Whether a kept signal may go untaken: it was withdrawn, its procedure has ended, or it was an event."""
+        """True if a kept signal may go untaken: it was withdrawn, its procedure has ended, or it was an event."""
         if target in self.withdrawn or target in self.ever:
             return True
         return self.is_forgetful and name_of_event(target) is not None

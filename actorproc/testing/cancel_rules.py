@@ -104,7 +104,7 @@ class CancelRules(Judge):
                 del self.killed[record.id]
 
     def on_commit_begins(self) -> None:
-        """What was decided by the commits before has been acted on."""
+        """Check that the decisions of the commits before have been acted on."""
         for token in self.to_tell:
             self.say(22, f"{token} runs, its undo is decided, and it was not told")
         self.to_tell.clear()

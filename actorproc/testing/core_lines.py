@@ -35,7 +35,7 @@ _NOWHERE = CrashPoint(FaultKind.HOST_AFTER_COMMIT, 1_000_000_000)
 
 
 class LineReport(msgspec.Struct):
-    """What dying at every line of a scenario gave."""
+    """Result of dying at every line of a scenario."""
 
     lines: int = 0
     """Different lines of the core that ran, at work or in a recovery."""

@@ -53,7 +53,7 @@ ORDERS: tuple[Order, ...] = ("prompt", "lazy")
 
 
 class Place(StrEnum):
-    """Where the host may die that only the driver's loop can see."""
+    """Place where the host may die that only the driver's loop can see."""
 
     BEFORE_HEARD = "host dies before an answer is heard"
     AFTER_HEARD = "host dies after an answer is heard"
@@ -70,7 +70,7 @@ _KINDS = (
     FaultKind.WORKER_AFTER,
     FaultKind.ANSWER_TWICE,
 )
-"""What may happen at a crash point."""
+"""Faults that may happen at a crash point."""
 _AGAIN = (FaultKind.HOST_BEFORE_COMMIT, FaultKind.HOST_AFTER_COMMIT)
 _NEVER = 1_000_000_000
 """Commits; more than any scenario has."""
@@ -115,7 +115,7 @@ class _OnePoint(FaultPlan):
         return self.at(kind)
 
     def at(self, kind: FaultKind | Place) -> bool:
-        """Whether the disturbance is here."""
+        """True if the disturbance is here."""
         number = self.passed[kind]
         self.passed[kind] += 1
         point = self._point
@@ -139,7 +139,7 @@ class Played(msgspec.Struct):
     """Opportunities by kind."""
     fired: bool
     executions: Counter[tuple[Any, ...]]
-    """How often each step ran: by procedure, mode, undo unit and the record it started from."""
+    """Number of runs of each step: by procedure, mode, undo unit and the record it started from."""
     answered: Counter[tuple[Any, ...]]
     """Answers of each step that were heard, where answers are lost on purpose: each costs two runs."""
     journal: list[Entry]
@@ -328,7 +328,7 @@ def points_of(undisturbed: Played, order: Order) -> list[CrashPoint]:
 
 
 class CrashReport(msgspec.Struct):
-    """What trying every crash point of a scenario gave."""
+    """Result of trying every crash point of a scenario."""
 
     points: Counter[str]
     """Crash points tried, by kind."""
@@ -372,7 +372,7 @@ def run_everything_twice(scenario: Scenario) -> tuple[Played, list[str]]:
 
 
 def differences(played: Played, undisturbed: Played) -> list[str]:
-    """What is not as in the undisturbed run, and what the checker says."""
+    """Differences from the undisturbed run, and violations found by the checker."""
     found = [f"invariant {violation.number}: {violation.text}" for violation in played.violations]
     for id in sorted(undisturbed.outcomes.keys() | played.outcomes.keys()):
         wanted, got = undisturbed.outcomes.get(id), played.outcomes.get(id)
@@ -382,7 +382,7 @@ def differences(played: Played, undisturbed: Played) -> list[str]:
 
 
 def _was_stopped_earlier(wanted: Ending | None, got: Ending | None) -> bool:
-    """Whether a child that was undone after its end was now undone before it: its sibling's failure came first."""
+    """True if a child that was undone after its end was now undone before it: its sibling's failure came first."""
     if wanted is None or got is None or got[2] != "Cancelled":
         return False
     return wanted[0] is got[0] is ProcedureState.ROLLEDBACK and wanted[1] != b"" and got[1] == b""

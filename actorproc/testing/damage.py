@@ -54,7 +54,7 @@ _TOLD_OF = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How one damaged store was read."""
+    """Result of reading one damaged store."""
 
     seed: int
     kind: str
@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What many mutations gave."""
+    """Result of many mutations."""
 
     outcomes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """By kind of mutation and outcome."""

@@ -193,7 +193,7 @@ def _flip(chance: random.Random, images: list[bytes]) -> tuple[bytes, dict[str, 
 
 
 def _flip_header(chance: random.Random, images: list[bytes]) -> tuple[bytes, dict[str, bytes | None]]:
-    """Where structure is: page headers, pointers to nodes, the first nodes, meta pages."""
+    """Flip bits where structure is: page headers, pointers to nodes, the first nodes, meta pages."""
     data = bytearray(images[-1])
     page = chance.randrange(len(data) // PAGE)
     for _ in range(chance.choice((1, 1, 2, 4))):
@@ -288,7 +288,7 @@ def ask_all(store: RecordReader, ids: list[str]) -> Answers:
 
 
 def ask_snapshot(snapshot: Snapshot) -> Answers:
-    """What a start is told, row by row."""
+    """Read the snapshot of a start, row by row."""
     answers: Answers = {("live", head.id): head for head in snapshot.procedures}
     answers |= {("unit", unit.root, str(unit.seq)): unit for unit in snapshot.units}
     answers |= {("lock", lock.path): lock for lock in snapshot.locks}

@@ -58,7 +58,7 @@ def steps_that_are_there(store: RecordStore, head: ProcedureRecord) -> list[Step
 
 
 class Facts:
-    """What is durable at one place of a journal. Kept up by the pass, read by all judges."""
+    """Durable facts at one place of a journal. Kept up by the pass, read by all judges."""
 
     def __init__(self) -> None:
         self.heads: dict[str, ProcedureRecord] = {}
@@ -99,7 +99,7 @@ class Facts:
         return line
 
     def are_related(self, one: str, other: str) -> bool:
-        """Whether one of two procedures is the other's ancestor, or the other itself."""
+        """True if one of two procedures is the other's ancestor, or the other itself."""
         return one in self.line(other) or other in self.line(one)
 
 

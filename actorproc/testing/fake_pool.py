@@ -199,7 +199,7 @@ class _FakeWorker(threading.Thread):
         """A fake worker is a thread: its steps must not fork."""
 
     def restore(self) -> str:
-        """What a step does to this process stays done."""
+        """Restore nothing: what a step does to this process stays done."""
         return ""
 
     def keeping(self) -> contextlib.AbstractContextManager[None]:

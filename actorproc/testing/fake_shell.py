@@ -69,7 +69,7 @@ _PART = 2
 
 
 class Batch:
-    """What was decided since the last batch was closed."""
+    """Batch of decisions made since the last batch was closed."""
 
     __slots__ = ("commands", "events", "number", "sealed", "writes")
 

@@ -57,7 +57,7 @@ class FakeWorker:
 
     @property
     def can_move(self) -> bool:
-        """Whether it has something to say or to do."""
+        """True if it has something to say or to do."""
         if self.channel:
             return True
         if self.running is not None:
@@ -249,7 +249,7 @@ class FakeWorkers:
             self._prepare(worker, command, state)
 
     def _strikes(self, token: StepToken) -> bool:
-        """Whether the worker is killed during this step."""
+        """True if the worker is killed during this step."""
         world = self.world
         if self._killed_by == token.procedure:
             if world.random() < 0.4:
@@ -261,7 +261,7 @@ class FakeWorkers:
         return world.plan.fires(FaultKind.WORKER_DURING)
 
     def _prepare(self, worker: FakeWorker, command: RunStep, state: bytes) -> None:
-        """What a forward step does before it can answer: hang, or make a note and wait until it is durable."""
+        """Act of a forward step before it can answer: hang, or make a note and wait until it is durable."""
         token = command.token
         operation = self.world.scenario.programs[command.type_name].operations[int(state.split(b":", 1)[0])]
         if token.attempt <= operation.hangs:

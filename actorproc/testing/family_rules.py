@@ -12,7 +12,7 @@ from actorproc.testing.evidence import Facts, Judge, StoreDump, Violation
 __all__ = ["FamilyRules"]
 
 ChildRow = tuple[str, ProcedureState, bytes]
-"""What a step sees of a child: id, state, output."""
+"""Child as a step sees it: id, state, output."""
 
 
 class _Resumed:
@@ -25,7 +25,7 @@ class _Resumed:
         self.at_most: set[str] = set()
         """Children that had ended then."""
         self.seen: tuple[ChildRow, ...] | None = None
-        """What the first execution after it saw."""
+        """Children that the first execution after it saw."""
 
 
 class FamilyRules(Judge):
@@ -41,7 +41,7 @@ class FamilyRules(Judge):
         """First step of the present group of children, by parent."""
         self.resumed_now: set[tuple[str, int, int]] = set()
         self.ended_now: set[str] = set()
-        """Who was resumed, and who ended, in this commit."""
+        """Procedures that were resumed, and those that ended, in this commit."""
 
     # ------------------------------------------------------------ commits
     def on_link(self, link: ChildRecord, before: str | None) -> None:
@@ -88,7 +88,7 @@ class FamilyRules(Judge):
         self.resumed_now.add(key)
 
     def _is_placed(self, record: ProcedureRecord) -> bool:
-        """Whether its last record says that no step ran, as by new code another one comes next."""
+        """True if its last record says that no step ran, as by new code another one comes next."""
         last = self.facts.records.get((record.id, record.records))
         return last is not None and last.outcome == "placed"
 
@@ -191,7 +191,7 @@ class FamilyRules(Judge):
 
 
 def _runs_on(before: ProcedureRecord, record: ProcedureRecord) -> bool:
-    """Whether it may run a step that sees what has ended by now; its last step once more sees what it saw before."""
+    """True if it may run a step that sees what has ended by now; its last step once more sees what it saw before."""
     if record.state is not ProcedureState.RUNNABLE or (before.interrupted is not None and before.interrupted.step):
         return False
     # One that fails runs no step any more, save what it was given in the very commit that failed it.

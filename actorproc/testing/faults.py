@@ -72,7 +72,7 @@ class FaultPlan:
         return self.effective.total()
 
     def fires(self, kind: FaultKind) -> bool:
-        """Whether the fault fires at this opportunity; then it is spent, and counted if there was work to hurt."""
+        """True if the fault fires at this opportunity; then it is spent, and counted if there was work to hurt."""
         left = self._waiting.get(kind)
         if left is None:
             return False

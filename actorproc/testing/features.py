@@ -151,7 +151,7 @@ class _Maker:
         return msgspec.structs.replace(scenario, actions=tuple(actions), retention=retention)
 
     def retention(self) -> Retention:
-        """How soon finished trees may go; mostly never."""
+        """Retention of finished trees; mostly for ever."""
         if not self.chance(0.35):
             return Retention()
         return Retention(

@@ -46,7 +46,7 @@ _seq = attrgetter("seq")
 
 
 class Image:
-    """What the store will hold once every pending write is in: kept up to date write by write."""
+    """Contents of the store once every pending write is in: kept up to date write by write."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.epoch = snapshot.epoch
@@ -142,7 +142,7 @@ class Image:
         self.removals.pop(write.root, None)
 
     def snapshot(self) -> Snapshot:
-        """What `ProcedureStore.load` would give after one more commit."""
+        """Snapshot that `ProcedureStore.load` would give after one more commit."""
         heads = self.heads
         live = {record.root for record in heads.values() if record.state not in TERMINAL}
         procedures = [copied(record) for record in heads.values() if record.root in live]
@@ -198,11 +198,11 @@ _APPLY: dict[type[Write], Callable[[Image, Any], None]] = {
     PutRemoval: Image._put_removal,
     DeleteRemoval: Image._delete_removal,
 }
-"""What changes the memory of a core; steps, links, notes and audit rows do not."""
+"""Changes of a core's memory by type of write; steps, links, notes and audit rows change nothing."""
 
 
 def _was_opened_again(known: ProcedureRecord, record: ProcedureRecord) -> bool:
-    """Whether it had ended and goes on, or was retried and ended at once; a bypass alone opens nothing."""
+    """True if it had ended and goes on, or was retried and ended at once; a bypass alone opens nothing."""
     if known.state not in TERMINAL:
         return False
     return record.state not in TERMINAL or (known.run != record.run and not record.bypassed)

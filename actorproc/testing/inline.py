@@ -304,7 +304,7 @@ class CrashingStore(MemoryStore):
         super().reopen()
 
     def next_life(self) -> Self:
-        """What is stored, for another host, which does not die."""
+        """Copy of the stored rows for another host, which does not die."""
         twin = self.clone()
         twin.at, twin.dead = None, threading.Event()
         return twin

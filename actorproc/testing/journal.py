@@ -53,7 +53,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     parent: str | None = None
     root: str = ""
     epoch: int = 0
-    """Which start of the host handed the step out; 0 outside of steps."""
+    """Number of the host's start that handed the step out; 0 outside of steps."""
     step: int = 0
     attempt: int = 0
     mode: str = ""

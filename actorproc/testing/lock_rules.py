@@ -67,7 +67,7 @@ class LockRules(Judge):
                     self.say(10, f"{head.id} runs with {key.mode.name} {key.path} while {other} has {mode.name} {path}")
 
     def _is_kept(self, holder: str) -> bool:
-        """What a procedure took stays taken as long as it, or an ancestor it passed it to, has not ended."""
+        """True while a lock stays taken: its holder, or an ancestor it was passed to, has not ended."""
         return any(self.facts.heads[name].state not in TERMINAL for name in self.facts.line(holder))
 
     def on_record(self, record: StepRecord, before: StepRecord | None) -> None:
@@ -159,5 +159,5 @@ def _conflict(key: LockKey, path: str, mode: LockMode) -> bool:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether two lock paths are the same or one lies below the other."""
+    """True if two lock paths are the same or one lies below the other."""
     return one == other or one.startswith(other + "/") or other.startswith(one + "/")

@@ -23,7 +23,7 @@ class LooseEnds:
         self._register = register
         self._publish = publish
         self._asked = 0
-        """How often parked classes were registered once more since none was parked."""
+        """Number of times that parked classes were registered once more since none was parked."""
 
     def lift_pauses(self, *, of_manager: bool) -> bool:
         """Resume what is paused, and the manager (""). False when nothing is."""

@@ -31,6 +31,6 @@ class NoProcesses:
         """The memory is the program's."""
 
     def logs(self, procedure: str) -> list[LogEntry]:
-        """What is printed goes where the program's output goes."""
+        """Return nothing: prints go where the program's output goes."""
         del procedure
         return []

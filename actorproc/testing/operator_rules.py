@@ -17,7 +17,7 @@ __all__ = ["OperatorRules"]
 
 T = TypeVar("T")
 _Place = tuple[int, int, int, int]
-"""Where a procedure is: step, records, undo unit, attempt."""
+"""Position of a procedure: step, records, undo unit, attempt."""
 
 
 class OperatorRules(Judge):
@@ -27,13 +27,13 @@ class OperatorRules(Judge):
         super().__init__(facts, found)
         self.scheduling = scheduling
         self.free: dict[str, _Place] = {}
-        """Where each procedure was when nothing was paused above it for the last time."""
+        """Position of each procedure when nothing was paused above it for the last time."""
         self.switch: str | None = None
-        """Why the whole manager is paused."""
+        """Reason for which the whole manager is paused."""
         self.asked: dict[int, tuple[str, str]] = {}
         self.done_before: dict[int, int] = {}
         self.done: Counter[tuple[str, str]] = Counter()
-        """How often something was done durably, by verb and target."""
+        """Number of times that a verb was done durably, by verb and target."""
         self.starts: dict[str, list[float]] = {}
         self.has_clock_gone_back = False
         """Then the ages of starts are not what they seem."""
@@ -181,7 +181,7 @@ def _place(head: ProcedureRecord) -> _Place:
 
 
 def _rule(rules: Mapping[str, T], key: str) -> T | None:
-    """What is configured for a key, by its name or the longest pattern that it begins with."""
+    """Rule for a key, by its name or the longest pattern that it begins with."""
     if key in rules:
         return rules[key]
     fitting = [name for name in rules if name.endswith("*") and key.startswith(name[:-1])]

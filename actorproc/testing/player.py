@@ -41,7 +41,7 @@ class Player:
             return self.history()
 
     def history(self) -> History:
-        """What there is to see so far."""
+        """History as far as it has come."""
         world = self.world
         return History(self.seed, world.violations, world.plan.effective, world.journal, world.scenario.steps)
 

@@ -26,13 +26,13 @@ __all__ = ["Passages", "armed", "crash_point", "crashing_at", "told_astray", "wa
 
 _lock = threading.Lock()
 _armed: dict[str, int] = {}
-"""How many more workers are to pass or to die, by name: see `crashing_at`."""
+"""Number of workers that are still to pass or to die, by name: see `crashing_at`."""
 _watching: list[Passages] = []
 _here = threading.local()
 
 
 class Passages:
-    """How often each point was passed: by workers, which can die there, and astray, by threads that are none."""
+    """Number of passages of each point: by workers, which can die there, and astray, by threads that are none."""
 
     def __init__(self) -> None:
         self.by_workers: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def watched() -> Iterator[Passages]:
 
 
 def told_astray(times: int) -> str:
-    """What to say of a point that was passed where nothing can die; "" for a point that was not."""
+    """Text about a point that was passed where nothing can die; "" for a point that was not."""
     if not times:
         return ""
     return (

@@ -76,7 +76,7 @@ class NoPowerCuts(Exception):
 
 
 class CutReport(msgspec.Struct):
-    """What a campaign of power cuts gave."""
+    """Result of a campaign of power cuts."""
 
     cuts: int = 0
     acknowledged: int = 0
@@ -208,7 +208,7 @@ def cut_power(disk: Disk, cuts: int, seed: int) -> CutReport:
 
 
 def _problem(path: Path, acknowledged: list[int]) -> str | None:
-    """What is wrong with the store after a cut; None when it is as it must be."""
+    """Error of the store after a cut; None when it is as it must be."""
     store = LmdbStore(path, map_size=MAP_SIZE)
     try:
         store.own()

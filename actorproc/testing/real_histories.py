@@ -40,7 +40,7 @@ def check_journal(lines: Iterable[JournalLine], dump: StoreDump) -> list[Violati
 
 
 class _Line:
-    """What the lines of one procedure said."""
+    """Lines of one procedure, as they were read."""
 
     __slots__ = ("epoch", "exits", "first", "forward", "last_forward", "open", "reached", "states", "undos")
 
@@ -105,7 +105,7 @@ class _History:
                 pass  # effects are for people
 
     def _is_doomed(self, line: JournalLine) -> bool:
-        """Whether the process of this line is killed, or its host: what it did around that time may be lost.
+        """True if the process of this line is killed, or its host: what it did around that time may be lost.
 
         A kill is announced before it strikes, so the line itself may be older or younger than the announcement.
         """
@@ -133,7 +133,7 @@ class _History:
         seen.open = line
 
     def _is_undone_behind(self, line: JournalLine) -> bool:
-        """Whether it is a child that a parent which ended well did not wait for: it ends later, and not well."""
+        """True if it is a child that a parent which ended well did not wait for: it ends later, and not well."""
         head = self.dump.heads.get(line.procedure)
         is_member = line.procedure != line.root and self.resolved[line.root] == ProcedureState.SUCCESS
         return is_member and head is not None and head.state is not ProcedureState.SUCCESS
@@ -260,7 +260,7 @@ class _History:
         self._judge_undo_above(head, seen)
 
     def _judge_undo_above(self, head: ProcedureRecord, seen: _Line) -> None:
-        """What its parent did before this child began is undone after this child."""
+        """Check that acts of its parent before this child began are undone after this child."""
         outer = None if head.parent is None else self.procedures.get(head.parent)
         last = max((ended for _, ended in seen.undos.values()), default=-1)
         if outer is None or last < 0:

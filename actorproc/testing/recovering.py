@@ -24,7 +24,7 @@ __all__ = ["recovery_problems"]
 
 
 class _Place:
-    """What is durable at one place of a recovery."""
+    """Durable contents at one place of a recovery."""
 
     def __init__(self, image: Image, steps: dict[tuple[str, int], StepRecord]) -> None:
         self.image = image
@@ -75,7 +75,7 @@ def recovery_problems(
 
 
 def _differences(wanted: _Place, got: _Place) -> list[str]:
-    """What a second recovery made otherwise than the undisturbed one."""
+    """Differences of a second recovery from the undisturbed one."""
     if wanted.has_waiters or got.has_waiters:
         # Which of several waiters is given its locks depends on whose class is registered first.
         return []

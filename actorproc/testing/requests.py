@@ -48,7 +48,7 @@ Call = (
     | Published
     | SignalsWithdrawn
 )
-"""What a caller waits for an answer to."""
+"""Request for whose answer a caller waits."""
 
 _WHY = "in a test"
 
@@ -134,7 +134,7 @@ class Operator:
         self._last_dedup = 0
 
     def wants(self) -> bool:
-        """Whether the next move is the operator's."""
+        """True if the next move is the operator's."""
         return self._left > 0 and self.random() < 0.06
 
     def below(self, bound: int) -> int:
@@ -142,7 +142,7 @@ class Operator:
         return int(self.random() * bound)
 
     def action(self, heads: list[ProcedureRecord]) -> ClientAction | None:
-        """What is asked for, given all stored heads; None when there is no procedure to ask about."""
+        """Request of the operator, given all stored heads; None when there is no procedure to ask about."""
         heads = [head for head in heads if head.root != self._bystander]
         if not heads:
             return None

@@ -52,7 +52,7 @@ WALL_TIME = 3.0
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
-    """What one step does. `kind` is one of go, again, sleep, wait, spawn, fatal, poison, done."""
+    """Work of one step. `kind` is one of go, again, sleep, wait, spawn, fatal, poison, done."""
 
     kind: str
     unit: str | None = None
@@ -79,7 +79,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     """The step makes a write-ahead note before it goes on."""
     no_return: bool = False
     undo: str = "ok"
-    """How the unit's undo goes: ok, twice (two rollback steps), flaky (one retry), late (works from the sixth
+    """Course of the unit's undo: ok, twice (two rollback steps), flaky (one retry), late (works from the sixth
     attempt on), broken (never works)."""
 
 
@@ -93,7 +93,7 @@ class Program(msgspec.Struct, frozen=True, gc=False):
     """Poison keys around the first step."""
     allows_abort: bool = True
     timeout_goes_on: bool = False
-    """What `on_timeout` answers: go on, or None (which fails the wait)."""
+    """Answer of `on_timeout`: go on, or None (which fails the wait)."""
     deadline: float | None = None
     """Seconds from the submit."""
     priority: int = 0
@@ -103,7 +103,7 @@ class Program(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientAction(msgspec.Struct, frozen=True, gc=False):
-    """What the outside does once.
+    """Act of the outside, done once.
 
     `kind` is submit, conflict (a submit that must be refused), nap (time passes to whatever is due next), sweep
     (finished trees are removed as `Scenario.retention` says), open (the gate), or what `requests` makes a call of:
@@ -141,7 +141,7 @@ class Scenario(msgspec.Struct, frozen=True, gc=False):
 
 
 def listens(token: StepToken) -> bool:
-    """Whether a hanging step looks at `Context.aborting`: those of half of all procedures do."""
+    """True if a hanging step looks at `Context.aborting`: those of half of all procedures do."""
     return crc32(token.procedure.encode()) % 2 == 0
 
 
@@ -206,7 +206,7 @@ def placed_elsewhere(program: Program, state: bytes, *, leaves_out: bool) -> Adv
 
 
 def _goes_on_unsaved(program: Program, position: int) -> bool:
-    """Whether the step said `persist=False` and the next one may run under the same token."""
+    """True if the step said `persist=False` and the next one may run under the same token."""
     operation = program.operations[position]
     if operation.kind != "go" or operation.persist or operation.seconds or operation.acquire:
         return False

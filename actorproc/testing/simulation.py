@@ -33,7 +33,7 @@ from actorproc.testing.world import Drawn, World
 __all__ = ["Campaign", "History", "Simulation", "main", "run_campaign", "simulate"]
 
 _GIVES_UP = 0.1
-"""How likely a reload is given up before the next worker is replaced."""
+"""Chance that a reload is given up before the next worker is replaced."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -47,7 +47,7 @@ class Simulation(Player):
 
     def __init__(self, seed: int, *, check_every: int = 1, world: World | None = None, drawn: Drawn = "all") -> None:
         self.operator: Operator | None = None
-        """Who asks for what the scenario does not say."""
+        """Source of requests that the scenario does not say."""
         if world is None:
             world = World(seed, drawn=drawn)
             self.operator = Operator(seed, world.scenario) if drawn == "all" else None
@@ -57,7 +57,7 @@ class Simulation(Player):
         self.last_reply = 0
         self.loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
         self.recovered: set[bytes] = set()
-        """What was left behind by hosts and has been recovered already, encoded, with the time."""
+        """Remains of hosts that have been recovered already, encoded, with the time."""
         self.shell = FakeShell(self.world, first=True, check_every=check_every)
         self.world.plan.is_work_in_flight = lambda: self.shell.is_busy
 
@@ -235,7 +235,7 @@ class Simulation(Player):
 
     # ------------------------------------------------------------ judging
     def _check_recovery(self) -> None:
-        """What the host left behind: recovered, and recovered again from each place of that recovery."""
+        """Recover the remains of the host, and recover them again from each place of that recovery."""
         world, scenario = self.world, self.world.scenario
         left = world.store.load()
         # The epoch says nothing: a host that died at once left what it found.

@@ -133,7 +133,7 @@ _BY_MESSAGE = {
 
 
 def sights_of(journal: Iterable[Entry]) -> Counter[Sight]:
-    """How often each thing was seen; the same thing seen of one procedure again may count again."""
+    """Number of sights of each goal; the same thing seen of one procedure again may count again."""
     watcher = _Watcher()
     for kind, *fields in journal:
         handler = watcher.handlers.get(kind)

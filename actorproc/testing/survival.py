@@ -47,32 +47,32 @@ class Difference(msgspec.Struct, frozen=True):
     """One run that did not end as the undisturbed one."""
 
     disturbance: str
-    """What was done to it."""
+    """Disturbance of the run."""
     step: str
     """The step that ran twice, or was cut in its middle; "" for the death of a host between two steps."""
     words: str
-    """What is different."""
+    """Difference, in words."""
 
     def __str__(self) -> str:
         return f"{self.disturbance}: {self.words}"
 
 
 class SurvivalReport(msgspec.Struct):
-    """What was tried and what came of it."""
+    """Runs that were tried, and their results."""
 
     outcome: str = ""
-    """How the undisturbed run ended."""
+    """End of the undisturbed run."""
     steps: list[str] = msgspec.field(default_factory=list)
     """The steps and undos of the undisturbed run, in order."""
     observed: bool = False
-    """Whether what was left behind was compared too, and not only how the procedure ended."""
+    """True if the remains were compared too, and not only how the procedure ended."""
     host_crashes: int = 0
     repeated: int = 0
     """Steps and undos that were run twice."""
     points: int = 0
     """Crashes at named points."""
     not_tried: list[str] = msgspec.field(default_factory=list)
-    """What was left out, in words: points that were passed where nothing can die, and a world that is not told."""
+    """Cases left out, in words: points that were passed where nothing can die, and a world that is not told."""
     differences: list[Difference] = msgspec.field(default_factory=list)
 
     @property
@@ -207,7 +207,7 @@ def _crash_at(bench: Bench, report: SurvivalReport, first: Played, point: str, t
 
 @contextlib.contextmanager
 def _noted(told: str) -> Iterator[None]:
-    """What the test itself raises tells in which run it was."""
+    """Note in errors of the test itself in which run they came."""
     try:
         yield
     except BaseException as error:

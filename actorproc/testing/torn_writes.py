@@ -67,7 +67,7 @@ class TornCommit(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct):
-    """What was tried and what was found."""
+    """Numbers of tries and of findings."""
 
     states: int = 0
     kept_old: int = 0

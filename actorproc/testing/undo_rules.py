@@ -149,7 +149,7 @@ class UndoRules(Judge):
         return id in self.facts.heads and self.facts.heads[id].bypassed
 
     def _is_left_alone(self, head: ProcedureRecord) -> bool:
-        """Whether its units are given up unrun: it cannot be undone, is poisoned, or its parent compensates."""
+        """True if its units are given up unrun: it cannot be undone, is poisoned, or its parent compensates."""
         if head.state is ProcedureState.FAILED or not head.rollback_supported:
             return True
         if head.bypassing or head.bypassed:

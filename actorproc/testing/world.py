@@ -23,7 +23,7 @@ from actorproc.testing.scripts import Scenario
 __all__ = ["Drawn", "HostCrash", "World", "children_seen", "ending_of"]
 
 Drawn = Literal["plain", "extras", "all"]
-"""How much of a history is drawn: old seeds mean what they meant when they were kept."""
+"""Share of a history that is drawn: old seeds mean what they meant when they were kept."""
 
 EPOCH_START = 1_000_000.0
 """Virtual wall clock at the beginning, in seconds."""
@@ -40,7 +40,7 @@ def ending_of(store: ProcedureStore, head: ProcedureRecord) -> tuple[str, Proced
 
 
 def children_seen(store: ProcedureStore, parent: str, since: int) -> tuple[tuple[str, ProcedureState, bytes], ...]:
-    """What a step sees of its children, as the manager answers it: those that had finished when it was woken."""
+    """Children as a step sees them, as the manager answers it: those that had finished when it was woken."""
     above = store.procedure(parent)
     assert above is not None
     rows = []

@@ -25,9 +25,9 @@ __all__ = ["Callers"]
 
 _MOST_WORKERS = 4
 _AT_ODDS = 0.2
-"""How likely the operator acts while a worker puts off a step."""
+"""Chance that the operator acts while a worker puts off a step."""
 _HARD = ("force", "force", "force", "abort", "bypass", "pause")
-"""What the operator does to those whose steps are with workers: mostly what may end in a kill."""
+"""Verbs of the operator for those whose steps are with workers: mostly those that may end in a kill."""
 
 
 class Callers:
@@ -44,7 +44,7 @@ class Callers:
         self.pending: dict[int, Call] = {}
         """Calls without an answer."""
         self.handles: dict[int, str] = {}
-        """Whose end is waited for."""
+        """Procedures whose ends are waited for."""
         self.workers = world.scenario.scheduling.workers
         """As many as the last granted resize said."""
 
@@ -154,7 +154,7 @@ class Callers:
 
     # ------------------------------------------------------------ the operator
     def wants(self, probability: float) -> bool:
-        """Whether the operator acts now, with this probability, or at a moment that is worth it."""
+        """True if the operator acts now, with this probability, or at a moment that is worth it."""
         if not self._verbs_left:
             return False
         if self.host.pool.at_odds():

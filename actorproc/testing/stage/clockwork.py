@@ -37,7 +37,7 @@ class HeldAlarm(Alarm):
     """An alarm without its thread: it rings when it is told to."""
 
     def earliest(self) -> tuple[float, str] | None:
-        """When what is due first is due, and its name; None: nothing is."""
+        """Earliest due time, and its name; None: nothing is due."""
         return min(((when, name) for name, (when, _) in self._deadlines.items()), default=None)
 
     def ring(self, name: str) -> None:

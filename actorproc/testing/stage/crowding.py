@@ -11,7 +11,7 @@ from actorproc.testing.scripts import ClientAction, Scenario
 __all__ = ["crowded"]
 
 _CROWDS = 0.6
-"""How likely a history is crowded."""
+"""Chance that a history is crowded."""
 _MOST_COPIES = 2
 
 

@@ -19,7 +19,7 @@ __all__ = ["HeldPersister"]
 _FULL_FOR = 20
 """Attempts to open the store again that fail after a failed commit: fewer than this."""
 _IN_DOUBT = 6.0
-"""How much likelier the next commit fails when the store was opened again and has not taken one since."""
+"""Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
 
 
 class HeldPersister(Persister):

@@ -25,7 +25,7 @@ CHANCES = {
     FaultKind.PLACED: 0.1,
     FaultKind.UNBEGUN: 0.03,
 }
-"""How likely each strikes where it may, while the history has faults left."""
+"""Chance of each fault where it may strike, while the history has faults left."""
 _NEW_CODE = {FaultKind.PLACED, FaultKind.UNBEGUN}
 """Strike only where the world says that there is new code."""
 _FEWEST, _SPREAD = 4, 8
@@ -53,7 +53,7 @@ class Hazards(FaultPlan):
         self._armed.add(kind)
 
     def fires(self, kind: FaultKind, times: float = 1.0) -> bool:
-        """Whether the fault strikes here; `times` as likely as it usually does."""
+        """True if the fault strikes here; `times` as likely as it usually does."""
         if kind in _NEW_CODE - self._armed or not self.strikes(CHANCES[kind] * times):
             return False
         if self.is_work_in_flight():
@@ -61,7 +61,7 @@ class Hazards(FaultPlan):
         return True
 
     def strikes(self, probability: float) -> bool:
-        """Whether something goes wrong here, with this probability; then there is one fault less to come."""
+        """True if something goes wrong here, with this probability; then there is one fault less to come."""
         if self.is_over or self._left <= 0 or self._random() >= probability:
             return False
         self._left -= 1

@@ -25,7 +25,7 @@ from actorproc.testing.world import World
 __all__ = ["NEW_CODE_FROM", "Stage", "perform"]
 
 _LOOKS = 2
-"""How often in a row nothing may be left to do before the history is over."""
+"""Number of looks in a row at which nothing may be left to do before the history is over."""
 NEW_CODE_FROM = 50_000_000
 """The first seed of a history whose workers are replaced and whose sagas are placed anew."""
 _LONELY_SWEEPS = 8
@@ -196,7 +196,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """What the engine logs of the trouble it is in is expected here."""
+    """Silence logs of trouble that is expected here."""
     logger = logging.getLogger("actorproc")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)

@@ -39,7 +39,7 @@ __all__ = ["StageHost"]
 _SHORT = 0.001
 """Seconds that each step is expected to take: so little that workers are given several at a time."""
 _LATE = 0.05
-"""How likely a class is registered only when nothing else is to be done, by a host that starts again."""
+"""Chance that a class is registered only when nothing else is to be done, by a host that starts again."""
 
 
 class StageHost:
@@ -133,7 +133,7 @@ class StageHost:
         return bool(book.backlog) or any(not (tree.is_finished or tree.is_cold) for tree in book.trees.values())
 
     def moves(self) -> list[Callable[[], None]]:
-        """What may happen next; often there, often drawn."""
+        """Moves that may come next; often there, often drawn."""
         found: list[Callable[[], None]] = []
         if not self.manager.actor_inbox.empty():
             found += [self._deliver] * 3
@@ -185,13 +185,13 @@ class StageHost:
             self.tell_supervisor(Booted(event.worker))
 
     def command_of(self, token: StepToken) -> RunStep:
-        """What the manager's ledger has of a step that is being sent."""
+        """Command of a step that is being sent, from the manager's ledger."""
         if self.ring.gated:
             self.world.violate(rules.GATED, f"{token} was handed out before the gate was opened")
         return self.manager._ledger.lines[token.worker].queue[token]
 
     def unheard(self, worker: WorkerId) -> Iterator[FromWorker]:
-        """What a worker said that waits in the manager's inbox."""
+        """Messages of a worker that wait in the manager's inbox."""
         for envelope in self.manager.actor_inbox._messages:
             message = envelope.message
             if isinstance(message, WorkerMessages) and message.worker == worker:
@@ -205,7 +205,7 @@ class StageHost:
         self._expect_short_steps()
 
     def _note(self, message: object) -> None:
-        """What the manager is told of its workers, and which of them have old code when it hears of a reload."""
+        """Note what the manager is told of its workers, and which of them have old code when it hears of a reload."""
         if isinstance(message, Succeeded):
             self._note(message.died)
             self._note(message.booted)

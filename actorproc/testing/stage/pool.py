@@ -21,7 +21,7 @@ from actorproc.workers.frames import AbortAsked, FromWorker, Run, Stop, ToWorker
 __all__ = ["PoolOwner", "StagePool"]
 
 _SUCCEEDED = 0.5
-"""How likely a spare is there for a worker that dies in a step."""
+"""Chance that a spare is there for a worker that dies in a step."""
 
 
 class PoolOwner(Protocol):
@@ -45,7 +45,7 @@ class PoolOwner(Protocol):
         ...
 
     def unheard(self, worker: WorkerId) -> Iterable[FromWorker]:
-        """What a worker said that waits in the manager's inbox."""
+        """Messages of a worker that wait in the manager's inbox."""
         ...
 
 

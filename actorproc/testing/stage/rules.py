@@ -36,7 +36,7 @@ MEMORY = 0
 ENDS = 15
 """Everything ends, and every caller is answered."""
 GATED = 21
-"""What an operator stopped stands still."""
+"""Rule: a procedure that an operator stopped stands still."""
 AIMED = 22
 """A worker is killed for a step that it has, and no other step dies for it."""
 SLOTS = 23
@@ -81,7 +81,7 @@ def _waiting(worker: StageWorker) -> list[StepToken]:
 
 
 def _has_spoken(blamed: StepToken, unheard: Iterable[FromWorker]) -> bool:
-    """What makes the kill needless was said already: the manager could not know."""
+    """True if what makes the kill needless was said already: the manager could not know."""
     return any(isinstance(one, Ended | Returned | NeedState) and one.token == blamed for one in unheard)
 
 
@@ -114,7 +114,7 @@ def slots_differ(supervisor: SupervisorActor, wanted: int, vacated: Collection[i
 
 
 def stands_still(ring: Ring, store: ProcedureStore) -> list[str]:
-    """Who has not ended although nothing keeps it any more."""
+    """Procedures that have not ended although nothing keeps them any more."""
     return [
         f"{head.id} stands still: {head.state}, {ring.core.phase(head)}, rolling={head.rolling}, forced={head.forced}"
         for head in store.scan()

@@ -45,7 +45,7 @@ class StageSight(StrEnum):
 
 
 def sights_of(journal: Iterable[Entry]) -> Counter[StageSight]:
-    """How often each thing was seen."""
+    """Number of sights of each goal."""
     seen: Counter[StageSight] = Counter()
     for kind, *fields in journal:
         seen.update(_READERS[kind](*fields) if kind in _READERS else ())

@@ -42,11 +42,11 @@ _BOOT_FAILS = 0.1
 _HANGS = 0.05
 _WEARS_OUT = 0.02
 _FORGETS = 0.4
-"""How likely the object of a step is evicted before the next one."""
+"""Chance that the object of a step is evicted before the next one."""
 
 
 def is_threaded(run: Run) -> bool:
-    """Whether the step may run beside others like it."""
+    """True if the step may run beside others like it."""
     return run.limits is not None and run.limits.threads > 1
 
 
@@ -85,7 +85,7 @@ class WorkerHome(Protocol):
 
     @property
     def may_fail_to_boot(self) -> bool:
-        """Whether the history goes on if this boot fails."""
+        """True if the history goes on when this boot fails."""
         ...
 
     def next_request(self) -> int:
@@ -113,11 +113,11 @@ class StageWorker:
         """A spare may take its place."""
         self.booted = False
         self.wire: deque[ToWorker] = deque()
-        """What the host sent, and the worker has not read."""
+        """Messages that the host sent and the worker has not read."""
         self.queue: deque[Run] = deque()
         self.running: dict[StepToken, RunningStep] = {}
         self.out: deque[FromWorker] = deque()
-        """What it says, and the host has not heard."""
+        """Messages of the worker that the host has not heard."""
         self.given: dict[StepToken, RunStep] = {}
         """As the host knows it: steps that were sent and not answered."""
         self.put_off: set[StepToken] = set()
@@ -270,7 +270,7 @@ class StageWorker:
             journal.append(("children", token, since, children_seen(self._world.store, token.procedure, since)))
 
     def _hold_up(self, step: RunningStep) -> None:
-        """What a forward step does before it can answer: hang, or make a note and wait until it is durable."""
+        """Act of a forward step before it can answer: hang, or make a note and wait until it is durable."""
         world, token = self._world, step.run.token
         program = world.scenario.programs[step.run.type_name]
         operation = program.operations[int(step.state.split(b":", 1)[0])]

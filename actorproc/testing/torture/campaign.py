@@ -38,7 +38,7 @@ class Episode(msgspec.Struct):
     violations: list[Violation]
     tally: Tally
     folder: Path | None = None
-    """Where its journal and its store are kept; None: they are gone."""
+    """Folder in which its journal and its store are kept; None: they are gone."""
 
 
 def play(plan: Plan, folder: Path) -> Episode:
@@ -79,7 +79,7 @@ def judge_folder(folder: Path) -> Episode:
 
 
 def _dump_of(store: Path) -> tuple[StoreDump, list[Violation]]:
-    """What is in the store, as far as it can be read: rows that contradict each other are a violation, not an error."""
+    """Contents of the store, as far as readable: rows that contradict each other are a violation, not an error."""
     try:
         with LmdbReader(store) as reader:
             return StoreDump.of(reader), []

@@ -106,9 +106,9 @@ class CancelJudge:
         self._running: dict[str, JournalLine] = {}
         """The last line of each step that listens, or ticks."""
         self._decided: dict[str, int] = {}
-        """When the undo of such a procedure was durable."""
+        """Time at which the undo of such a procedure was durable."""
         self._forced: dict[str, int] = {}
-        """When the abort by force of its root was acknowledged."""
+        """Time at which the abort by force of its root was acknowledged."""
         self._late = 0
         """Nanoseconds of trouble so far."""
         self._late_at: dict[str, int] = {}

@@ -17,7 +17,7 @@ _TERMINAL = frozenset(state.value for state in TERMINAL)
 
 
 class Tally(msgspec.Struct):
-    """What was done in one episode or in many."""
+    """Counts of one episode or of many."""
 
     hits: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Effective faults by kind and phase."""

@@ -31,7 +31,7 @@ class FaultKind(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where the engine was when a fault struck. The values are the columns of the table."""
+    """Phase of the engine when a fault struck. The values are the columns of the table."""
 
     STARTING = "starting"
     RECOVERING = "recovering"
@@ -85,7 +85,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     nth: int = 0
     """Of faults in the host: at which passage of the point, or at which commit, counted in this life."""
     seconds: float = 0.0
-    """How long a stop lasts, a disk is full, or one commit of a slow disk takes; of a clock: by how much it jumps."""
+    """Seconds that a stop, a full disk, or one commit of a slow disk lasts; of a clock: the size of its jump."""
     times: int = 1
     """Commits of a slow disk."""
     draw: float = 0.0

@@ -54,7 +54,7 @@ class Gauge:
 
     @property
     def stage(self) -> Stage:
-        """How far the host's life has come."""
+        """Phase of the host's life."""
         return Stage(self.get(Mark.STAGE))
 
     def phase(self) -> Phase | None:

@@ -55,7 +55,7 @@ class Executioner:
         self._passed: Counter[str] = Counter()
 
     def is_due(self, point: str) -> bool:
-        """Whether this process is to die at a passage of this point."""
+        """True if this process is to die at a passage of this point."""
         return any(name == point for name, _ in self._due)
 
     def passing(self, point: str) -> None:

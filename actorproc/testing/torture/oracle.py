@@ -54,7 +54,7 @@ def judge(plan: Plan, lines: Iterable[JournalLine], dump: StoreDump, world: froz
 
 
 class _Head(msgspec.Struct):
-    """What was last seen to be durable of a procedure."""
+    """Last state of a procedure that was seen to be durable."""
 
     parent: str | None
     root: str

@@ -51,7 +51,7 @@ def own_procedures(name: str, folder: str, seed: int) -> list[tuple[str, Procedu
 
 
 def own_opinion(name: str, folder: Path) -> Iterator[str]:
-    """What the module's own check finds wrong, in words; a check that raises is such a finding."""
+    """Findings of the module's own check, in words; a check that raises is such a finding."""
     check: Any = getattr(_module(name), "check", None)
     if check is None:
         return

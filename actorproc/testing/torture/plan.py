@@ -16,7 +16,7 @@ __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
 Spec = dict[str, Any]
 
 End = Literal["killed", "stopped", "quiet"]
-"""How a life ends: by a kill, in order, or when all work is done."""
+"""End of a life: by a kill, in order, or when all work is done."""
 
 _QUIET: End = "quiet"
 _STORMS = 0.2
@@ -43,7 +43,7 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True):
     insists: bool = True
     """The caller submits again what was refused."""
     exact: bool = True
-    """What a success leaves behind is known: no part of the tree may fail on the way."""
+    """True if the remains of a success are known: no part of the tree may fail on the way."""
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,7 +74,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def work_of(spec: Spec) -> int:
-    """How many procedures a spec makes, itself included."""
+    """Number of procedures that a spec makes, itself included."""
     return 1 + sum(work_of(child) for order in spec["orders"] for child in order.get("children", ()))
 
 
@@ -344,7 +344,7 @@ def _short_life(chance: Random) -> Life:
 
 
 def _ending(chance: Random, seconds: float, *, first: bool) -> Fault:
-    """What kills the host. The first one has nothing to recover."""
+    """Fault that kills the host. The first one has nothing to recover."""
     way = chance.random()
     if way < 0.45:
         point = chance.choice(HOST_POINTS[2:] if first else HOST_POINTS)

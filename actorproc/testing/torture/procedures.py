@@ -53,7 +53,7 @@ def made_of(spec: Order, folder: str) -> Procedure:
 
 
 class _Scene:
-    """What a step does beside its work: lines in the journal, canary locks, and dying where its order says."""
+    """Acts of a step beside its work: lines in the journal, canary locks, and dying where its order says."""
 
     def __init__(self, procedure: Any, ctx: Context, order: Order) -> None:
         self.procedure = procedure
@@ -179,7 +179,7 @@ def _once(channel: Any, honest: _Send, instead: Callable[[Any, _Send, Sequence[F
 
 
 class _Ordered:
-    """What the classes below share; not a procedure."""
+    """Common base of the classes below; not a procedure."""
 
     folder: str
     orders: list[Order]

@@ -284,7 +284,7 @@ class Tormentor:
         return found
 
     def _check_recovery(self) -> None:
-        """What the next host will do, tried twice on paper: cut short anywhere, it leads to the same store."""
+        """Try the next host's recovery twice on paper: cut short anywhere, it leads to the same store."""
         if self.plan.module or not any(line.kind == "loaded" for line in self.journal.lines()):
             return  # killed before there was a store: there may be an empty file
         registration = Registration(None, None)
@@ -307,7 +307,7 @@ class Tormentor:
 
 
 def _is_starved(process: psutil.Process, had: dict[int, float]) -> bool:
-    """Whether it wants to run and has hardly run since it was first looked at; `had` keeps what it had had then."""
+    """True if it wants to run and has hardly run since it was first looked at; `had` keeps what it had had then."""
     try:
         times = process.cpu_times()
         used = times.user + times.system
