@@ -24,20 +24,26 @@ from typing import Any, ClassVar
 import cloudpickle
 import msgspec
 
-from actorproc.procedure import origins, reducers as parts_by_reducer
+from actorproc.procedure import origins, placed, reducers as parts_by_reducer, scopes
 from actorproc.procedure.importable import is_importable, is_on_path
+from actorproc.procedure.marks import PARTED, marks_of
 from actorproc.procedure.names import MAIN_MODULES, is_top_of_main
 from actorproc.procedure.origins import (
+    OWN_MARK,
     fill,
     follow,
+    follow_function,
     made_in_program,
     made_in_worker,
     name_in_program,
     named_in_worker,
     origin_of,
     reference_to,
+    token_of,
 )
+from actorproc.procedure.placed import Place, may_be_marker, parts_of_placed
 from actorproc.procedure.reducers import reducers
+from actorproc.procedure.scopes import globals_of, home_of
 from actorproc.procedure.struct_parts import make_with_fields
 from actorproc.procedure.worker_main import names_in
 
@@ -84,7 +90,19 @@ def _is_class(subject: Any) -> bool:
 def _named(subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     """Parts of a function or variable, with its name when the program has it under one."""
     name = name_in_program(subject)
-    return reduced if name is None else (named_in_worker, (*reduced[:2], *name), *reduced[2:])
+    if name is None:
+        return reduced
+    return named_in_worker, (*reduced[:2], *name, token_of(subject, *name)), *reduced[2:]
+
+
+class _Globals:
+    """Stands for the globals of a function, which a worker has by the name of their module."""
+
+    def __init__(self, home: scopes.Home, base: dict[str, Any]) -> None:
+        self.parts = home, base
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return globals_of, self.parts
 
 
 class _Table(dict[type, Any]):
@@ -97,7 +115,7 @@ class _Table(dict[type, Any]):
 _by_reducer = reducers(is_importable, _named)
 _helpers = frozenset(
     function
-    for module in (cloudpickle.cloudpickle, origins, parts_by_reducer)
+    for module in (cloudpickle.cloudpickle, origins, parts_by_reducer, placed, scopes)
     for function in vars(module).values()
     if type(function) is FunctionType
 )
@@ -121,6 +139,13 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
     _make: ClassVar[Any] = staticmethod(made_in_worker)
     _set_state: ClassVar[Any] = staticmethod(follow)
 
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._shared: dict[int, _Globals | None] = {}
+        """By the place of the globals, so that a pickle has each once."""
+        self._placed: dict[int, Place] = {}
+        """Places of values that may be markers."""
+
     def reducer_override(self, subject: Any) -> Any:
         """The parts of a class or function that goes by value."""
         if type(subject) is FunctionType:
@@ -130,7 +155,8 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
             if isinstance(subject, ModuleType) and not _can_be_imported(subject):
                 msg = f"the module {subject.__name__!r} is in no place that a worker imports from"
                 raise pickle.PicklingError(msg)
-            return NotImplemented
+            place = self._placed.get(id(subject))
+            return NotImplemented if place is None else parts_of_placed(subject, place)
         reduced = super().reducer_override(subject)
         # What makes an empty class, its arguments, the attributes, two that are None, what sets the attributes.
         if not isinstance(reduced, tuple) or len(reduced) != 6:
@@ -151,7 +177,8 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
         hints = vars(subject).get("__annotations__")
         module = sys.modules.get(subject.__module__) if hints and subject.__module__ in MAIN_MODULES else None
         # Hints first: attributes, such as a schema of pydantic, may need the classes of the hints whole.
-        return {} if module is None else _hinted(subject, hints, vars(module)), set_state, attributes
+        hinted = {} if module is None else _hinted(subject, hints, vars(module))
+        return hinted, set_state, attributes, self._marked(origin_of(subject).token, attributes[0])
 
     def _function(self, subject: Any, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
         try:
@@ -160,7 +187,32 @@ class _Sending(cloudpickle.Pickler):  # type: ignore[misc]
             hints = None
         if hints:
             reduced[2][1]["__globals__"].update(_hinted(subject, hints, subject.__globals__))
-        return _named(subject, reduced)
+        make, parts, attributes, _, _, set_state = reduced
+        shared = self._globals_of(subject.__globals__, parts[1])
+        if shared is None:
+            return _named(subject, reduced)
+        parts = (parts[0], shared, *parts[2:])
+        marked = attributes[1]["__globals__"]
+        name = name_in_program(subject)
+        if name is not None:
+            make, parts = named_in_worker, (make, parts, *name, token_of(subject, *name))
+            marked = {**marked, OWN_MARK: subject}
+        state = set_state, attributes, self._marked(shared.parts[0], marked)
+        return make, parts, state, None, None, follow_function
+
+    def _marked(self, holder: scopes.Home | str, values: dict[str, Any]) -> dict[str, bytes | None]:
+        marks = marks_of(values, self.dispatch_table)
+        for name, mark in marks.items():
+            if mark is not None and mark[:1] == PARTED and may_be_marker(values[name], self.dispatch_table):
+                self._placed[id(values[name])] = holder, name, mark
+        return marks
+
+    def _globals_of(self, names: dict[str, Any], base: dict[str, Any]) -> _Globals | None:
+        place = id(names)
+        if place not in self._shared:
+            home = home_of(names)
+            self._shared[place] = None if home is None else _Globals(home, base)
+        return self._shared[place]
 
 
 class _Collecting(_Sending):

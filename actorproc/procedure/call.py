@@ -25,6 +25,7 @@ from actorproc.procedure.origins import loads, loads_returned
 from actorproc.procedure.pickles import LARGE, pickled, unpicklable
 from actorproc.procedure.policies import RetryPolicy
 from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.scopes import pin
 from actorproc.procedure.signing import SigningKey, opened, seal
 from actorproc.procedure.status import Status
 
@@ -44,8 +45,8 @@ PickledCall: TypeAlias = bytes | tuple[bytes, ...]
 """A long one is in parts, which are joined when it is stored."""
 _LONGEST_ERROR = 256 * 1024
 """Bytes of a pickled exception that are kept: it stands in the head of its procedure. A longer one is text only."""
-_prepared: dict[bytes, dict[str, Any]] = {}
-"""Initializers this worker process has run, each with the globals it left behind."""
+_prepared: dict[bytes, tuple[dict[str, Any], dict[str, Any]]] = {}
+"""Initializers this worker process has run, each with its globals and what it left behind in them."""
 _preparing = threading.Lock()
 _CODE = (type, types.FunctionType, types.ModuleType)
 
@@ -85,12 +86,12 @@ class Call(Procedure):
     def execute(self, ctx: Context) -> Status:
         """Call it; the output is the signed result."""
         assert not isinstance(self.call, tuple)  # it was, in the host
-        prepared = _prepare(self.setup, ctx) if self.setup else {}
+        prepared = _prepare(self.setup, ctx) if self.setup else None
         function, args, kwargs, *policies = _unpickled(self.call)
         if policies:
             self._engine_own_retry = policies[0]
-        if prepared:
-            _hand_over(prepared, function)
+        if prepared is not None and prepared[1]:
+            _hand_over(*prepared, function)
         result = function(*args, **kwargs)
         output = seal(_pickled_value(result), f"result of {ctx.id}", self._key)
         # The work is done: its arguments are not stored a second time, and large ones need not be kept at all.
@@ -131,20 +132,22 @@ def _unpickled(call: bytes | memoryview) -> tuple[Any, ...]:
     return parts
 
 
-def _hand_over(prepared: dict[str, Any], function: Any) -> None:
-    """Let the functions of the initializer's module see what it set."""
+def _hand_over(names: dict[str, Any], left: dict[str, Any], function: Any) -> None:
+    """Let a function of the initializer's module that does not share its globals see what it left there.
+
+    They are shared, unless the worker got too many modules meanwhile, or no module has them.
+    """
     for part in _unwrapped(function):
         scope = _private_globals(part)
-        if scope is not None and scope.get("__name__") == prepared.get("__name__"):
-            scope.update(prepared)
+        if scope is not None and scope is not names and scope.get("__name__") == names.get("__name__"):
+            scope.update(left)
 
 
-def _prepare(setup: bytes, ctx: Context) -> dict[str, Any]:
-    """Run an initializer unless this process has; the globals that its module's functions are to see.
+def _prepare(setup: bytes, ctx: Context) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run an initializer unless this process has; its globals, and those of them that it set or refers to.
 
-    A function that travels by value has globals of its own, so what an initializer of a script says with ``global``
-    would not be seen. What it set, and the data it refers to, are handed to each call. What it changes of the
-    process stays where the workers are the executor's own.
+    What it set with ``global`` is not replaced by what calls bring along. What it changes of the process stays where
+    the workers are the executor's own.
     """
     with _preparing:
         known = _prepared.get(setup)
@@ -152,8 +155,8 @@ def _prepare(setup: bytes, ctx: Context) -> dict[str, Any]:
             return known
         try:
             initializer, args, *kept = loads(setup)
-            scope = next(filter(None, map(_private_globals, _unwrapped(initializer))), None)
-            before = dict(scope or {})
+            names = next(filter(None, map(_private_globals, _unwrapped(initializer))), {})
+            before = dict(names)
             with ctx._channel.keeping() if any(kept) else contextlib.nullcontext():
                 initializer(*args)
         except StopStep:
@@ -161,13 +164,11 @@ def _prepare(setup: bytes, ctx: Context) -> dict[str, Any]:
         except BaseException as error:
             msg = f"the initializer failed: {type(error).__name__}: {error}"
             raise _BrokenInitializer(msg) from error
-        left = {
-            name: value
-            for name, value in (scope or {}).items()
-            if name not in before or before[name] is not value or not isinstance(value, _CODE)
-        }
-        _prepared[setup] = left
-        return left
+        was_set = {name for name, value in names.items() if name not in before or before[name] is not value}
+        pin(names, was_set)
+        left = {name: value for name, value in names.items() if name in was_set or not isinstance(value, _CODE)}
+        _prepared[setup] = names, left
+        return names, left
 
 
 def _unwrapped(part: Any) -> Iterator[Any]:

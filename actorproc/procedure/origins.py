@@ -18,7 +18,6 @@ import pickle
 import sys
 import threading
 import types
-import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -29,13 +28,16 @@ from typing import Any, NamedTuple
 from actorproc.procedure.fields import declared_fields
 from actorproc.procedure.importable import found_at
 from actorproc.procedure.names import MAIN_MODULES, module_name, name_of_main
+from actorproc.procedure.scopes import changed, keep, new_token, news
 from actorproc.procedure.skeletons import empty_class
 from actorproc.procedure.worker_main import show
 
 __all__ = [
+    "OWN_MARK",
     "Origin",
     "fill",
     "follow",
+    "follow_function",
     "loads",
     "loads_returned",
     "made_in_program",
@@ -44,6 +46,7 @@ __all__ = [
     "named_in_worker",
     "origin_of",
     "reference_to",
+    "token_of",
 ]
 
 logger = logging.getLogger("actorproc")
@@ -73,13 +76,15 @@ class Origin(NamedTuple):
 class _Entry:
     """A class, function or variable of this process that travels by value, or that came by value."""
 
-    __slots__ = ("definition", "is_copy", "origin", "subject")
+    __slots__ = ("definition", "is_copy", "marks", "origin", "subject")
 
     def __init__(self, subject: weakref.ref[Any], origin: Origin, *, is_copy: bool) -> None:
         self.subject = subject
         self.origin = origin
         self.is_copy = is_copy
         self.definition: bytes | None = None
+        self.marks: dict[str, bytes | None] = {}
+        """Of the attributes of a copy, as they came last."""
 
 
 class _Registry:
@@ -134,6 +139,8 @@ class _Loading(threading.local):
 
 
 _loading = _Loading()
+OWN_MARK = ""
+"""Name among the marks of a function's globals that is for the function itself."""
 _OBJECT = ("object",)
 """Shape of what is no class."""
 _told: set[tuple[str, str]] = set()
@@ -145,10 +152,19 @@ def origin_of(subject: Any) -> Origin:
     """The origin of a class that is about to travel by value."""
     entry = _registry.of(subject)
     if entry is None:
-        entry = _registry.note(subject, _described(subject, uuid.uuid4().hex), is_copy=False)
+        entry = _registry.note(subject, _described(subject, new_token()), is_copy=False)
     elif not entry.is_copy:  # it may have another name by now, or none: its cell in a notebook ran again
         return _described(subject, entry.origin.token)
     return entry.origin
+
+
+def token_of(subject: Any, module: str, name: str, is_main: bool) -> str:
+    """The token of a function or variable that is about to travel by value under its name."""
+    entry = _registry.of(subject)
+    if entry is None:
+        origin = Origin(module, name, new_token(), _OBJECT, is_main, True)
+        entry = _registry.note(subject, origin, is_copy=False)
+    return entry.origin.token
 
 
 def name_in_program(subject: Any) -> tuple[str, str, bool] | None:
@@ -308,10 +324,20 @@ def made_in_program(make: Callable[..., Any], parts: tuple[Any, ...], origin: tu
     return _made(make, parts, full, lambda _: _own(full), is_quiet=True)
 
 
-def named_in_worker(make: Callable[..., Any], parts: tuple[Any, ...], module: str, name: str, is_main: bool) -> Any:
-    """A copy of a function or variable that the program has under a name."""
-    made = make(*parts)
-    _registry.note(made, Origin(module, name, "", _OBJECT, is_main, True), is_copy=True)
+def named_in_worker(
+    make: Callable[..., Any],
+    parts: tuple[Any, ...],
+    module: str,
+    name: str,
+    is_main: bool,
+    token: str,
+) -> Any:
+    """The copy of a function or variable that the program has under a name."""
+    made = _registry.holder(token)
+    if made is None:
+        made = make(*parts)
+        _registry.note(made, Origin(module, name, token, _OBJECT, is_main, True), is_copy=True)
+        keep((token.partition(":")[0], module), name, made)
     if is_main:
         show(name, made)
     return made
@@ -340,15 +366,39 @@ def _travels(cls: type) -> bool:
     return id(cls) in _loading.unfilled or _registry.of(cls) is not None or cls.__module__ in MAIN_MODULES
 
 
-def follow(subject: Any, state: tuple[dict[str, Any], Callable[[Any, Any], object], Any]) -> None:
-    """Give a copy in a worker the attributes that its original has in the program, and show what its hints name."""
-    hinted, set_state, attributes = state
+def follow(
+    subject: Any,
+    state: tuple[dict[str, Any], Callable[[Any, Any], object], Any, dict[str, bytes | None]],
+) -> None:
+    """Give a copy in a worker the attributes that its original got in the program, and show what its hints name."""
+    hinted, set_state, attributes, marks = state
     for name, value in hinted.items():
         show(name, value)
-    if not fill(subject, (set_state, attributes)):
-        entry = _registry.of(subject)
-        if entry is None or entry.is_copy:
-            set_state(subject, attributes)
+    is_new = fill(subject, (set_state, attributes))
+    entry = _registry.of(subject)
+    if is_new and entry is not None:
+        entry.marks.update(marks)
+    elif entry is None:
+        set_state(subject, attributes)
+    elif entry.is_copy:
+        members, *slots = attributes
+        set_state(subject, (news(entry.marks, members, marks), *slots))
+
+
+def follow_function(
+    subject: Any, state: tuple[Callable[[Any, Any], object], tuple[Any, dict[str, Any]], dict[str, bytes | None]]
+) -> None:
+    """Give a copy of a function what its original got in the program, and its module's globals as well."""
+    set_state, attributes, marks = state
+    entry = _registry.of(subject)
+    if entry is not None and not entry.is_copy:
+        return
+    members = attributes[1]
+    members["__globals__"] = changed(subject.__globals__, members["__globals__"], marks)
+    if entry is not None and not news(entry.marks, {OWN_MARK: None}, marks):
+        subject.__globals__.update(members["__globals__"])
+        return
+    set_state(subject, attributes)
 
 
 def fill(subject: Any, state: tuple[Callable[[Any, Any], object], Any]) -> bool:

@@ -6,6 +6,8 @@ The functions, types and properties of a script are known to no other process, s
 from __future__ import annotations
 
 import functools
+import importlib.util
+import marshal
 import types
 import typing
 import weakref
@@ -14,9 +16,9 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["reducers"]
+from actorproc.procedure.identity import ByIdentity
 
-_reduce_code: Any = cloudpickle.Pickler.dispatch_table[types.CodeType]
+__all__ = ["reducers"]
 
 
 def reducers(
@@ -49,13 +51,20 @@ def reducers(
 
 
 def _parts_of_code(code: types.CodeType) -> tuple[Any, ...]:
-    """With the name of its file, for tracebacks: from 3.1.3 on cloudpickle writes "<dynamic-code>" in its place."""
-    _, parts = _reduce_code(code)
-    return _code, (parts, code.co_filename)
+    """As it is: it never changes, so it is written once here, and read once there."""
+    return _code, (_MAGIC, _written.of(code))
 
 
-def _code(parts: tuple[Any, ...], file: str) -> types.CodeType:
-    return types.CodeType(*parts).replace(co_filename=file)
+def _code(magic: bytes, written: bytes) -> types.CodeType:
+    if magic != _MAGIC:
+        msg = "a function was stored by another version of Python, which has other byte code"
+        raise TypeError(msg)
+    return _read(written)
+
+
+_written: ByIdentity[bytes] = ByIdentity(marshal.dumps)
+_read: Callable[[bytes], types.CodeType] = functools.lru_cache(maxsize=1024)(marshal.loads)
+_MAGIC = importlib.util.MAGIC_NUMBER
 
 
 def _parts_of_cached(function: Any) -> tuple[Any, ...]:

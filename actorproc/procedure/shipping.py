@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import os
 import pickle
 import sys
@@ -28,7 +27,7 @@ from actorproc.procedure.failures import in_words
 from actorproc.procedure.importable import found_at, is_importable, is_on_path
 from actorproc.procedure.kinds import SCALARS
 from actorproc.procedure.members import option
-from actorproc.procedure.names import is_top_of_main, module_name, module_path
+from actorproc.procedure.names import module_name, module_path
 from actorproc.procedure.origins import loads
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.state import format_of
@@ -110,8 +109,6 @@ def _found(definition: Definition) -> Any:
 
 def _unpickled(pickled: bytes) -> Any:
     subject, classes, names = loads(pickled)
-    if isinstance(subject, type) and issubclass(subject, Procedure):
-        _show_in_main(subject, classes)
     for member, (module, qualname) in zip((subject, *classes), names, strict=True):
         # cloudpickle keeps a class's short name only, and that it is of "__main__"; stored values name their classes
         # in full, as the program that sent them does.
@@ -120,22 +117,6 @@ def _unpickled(pickled: bytes) -> Any:
     if isinstance(subject, type) and issubclass(subject, Procedure):
         subject._engine_shipped_classes = classes
     return subject
-
-
-def _show_in_main(subject: type[Procedure], classes: tuple[type, ...]) -> None:
-    """Have pickled states find classes of the program's main module, which they name as such, in a worker's, too.
-
-    These are what came along: the class with its bases, those of its hints, and what its functions refer to.
-    """
-    functions: list[Any] = [
-        member for base in subject.__mro__ for member in vars(base).values() if inspect.isfunction(member)
-    ]
-    found: list[Any] = [*classes, *subject.__mro__]
-    for function in (*functions, *subject._engine_hinted_functions()):
-        found.extend(function.__globals__.values())
-    for member in found:
-        if is_top_of_main(member):
-            setattr(sys.modules["__main__"], member.__qualname__, member)
 
 
 # ---------------------------------------------------------------- by path

@@ -414,6 +414,8 @@ def test_a_pickled_state_may_hold_objects_of_classes_of_a_script(tmp_path):
         import msgspec
         from actorproc.model.definitions import Definition
         from actorproc.procedure.shipping import resolve
+        from actorproc.procedure.worker_main import show_what_comes
+        show_what_comes()
         runtime = resolve(msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition))
         job = runtime.load(bytes.fromhex(sys.argv[2]), "pickle", 1, "job")
         job.take(None)
