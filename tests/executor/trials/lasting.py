@@ -4,7 +4,6 @@ import collections
 import functools
 import os
 import sqlite3
-import sys
 import typing
 
 from trial import play, row
@@ -283,5 +282,5 @@ def _(call):
     return found + [call(depth) for _ in range(4)] == [1] * 4 + [2] * 4
 
 
-if __name__ in {"__main__", "__mp_main__"} and sys.argv[1:]:
+if __name__ == "__main__":
     play()
