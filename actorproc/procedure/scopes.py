@@ -48,6 +48,7 @@ class _Scopes:
         self._scopes: dict[Home, _Scope] = {}
         self._by_place: dict[int, _Scope] = {}
         self._uses = itertools.count(1)
+        self._of_spawned_main: dict[str, Any] | None = None
 
     def at(self, home: Home, base: dict[str, Any]) -> _Scope:
         """The scope of a module, made of ``base`` when there is none."""
@@ -66,6 +67,14 @@ class _Scopes:
         """The scope with these globals."""
         scope = self._by_place.get(id(names))
         return scope if scope is not None and scope.names is names else None
+
+    def is_of_spawned_main(self, names: dict[str, Any]) -> bool:
+        """The globals of the main program in a process that multiprocessing spawned: its module has a copy of them."""
+        if names.get("__name__") != "__mp_main__":
+            return False
+        if self._of_spawned_main is None:
+            self._of_spawned_main = names
+        return self._of_spawned_main is names
 
     def renew(self) -> None:
         """Be another program: a forked copy changes on its own from now on."""
@@ -89,7 +98,9 @@ def home_of(names: dict[str, Any]) -> Home | None:
         return scope.home
     name = names.get("__name__")
     module = sys.modules.get(name) if type(name) is str else None
-    return (_here.program, str(name)) if module is not None and vars(module) is names else None
+    if module is None or (vars(module) is not names and not _here.is_of_spawned_main(names)):
+        return None
+    return _here.program, str(name)
 
 
 def new_token() -> str:
