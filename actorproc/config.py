@@ -120,7 +120,7 @@ class Config:
     concurrency: Mapping[str, int] = field(default_factory=dict)
     """Procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, by itself."""
     rate: Mapping[str, tuple[int, float | timedelta]] = field(default_factory=dict)
-    """By limit key ``(n, seconds)``: in any span of so many seconds at most n procedures start."""
+    """By limit key ``(n, seconds)``: at most n procedures start in any span of that length."""
     worker_shares: Mapping[str, float] = field(default_factory=dict)
     """The part of the workers, above 0 to 1, that a class of work may use while others want them; at least one."""
     reserved_workers: Mapping[str, int] = field(default_factory=dict)

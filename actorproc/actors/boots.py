@@ -15,7 +15,7 @@ BOOT_PATIENCE = 2.0
 
 
 class Boots:
-    """Ends by `stop` what has not booted `within` so many seconds: something it imports may never return.
+    """Ends by `stop` a worker that has not booted `within` that number of seconds: its imports may never return.
 
     In order, should it have booted in that moment.
     """

@@ -226,7 +226,7 @@ class EngineTree(Switchboard):
         return self._closer == threading.get_ident() and not self._ended.is_set()
 
     def wait_until_closed(self, timeout: float | None = None) -> None:
-        """Wait, at most so many seconds, for the end of a closing that has begun; not on the thread that closes."""
+        """Wait at most `timeout` seconds for the end of a closing that has begun; not on the thread that closes."""
         if not self.is_closing_here:
             self._ended.wait(timeout)
 
@@ -374,7 +374,7 @@ class EngineTree(Switchboard):
         return status and msgspec.structs.replace(status, changed=self.changed_code())
 
     def reload(self, timeout: float) -> int:
-        """Replace all workers one by one within so many seconds; how many. See `Scaling.reload`."""
+        """Replace all workers one by one within `timeout` seconds; returns their number. See `Scaling.reload`."""
         _call_all(self.before_reload)
         self.pool.forget_spares()
         self.request(ReloadBegan)

@@ -132,7 +132,7 @@ class Staff:
         """Bytes of large first states that no worker got yet. A hint: after a start they are not known."""
 
     def note_size(self, procedure: str, size: int) -> None:
-        """Its first step is still to be sent, with so many bytes: `BULKY` or more."""
+        """Note that its first step is still to be sent, with `size` bytes: `BULKY` or more."""
         self._bulky[procedure] = size
 
     def forget_size(self, procedure: str) -> None:

@@ -77,7 +77,7 @@ def leave(calls: CallQueue, owned: ProcedureManager | None) -> None:
 
 
 def _await_stored(calls: CallQueue, patience: float) -> int:
-    """Wait until every call is stored or refused, for so many seconds; the number of those that are not."""
+    """Wait until every call is stored or refused, for at most `patience` seconds; returns the number of the others."""
     end = time.monotonic() + patience
     futures = calls.unfinished
     for place, future in enumerate(futures):

@@ -191,7 +191,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: dict[str, int] = {}
     """Procedures at once by limit key; a key that ends in ``*`` stands for every key that begins so, each by itself."""
     rate: dict[str, tuple[int, float]] = {}
-    """By limit key: so many procedures may start in any span of so many seconds."""
+    """By limit key ``(count, seconds)``: at most `count` procedures start in any span of `seconds`."""
     shares: dict[str, float] = {}
     """By class of work: the part of the workers it may use while others want them."""
     reserved: dict[str, int] = {}

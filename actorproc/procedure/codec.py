@@ -63,7 +63,7 @@ class _Longest:
 
 
 def permit_size(size: int) -> None:
-    """Let values have so many bytes in this process; less than before changes nothing.
+    """Let values have up to `size` bytes in this process; less than before changes nothing.
 
     In a worker it is said by its only manager. In a program several may say so: each looks at what it takes itself.
     """
@@ -71,7 +71,7 @@ def permit_size(size: int) -> None:
 
 
 def permit_calls(size: int) -> None:
-    """Let arguments and results of an executor's calls have so many bytes in this process, as `permit_size`."""
+    """Let arguments and results of an executor's calls have up to `size` bytes in this process, as `permit_size`."""
     _Longest.call = max(_Longest.call, size)
 
 

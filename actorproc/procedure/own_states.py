@@ -15,7 +15,7 @@ __all__ = ["OWN_STATES", "OwnStates"]
 
 
 class OwnStates:
-    """The newest states by procedure, at most so many bytes of them. May be used from any thread."""
+    """The newest states by procedure, at most `most_bytes` of them. May be used from any thread."""
 
     def __init__(self, most_bytes: int = 32 * 1024 * 1024) -> None:
         self._most_bytes = most_bytes

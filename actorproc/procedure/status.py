@@ -41,7 +41,7 @@ class Status(msgspec.Struct, frozen=True):
         """There is more to do: call `execute` again.
 
         ``persist=False`` permits the engine to skip the record of this step (it may be repeated after a crash).
-        ``yield_`` lets other procedures go first; ``after`` waits so many seconds; ``acquire`` takes more locks
+        ``yield_`` lets other procedures go first; ``after`` waits that number of seconds; ``acquire`` takes more locks
         before the next step; ``no_return`` declares the next step the point of no return.
         """
         if persist and not yield_ and not after and not acquire and not no_return:
@@ -94,7 +94,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @staticmethod
     def sleep(seconds: float | timedelta) -> Status:
-        """Go on after so many seconds; costs a record, no process."""
+        """Go on after `seconds`; costs a record, no process."""
         return Sleeping(_seconds("sleep(…)", seconds))
 
     @staticmethod

@@ -144,7 +144,7 @@ class WorkerPool(Protocol):
         ...
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """Let a worker and what it starts have so many bytes, if the system can; None: no limit."""
+        """Limit the memory of a worker and of what it starts to `size` bytes, if the system can; None: no limit."""
         ...
 
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:

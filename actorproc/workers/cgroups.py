@@ -109,7 +109,7 @@ class CgroupRoom:
         self.controllers = controllers
 
     def limit(self, pid: int, size: int | None) -> None:
-        """Let this process, and what it starts, have so many bytes in all; None: as much as there is."""
+        """Limit this process, and what it starts, to `size` bytes in all; None: as much as there is."""
         group = self.folder / str(pid)
         with contextlib.suppress(OSError):  # a worker that died meanwhile
             if not group.exists() and size is None:

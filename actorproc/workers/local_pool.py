@@ -249,7 +249,7 @@ class LocalPool:
         return max(filter(None, (inside, started_by(process.pid))), default=None)
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """Let a worker and what it starts have so many bytes, where there is a cgroup for it; None: no limit."""
+        """Limit the memory of a worker and of what it starts to `size` bytes, in its cgroup; None: no limit."""
         link = self._links.get(worker)
         if self._rooms.memory is not None and link is not None and link.process is not None and not link.dead:
             self._rooms.memory.limit(link.process.pid, size)

@@ -47,7 +47,7 @@ class Channel:
         """A step's memory limit is not for what the reader thread needs."""
 
     def allow(self, max_frame: int) -> None:
-        """Frames may have so many bytes, both ways. For the reader thread."""
+        """Let frames have up to `max_frame` bytes, both ways. For the reader thread."""
         self.max_frame = self._frames.max_frame = max_frame
 
     def receive(self) -> list[ToWorker] | None:
