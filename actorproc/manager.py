@@ -46,6 +46,7 @@ from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
+from actorproc.staged import BLOBS
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.patched import refuse_patched_threads
 from actorproc.workers.processors import usable_processors
@@ -323,6 +324,7 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             max_frame=config.longest_frame,
             max_state=config.max_state,
             max_call=config.max_call,
+            room=os.fspath(directory.absolute() / BLOBS) if directory is not None else "",
             warm_limit=config.warm_limit,
             recycle_steps=config.recycle_steps,
             recycle_age=config.recycle_age,

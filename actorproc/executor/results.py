@@ -10,6 +10,7 @@ from concurrent.futures.process import (
 from typing import Any
 
 from actorproc.actors.messages import Ending
+from actorproc.digests import sealed_in
 from actorproc.errors import StepFailure, StepTimeout
 from actorproc.failures import cause_of, failure_of
 from actorproc.model.records import ErrorInfo, ProcedureRecord
@@ -40,7 +41,9 @@ def result_of(ending: Ending, key: SigningKey) -> Any:
     """Result of the function. Raises `CallBroken` when it cannot be read."""
     record = ending.record
     try:
-        return unpickled_result(decode_value(ending.output), record.id, key)
+        # A long one is not copied out of what it is in.
+        sealed = sealed_in(ending.output)
+        return unpickled_result(decode_value(ending.output) if sealed is None else sealed, record.id, key)
     except BaseException as error:  # an exit while unpickling ends nothing here: it is a user class's, not our caller's
         msg = f"the result of call {record.id} cannot be unpickled: {type(error).__name__}: {error}"
         raise CallBroken(msg) from error

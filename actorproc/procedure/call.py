@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import pickle
 import sys
 import threading
 import types
@@ -279,9 +278,9 @@ def _parts_of(value: Any) -> Iterable[Any]:
     return () if owner is None else (owner,)
 
 
-def _pickled_value(value: Any) -> bytes:
+def _pickled_value(value: Any) -> bytes | list[bytes]:
     if type(value) in SCALARS:
-        return pickle.dumps(value, protocol=5)
+        return pickled(value, (value,))
     return returned(value)
 
 

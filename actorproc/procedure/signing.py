@@ -115,14 +115,15 @@ def digest_in(state: bytes | memoryview) -> bytes | None:
     return None if at is None else bytes(state[at - DIGEST_SIZE : at])
 
 
-def seal(body: bytes, purpose: str, key: SigningKey | None) -> bytes:
-    """Bytes behind a signature that holds for this purpose only (a result of one call is none of another)."""
-    return _sign((body,), purpose, key) + body
+def seal(body: bytes | Sequence[bytes], purpose: str, key: SigningKey | None) -> bytes:
+    """Bytes, or parts, behind a signature that holds for this purpose only (a result of one call is none of another)."""
+    parts = (body,) if isinstance(body, bytes) else body
+    return b"".join((_sign(parts, purpose, key), *parts))
 
 
 def opened(sealed: object, purpose: str, key: SigningKey | None) -> memoryview:
     """The bytes of `seal`. Raises `StateRefused` when the signature does not match."""
-    if not key or not isinstance(sealed, bytes):
+    if not key or not isinstance(sealed, bytes | memoryview):
         msg = f"the {purpose} is not signed, or there is no key to check it with"
         raise StateRefused(msg)
     return _checked(memoryview(sealed), purpose, key, purpose)

@@ -26,15 +26,13 @@ import msgspec
 from actorproc.errors import StorageUnavailable
 from actorproc.model.records import StepRecord
 from actorproc.model.writes import DeleteProcedure, PutStep, TrimLog, Write
+from actorproc.staged import LONG, STAGED, StagedFile, in_file
 from actorproc.store.codec import OUTSIDE, Outside, Reference, reference_in
 from actorproc.store.directory import BLOBS, new_private, sync_names
 from actorproc.store.layout import PutOutside
 from actorproc.store.step_log import owner_of, step_key
 
 __all__ = ["LONG", "BlobFiles", "blobs_in", "names_in", "open_blob", "size_of_blobs", "with_blob"]
-
-LONG = 4 * 1024 * 1024
-"""Bytes from which on a field becomes a file: below, the files cost more time than the rows."""
 
 _NAME = re.compile(r"[0-9a-f]{16}")
 _TRAILER = struct.Struct(">H8s")
@@ -98,18 +96,21 @@ class BlobFiles:
                     (self._path / name).unlink()
             self._unneeded = []
 
-    def adopt(self, get: RawGet, rows: Callable[[], Iterable[tuple[bytes, bytes]]]) -> None:
+    def adopt(self, get: RawGet, rows: Callable[[], Iterable[tuple[bytes, bytes]]], *, is_start: bool) -> None:
         """In the first transaction: learn which row has which file. `after` it files that no row names are removed.
 
         Args:
             get: reads one row of the step log.
             rows: all rows of the step log, asked for when a file does not tell its row.
+            is_start: the owner has no workers yet, so what workers staged is of no use.
 
         Raises:
             OSError: the directory cannot be read.
         """
         self._owned, self._dropped, self._unneeded = {}, [], []
         named: dict[str, bytes] | None = None
+        if is_start:
+            self._unneeded = blobs_in(self._path, STAGED)
         for name in blobs_in(self._path):
             key = _key_in(self._path / name)
             if key is not None:
@@ -157,16 +158,15 @@ class BlobFiles:
         content = getattr(record, field)
         key = step_key(record.procedure, record.number)
         self._make_directory()
-        while True:
-            name = os.urandom(8).hex()
-            try:
-                fd = new_private(self._path / name)
-                break
-            except FileExistsError:
-                continue
+        staged = in_file(content)
+        name, fd = self._of_worker(staged) if staged is not None else ("", -1)
+        if fd < 0:
+            name, fd = self._new()
+            staged = None
         made.append(name)
         try:
-            _write_all(fd, content)
+            if staged is None:
+                _write_all(fd, content)
             _write_all(fd, key + _TRAILER.pack(len(key), _MAGIC))
             if self._sync:
                 os.fsync(fd)
@@ -175,6 +175,30 @@ class BlobFiles:
         self._owned.setdefault(record.procedure, {})[record.number] = name
         short = msgspec.structs.replace(record, **{field: b""})
         return PutOutside(short, Reference(name, len(content), zlib.crc32(content), field))
+
+    def _new(self) -> tuple[str, int]:
+        """A new file: its name, and open for writing."""
+        while True:
+            name = os.urandom(8).hex()
+            with contextlib.suppress(FileExistsError):
+                return name, new_private(self._path / name)
+
+    def _of_worker(self, staged: StagedFile) -> tuple[str, int]:
+        """A file that a worker has written, under a name of ours, open at its end; no descriptor when it is gone."""
+        name = os.urandom(8).hex()
+        try:
+            fd = os.open(staged.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:  # a commit before has failed with it: the mapping has it still
+            return "", -1
+        try:
+            if os.fstat(fd).st_size == len(staged):
+                Path(staged.path).rename(self._path / name)
+                return name, fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return "", -1
 
     def _make_directory(self) -> None:
         with contextlib.suppress(FileExistsError):
@@ -196,10 +220,10 @@ def _write_all(fd: int, content: bytes | bytearray | memoryview) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def blobs_in(path: Path) -> list[str]:
+def blobs_in(path: Path, named: re.Pattern[str] = _NAME) -> list[str]:
     """The names of the files in a directory of blobs, which may be missing. Raises `OSError`."""
     try:
-        return [name for name in os.listdir(path) if _NAME.fullmatch(name)]  # noqa: PTH208
+        return [name for name in os.listdir(path) if named.fullmatch(name)]  # noqa: PTH208
     except FileNotFoundError:
         return []
 

@@ -15,6 +15,7 @@ import stat
 from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged
+from actorproc.staged import BLOBS
 
 __all__ = [
     "BLOBS",
@@ -31,8 +32,6 @@ __all__ = [
     "sync_names",
 ]
 
-BLOBS = "blobs"
-"""Directory of the files of long values (`actorproc.store.blobs`)."""
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
 OWNER_FILE = "owner.lock"

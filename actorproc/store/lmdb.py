@@ -189,10 +189,10 @@ class LmdbStore(OpenStore):
         """Remove files that no row names, after a durable commit, unless a backup may still copy them."""
         self._blobs.after(is_copying=self._copying.locked())
 
-    def _adopt_blobs(self, txn: Txn) -> None:
+    def _adopt_blobs(self, txn: Txn, *, is_start: bool) -> None:
         """Learn which files are of which rows."""
         db = self._databases[Table.STEPS]
-        self._blobs.adopt(lambda key: txn.get(key, db=db), lambda: txn.cursor(db))
+        self._blobs.adopt(lambda key: txn.get(key, db=db), lambda: txn.cursor(db), is_start=is_start)
 
     def _refuse_removed(self) -> None:
         """Nothing is acknowledged that went into a file without a name."""
@@ -337,7 +337,7 @@ class LmdbStore(OpenStore):
         databases = self._databases = open_databases(env, txn, create=True)
         meta = databases[Table.META]
         self._file.redo_last(txn, databases)
-        self._adopt_blobs(txn)
+        self._adopt_blobs(txn, is_start=True)
         if names and self._examined:
             self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
             self._findings.raise_lost(self.path)
@@ -368,7 +368,7 @@ class LmdbStore(OpenStore):
         if epoch != self._epoch:
             raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
         self._file.redo_last(txn, databases)
-        self._adopt_blobs(txn)
+        self._adopt_blobs(txn, is_start=False)
         txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
 
     def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None, *, waits: bool = False) -> _T:

@@ -101,6 +101,8 @@ class Prepare(_Message, frozen=True, array_like=True, tag="prepare", gc=False):
     """Bytes that a state, an output or another value may have if they are more than by default."""
     max_call: int = 0
     """Bytes that arguments or a result of an executor's call may have if they are more than by default."""
+    room: str = ""
+    """Directory for files with long outputs; "": there is none."""
     program: HostProgram = HostProgram()
     """Settings of the host program."""
 
@@ -227,6 +229,10 @@ class Ended(_Message, frozen=True, array_like=True, tag="ended", gc=False):
     token: StepToken
     outcome: Outcome
     definitions: tuple[Definition, ...] = ()
+    file: str = ""
+    """The output of the outcome is long, and stands in this file of the room for such files (`actorproc.staged`)."""
+    size: int = 0
+    """Bytes of it."""
 
 
 class Returned(_Message, frozen=True, array_like=True, tag="returned", gc=False):

@@ -58,6 +58,7 @@ class LocalPool:
         max_frame: int = DEFAULT_MAX_FRAME,
         max_state: int = 0,
         max_call: int = 0,
+        room: str = "",
         warm_limit: int = 1024,
         log_level: int = logging.INFO,
         sys_path: Sequence[str] | None = None,
@@ -77,6 +78,7 @@ class LocalPool:
         self._max_frame = max_frame
         self._max_state = max_state
         self._max_call = max_call
+        self._room = room
         self._warm_limit = warm_limit
         self._log_level = log_level
         self._sys_path = None if sys_path is None else tuple(sys_path)
@@ -114,6 +116,7 @@ class LocalPool:
                 process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
                 max_state=self._max_state,
                 max_call=self._max_call,
+                room=self._room,
                 program=host_program(),
             )
             recipe = Recipe(
@@ -123,6 +126,7 @@ class LocalPool:
                 max_frame=self._max_frame,
                 spares=self._spares,
                 use_pidfd=self._use_pidfd,
+                room=self._room,
                 place=Place(),  # last: it holds a descriptor
             )
             self._pid = os.getpid()

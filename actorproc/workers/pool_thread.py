@@ -27,6 +27,7 @@ from actorproc.engine_log import engine_logger
 from actorproc.errors import WorkerBootFailed
 from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.staged import drop_staged_by
 from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
 from actorproc.workers.cgroups import Rooms
 from actorproc.workers.frames import Definition, Hello, StackWanted, Stop, encode_frame
@@ -64,6 +65,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     max_frame: int
     spares: int
     use_pidfd: bool
+    room: str = ""
+    """Directory for files with long outputs of workers; "": there is none."""
 
 
 class PoolThread:
@@ -101,6 +104,7 @@ class PoolThread:
             book=book,
             tell=self._tell,
             booted=self._booted,
+            room=recipe.room,
         )
         self._commands: deque[Callable[[], None]] = deque()
         self._closing = False
@@ -358,6 +362,7 @@ class PoolThread:
         report = link.bury(group_killed=group_killed)
         self._keepers.take(process)
         self._rooms.forget(process.pid)
+        drop_staged_by(self._recipe.room, process.pid)
         if link.should_start_again():
             link.forget_process()
             self._start(link)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import force_setattr
+
+from actorproc.model.outcomes import Finished
+from actorproc.staged import taken
 from actorproc.workers.base import WorkerMessages
 from actorproc.workers.frames import (
     BootFailed,
@@ -44,7 +48,9 @@ class Receiver:
         book: LogBook,
         tell: Callable[[WorkerMessages], None],
         booted: Callable[[Link], None],
+        room: str,
     ) -> None:
+        self._room = room
         self._killer = killer
         self._spares = spares
         self._stacks = stacks
@@ -59,7 +65,7 @@ class Receiver:
         messages: list[FromWorker] = []
         try:
             for body in link.frames.feed(chunk):
-                messages += _own(link, decode_from_worker(body))
+                messages += _own(link, decode_from_worker(body), self._room)
         except FrameError as error:
             link.is_garbled = True
             self._killer.kill_at_once(link, "protocol", str(error))
@@ -105,11 +111,16 @@ class Receiver:
         return others
 
 
-def _own(link: Link, messages: list[FromWorker]) -> list[FromWorker]:
-    """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker."""
+def _own(link: Link, messages: list[FromWorker], room: str) -> list[FromWorker]:
+    """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
+
+    Outputs in files of the directory `room` are mapped; `FrameError` when one is not there.
+    """
     given = link.given
     for message in messages:
         kind = type(message)
+        if kind is Ended and message.file:  # type: ignore[union-attr]
+            _take_output(message, room)  # type: ignore[arg-type]
         if (kind is Ended or kind is Returned) and given.pop(message.token, _ELSEWHERE) is None:  # type: ignore[union-attr, arg-type]
             continue  # this one has it, hence no other
         token = getattr(message, "token", None)
@@ -117,3 +128,15 @@ def _own(link: Link, messages: list[FromWorker]) -> list[FromWorker]:
             msg = f"spoke of a step of {token.procedure!r:.140} that another worker has"
             raise FrameError(msg)
     return messages
+
+
+def _take_output(message: Ended, room: str) -> None:
+    try:
+        output = taken(room, message.file, message.size)
+    except (OSError, ValueError) as error:
+        msg = f"its output cannot be taken over: {error}"
+        raise FrameError(msg) from error
+    if type(message.outcome) is not Finished:
+        msg = "sent an output in a file for a step that has none"
+        raise FrameError(msg)
+    force_setattr(message.outcome, "output", output)

@@ -16,6 +16,7 @@ from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.failures import error_info, in_words, passing_cause
 from actorproc.procedure.runtime import TypeRuntime
 from actorproc.procedure.state import StateRefused
+from actorproc.staged import LONG, stage
 from actorproc.workers.child.desk import StepLine
 from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
 from actorproc.workers.frames import Definition, Ended, FrameError, Run
@@ -210,12 +211,24 @@ class ProcedureActor(DispatchedActor):
         if kind is not Advanced and not (kind is Finished and run.token.mode is Mode.ROLLBACK):
             self._stop()
         try:
-            self._desk.channel.send([Ended(run.token, outcome, definitions)])
+            name, size = "", 0
+            if kind is Finished and self._desk.room and len(outcome.output) >= LONG:  # type: ignore[union-attr]
+                outcome, name, size = _in_file(outcome, self._desk.room)  # type: ignore[arg-type]
+            self._desk.channel.send([Ended(run.token, outcome, definitions, name, size)])
         except FrameError as error:
             self._stop()
             self._desk.channel.send([Ended(run.token, _unanswerable(run.token, error))])
             return False
         return True
+
+
+def _in_file(outcome: Finished, room: str) -> tuple[Finished, str, int]:
+    """The outcome without its output, which stands in a file of this name and length; as it is when it cannot."""
+    try:
+        name = stage(room, outcome.output)
+    except Exception:  # noqa: BLE001 - no such directory yet, no space, or what a step put in place of functions here
+        return outcome, "", 0
+    return msgspec.structs.replace(outcome, output=b""), name, len(outcome.output)
 
 
 def _unanswerable(token: StepToken, error: BaseException) -> Failed:

@@ -150,6 +150,8 @@ class Desk:
         """The questions that wait for an answer, by number."""
         self._here = threading.local()
         self._is_leaving = False
+        self.room = ""
+        """Directory for files with long outputs; "": there is none."""
         self.worn = ""
         """Reason why this process should be replaced after the step; "" when it need not be."""
 

@@ -176,6 +176,7 @@ class _Worker:
         take_over(prepare.program)
         permit_size(prepare.max_state)
         permit_calls(prepare.max_call)
+        self._desk.room = prepare.room
         channel.limiter.ceiling.room = prepare.process_room
         self._desk.log_level = logs.install(channel, prepare.log_level, prepare.program, self._desk.current_here)
         wear = Wear(prepare.recycle_steps, prepare.recycle_age, prepare.recycle_memory)
