@@ -34,6 +34,7 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "recorded": ((), ("--quick",)),
     "peers": ((), ("--quick",)),
     "executor": ((), ("--quick",)),
+    "large_calls": ((), ("--quick",)),
     "isolation": ((), ("--quick",)),
     "recovery": ((), ("--quick",)),
     "host_kill": (("--rounds=1",), ("--rounds=1", "--pending=2000")),

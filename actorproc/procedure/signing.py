@@ -116,7 +116,7 @@ def digest_in(state: bytes | memoryview) -> bytes | None:
 
 
 def seal(body: bytes | Sequence[bytes], purpose: str, key: SigningKey | None) -> bytes:
-    """Bytes, or parts, behind a signature that holds for this purpose only (a result of one call is none of another)."""
+    """Bytes, or parts, behind a signature that holds for this purpose only (one call's result is none of another)."""
     parts = (body,) if isinstance(body, bytes) else body
     return b"".join((_sign(parts, purpose, key), *parts))
 
