@@ -14,6 +14,7 @@ import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 from common import fresh_directory, options, report, synced_write_seconds
@@ -89,7 +90,7 @@ def main() -> None:
     with ExitStack() as stack:
         path = stack.enter_context(fresh_directory())
         pools = {
-            "ProcedureExecutor": stack.enter_context(ProcedureExecutor(os.path.join(path, "calls"), 2)),
+            "ProcedureExecutor": stack.enter_context(ProcedureExecutor(Path(path) / "calls", 2)),
             "ProcessPoolExecutor": stack.enter_context(ProcessPoolExecutor(2)),
         }
         loky = loky_pool(2)
