@@ -64,10 +64,10 @@ def loky_pool(workers: int):
 
 def numbers():
     try:
-        import numpy
+        import numpy as np
     except ImportError:
         return None
-    return numpy.arange(float(ARRAY))
+    return np.arange(float(ARRAY))
 
 
 def measure(executor, function, given) -> tuple[float, float]:
