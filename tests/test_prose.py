@@ -24,7 +24,7 @@ _RELATIVE = re.compile(
     r"(what(ever)?|who(ever|m|se)?|whether|which(ever)?|how(ever)?|where(ver)?|when(ever)?|why|that)\b",
     re.IGNORECASE,
 )
-_PERSON = re.compile(r"\b(no(body|\s+one)|some(body|one)|any(body|one)|every(body|one)|whoever)\b", re.IGNORECASE)
+_PERSON = re.compile(r"\b(no(body|[\s-]+one)|some(body|one)|any(body|one)|every(body|one)|whoever)\b", re.IGNORECASE)
 
 
 def headline(text: str) -> str:
@@ -115,7 +115,7 @@ def test_a_headline_is_headless_by_its_first_word(line, is_headless):
     [
         ("Nobody waits", ["Nobody"]),
         ("no\n    one waits for someone", ["no\n    one", "someone"]),
-        ("Whoever, anybody", ["Whoever", "anybody"]),
+        ("Whoever, anybody, no-one", ["Whoever", "anybody", "no-one"]),
         ("none, some, one, who, anything, somebody_else", []),
     ],
 )
