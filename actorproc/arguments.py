@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from actorproc.actors.clock import Clock
 from actorproc.config import Config
@@ -14,6 +14,7 @@ from actorproc.durations import LATEST, in_seconds, moment
 from actorproc.errors import InvalidId, UsageError
 from actorproc.model.exact import exact_text
 from actorproc.model.ids import check_id, event_target
+from actorproc.model.policies import OnExisting
 from actorproc.procedure.policies import Limits
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "checked_limits",
     "checked_max_workers",
     "checked_modules",
+    "checked_on_existing",
     "checked_priority",
     "checked_receiver",
     "checked_tags",
@@ -74,6 +76,16 @@ def checked_limits(limits: Any) -> Limits:
         msg = f"limits is a Limits(…), not {limits!r:.60}"
         raise TypeError(msg)
     return limits
+
+
+def checked_on_existing(policy: Any) -> OnExisting:
+    """Policy of a submit whose id exists."""
+    known: tuple[OnExisting, ...] = get_args(OnExisting)
+    for name in known:
+        if isinstance(policy, str) and policy == name:
+            return name
+    msg = f"on_existing is one of {', '.join(map(repr, known))}, not {policy!r:.60}"
+    raise (ValueError if isinstance(policy, str) else TypeError)(msg)
 
 
 def checked_text(text: Any, what: str, limit: int = 256) -> str:

@@ -232,6 +232,8 @@ class Agenda:
         """Trees in which the undo under way may have come into a cycle of waiting: a scope stalled, or was bypassed."""
         self.asking: dict[str, None] = {}
         """Procedures to be asked whether they may be aborted."""
+        self.predecessors: dict[str, ProcedureRecord] = {}
+        """Heads of ended roots whose ids are given to new generations, until these have heads of their own."""
         self.writes: list[Write] = []
         self.commands: list[Command] = []
         self._touched: dict[str, ProcedureRecord] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from actorproc.core import locking
 from actorproc.core.book import Book
 from actorproc.core.ending import forget_listening
@@ -100,7 +102,7 @@ def _trim(book: Book, record: ProcedureRecord, below: int) -> None:
     if trimmed > 1:
         step = max(0, record.step - (record.records - trimmed))
         book.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
-    record.past = Past(trimmed if trimmed > 1 else 0, record.records, past.renewed)
+    record.past = replace(past, trimmed=trimmed if trimmed > 1 else 0, next=record.records)
 
 
 def may_have_gone_on(outcome: Outcome) -> bool:

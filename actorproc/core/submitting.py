@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.core import locking
+from actorproc.core import locking, restarting
 from actorproc.core.book import Book
 from actorproc.core.damage import error_of
 from actorproc.core.lifecycle import Trigger, move
@@ -25,10 +25,11 @@ _SUBMITTED, _STEP = Trigger.SUBMITTED, StepKind.STEP
 def submit(book: Book, event: Submitted) -> None:
     """Accept all procedures of a call or none; one that exists already with the same start is no new one."""
     accepted: list[NewProcedure] = []
+    restarted: list[str] = []
     named: dict[str, NewProcedure] = {}
     for new in event.procedures:
         twin = None if new.fresh else named.get(new.id)
-        error = _refused(book, new) if twin is None else _clash(new, twin.type_name, twin.version, twin.digest)
+        error = _refused(book, new) if twin is None else _clash_of_twins(new, twin)
         if error is not None:
             book.command(Reply(event.reply, error=error))
             return
@@ -37,15 +38,22 @@ def submit(book: Book, event: Submitted) -> None:
                 named[new.id] = new
             if new.id not in book.procs and new.id not in book.backlog:
                 accepted.append(new)
+            elif new.reuse is not None and not restarting.was_done(book.procs[new.id], new.reuse):
+                accepted.append(new)
+                restarted.append(new.id)
     if accepted and (busy := _too_many(book, len(accepted))) is not None:
         book.command(Reply(event.reply, error=busy))
         return
+    if restarted or book.shedding:
+        restarting.make_room(book, restarted, (new.id for new in accepted))
     _take_in(book, accepted)
     book.command(Reply(event.reply, tuple(new.id for new in event.procedures)))
 
 
 def _refused(book: Book, new: NewProcedure) -> ActorprocError | None:
     """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
+    if new.reuse is not None and (existing := book.procs.get(new.id)) is not None:
+        return restarting.refusal(book, new, new.reuse, existing) or _missing(book, new, root="")
     error = refusal(book, new)
     known = book.procs.get(new.id) if error is None and new.digest and not new.is_compared else None
     if known is not None and not (known.version == new.version and known.digest):
@@ -121,6 +129,11 @@ def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | N
     known = book.procs.get(new.id)
     if known is not None:
         return _clash(new, known.type_name, known.version, known.digest)
+    return _missing(book, new, root)
+
+
+def _missing(book: Book, new: NewProcedure, root: str) -> ActorprocError | None:
+    """Why a procedure cannot run, whatever has its id: its class is unknown, or a key that it names is poisoned."""
     if new.type_name not in book.types:
         return UnknownType(f"no class is registered as {new.type_name!r}; register it before submitting {new.id}")
     if book.poisons:
@@ -128,6 +141,13 @@ def refusal(book: Book, new: NewProcedure, root: str = "") -> ActorprocError | N
         if path is not None:
             return KeyPoisoned(f"{new.id} needs a poisoned key: {book.poison_notice(path)}")
     return None
+
+
+def _clash_of_twins(new: NewProcedure, twin: NewProcedure) -> ActorprocError | None:
+    """Why one call cannot submit both; None when the second is the first one again."""
+    if new.reuse is not None and new.reuse.policy == "error":
+        return DuplicateProcedure(f"procedure {new.id} is named twice in one call, with on_existing='error'")
+    return _clash(new, twin.type_name, twin.version, twin.digest)
 
 
 def _clash(new: NewProcedure, type_name: str, version: int, digest: bytes) -> ActorprocError | None:
@@ -178,7 +198,6 @@ def _head_of(book: Book, new: NewProcedure) -> ProcedureRecord:
     record = copied(book.blanks.get(new.type_name) or _blank(book, new.type_name))
     record.id = new.id
     record.version = new.version
-    record.seq = book.next_seq
     record.unit = new.unit
     record.unit_no_return = new.no_return
     record.poisons = new.poisons
@@ -186,7 +205,9 @@ def _head_of(book: Book, new: NewProcedure) -> ProcedureRecord:
     record.created_at = book.now
     record.digest = new.digest
     record.epoch = book.epoch
-    book.next_seq += 1
+    if new.reuse is None or not restarting.follows(book, record, new.reuse):
+        record.seq = book.next_seq
+        book.next_seq += 1
     return record
 
 

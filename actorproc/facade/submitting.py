@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from actorproc.actors.clock import waiting_seconds
 from actorproc.actors.collector import collector_paused_for
 from actorproc.arguments import (
     checked_limits,
+    checked_on_existing,
     checked_priority,
     checked_tags,
     checked_text,
@@ -25,14 +27,15 @@ from actorproc.facade.base import RunningEngine
 from actorproc.facade.looking import Looking
 from actorproc.handle import ProcedureHandle
 from actorproc.model.events import Submitted
-from actorproc.model.policies import StepLimits
-from actorproc.model.records import NewProcedure
+from actorproc.model.policies import OnExisting, StepLimits
+from actorproc.model.record_parts import TOKEN
+from actorproc.model.records import IdReuse, NewProcedure
 from actorproc.procedure.keys import checked_limit_keys
 from actorproc.procedure.policies import Limits
 from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import refuse_unloadable
 
-__all__ = ["Submitting"]
+__all__ = ["Submitting", "checked_reuse"]
 
 
 class _Options(NamedTuple):
@@ -45,6 +48,13 @@ class _Options(NamedTuple):
     tags: tuple[str, ...]
     limits: StepLimits | None
     limit_keys: tuple[str, ...]
+    reuse: IdReuse | None
+
+
+def checked_reuse(on_existing: OnExisting) -> IdReuse | None:
+    """The policy of one submit with a token of its own; None for the default, which counts once without."""
+    policy = checked_on_existing(on_existing)
+    return None if policy == "same" else IdReuse(policy, os.urandom(TOKEN))
 
 
 class Submitting(Looking):
@@ -62,12 +72,18 @@ class Submitting(Looking):
         *,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
     ) -> ProcedureHandle:
         """Submit a procedure; returns once it is durable.
 
         ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
-        state are the same, as today's class reads the stored one, else raises `DuplicateProcedure`. ``owner`` is free
-        text. Higher ``priority`` goes first.
+        state are the same, as today's class reads the stored one, else raises `DuplicateProcedure`. That is
+        ``on_existing="same"``, the default. With ``"error"`` an id that exists is always `DuplicateProcedure`. With
+        ``"restart-failed"`` a root that ended failed or undone begins anew, as the next generation, from the state
+        that is submitted now; ``"restart"`` takes one that succeeded as well. What they do not take is `NotAllowed`.
+        A submit counts once, however often its message arrives: a repetition after a lost answer begins nothing.
+
+        ``owner`` is free text. Higher ``priority`` goes first.
         ``delay`` is seconds or a timedelta before it may start. ``deadline`` is a timedelta from now, or a moment: a
         datetime with a time zone, or seconds since 1970. Both must lie before the year 10000. A naive datetime and a
         number too small for a moment are a `ValueError`. ``limits`` hold for the steps of this
@@ -78,7 +94,16 @@ class Submitting(Looking):
         `StorageUnavailable` while commits are refused, `OutcomeUnknown` and `ManagerStopped`.
         """
         new = self._to_submit(
-            procedure, id, owner, priority, delay, deadline, tags, limits=limits, limit_keys=limit_keys
+            procedure,
+            id,
+            owner,
+            priority,
+            delay,
+            deadline,
+            tags,
+            limits=limits,
+            limit_keys=limit_keys,
+            on_existing=on_existing,
         )
         self._submit_all((new,), None)
         return ProcedureHandle(new.id, self)
@@ -95,10 +120,11 @@ class Submitting(Looking):
         *,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
     ) -> NewProcedure:
         """The procedure as it is stored first, by the options of `submit`."""
         self._running()
-        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
         return self._describe(procedure, id, options)
 
     def _submit_all(self, news: tuple[NewProcedure, ...], patience: float | None) -> None:
@@ -124,7 +150,8 @@ class Submitting(Looking):
 
         Raises `DuplicateProcedure` naming the fields that differ.
         """
-        head = None if new.fresh or not new.digest else tree.store.procedure(new.id)
+        is_comparable = not new.fresh and new.digest and new.reuse is None
+        head = tree.store.procedure(new.id) if is_comparable else None
         if head is None or head.type_name != new.type_name:
             return new
         first = tree.store.step(new.id, 1)
@@ -161,14 +188,15 @@ class Submitting(Looking):
         tags: Iterable[str] | None = None,
         limits: Limits | None = None,
         limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
     ) -> list[ProcedureHandle]:
         """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none.
 
-        The options hold for each. Handles are in the order of the procedures. With 1,000 or more of them the program's
+        The options hold for each; they are those of `submit`. Handles are in the order of the procedures. With 1,000 or more of them the program's
         cycle collector pauses while they are dumped, and while the manager decides about them. Raises as `submit`.
         """
         self._running()
-        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys)
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
         with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
             pairs = [pair(item) for item in procedures]
         with collector_paused_for(len(pairs)):
@@ -229,6 +257,7 @@ class Submitting(Looking):
         tags: Iterable[str] | None,
         limits: Limits | None,
         limit_keys: Iterable[str],
+        on_existing: OnExisting,
     ) -> _Options:
         """The options of a call, checked once for all that it submits."""
         return _Options(
@@ -239,6 +268,7 @@ class Submitting(Looking):
             tags=checked_tags(tags),
             limits=checked_limits(limits).of_step if limits is not None else None,
             limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
+            reuse=checked_reuse(on_existing),
         )
 
     def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:
@@ -261,6 +291,8 @@ class Submitting(Looking):
         if options.limit_keys:
             both = checked_limit_keys((*new.limit_keys, *options.limit_keys), "limit_keys")
             new = msgspec.structs.replace(new, limit_keys=both)
+        if options.reuse is not None and not new.fresh:
+            new = msgspec.structs.replace(new, reuse=options.reuse)
         return new
 
     def _check_size(self, new: NewProcedure, *, of_call: bool = False) -> None:

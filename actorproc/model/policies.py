@@ -15,6 +15,7 @@ __all__ = [
     "LockMode",
     "LockScope",
     "OnChildFailure",
+    "OnExisting",
     "Quotas",
     "Retention",
     "Scheduling",
@@ -25,6 +26,8 @@ __all__ = [
 
 OnChildFailure = Literal["fail", "resume"]
 LockScope = Literal["procedure", "step"]
+OnExisting = Literal["same", "error", "restart-failed", "restart"]
+"""What a submit does when its id exists."""
 
 
 class LockMode(IntEnum):

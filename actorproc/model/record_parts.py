@@ -12,12 +12,14 @@ from actorproc.model.policies import LockKey
 from actorproc.model.states import ProcedureState
 
 __all__ = [
+    "TOKEN",
     "WITH_RUNNING",
     "WITH_SLOT",
     "WITH_STARTED",
     "Admitted",
     "ErrorInfo",
     "ErrorKind",
+    "IdReuse",
     "Interrupted",
     "Leftover",
     "Past",
@@ -39,6 +41,8 @@ ErrorKind = Literal[
     "usage",  # the engine refused what the step asked for
 ]
 Wait = Literal["all", "any", "each"]
+TOKEN = 8
+"""Bytes of `IdReuse.token`."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -106,8 +110,16 @@ class Interrupted(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Locks it was still waiting for, with those it held; empty: those it has are all."""
 
 
+class IdReuse(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a submit says of an id that exists, when that is not the same procedure as a matter of course."""
+
+    policy: Literal["error", "restart-failed", "restart"]
+    token: bytes
+    """Random bytes, made once for each submit: one that is sent again after a lost answer has the same."""
+
+
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The part of a procedure's past that is not kept, for those that go on for long."""
+    """Marks of a procedure's past: what is not kept of it, and the submits that began it."""
 
     trimmed: int = 0
     """Records 2 to this one were removed from the step log, with the notes of their steps."""
@@ -115,3 +127,5 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The record up to which the log is trimmed next, once `keep_steps` newer ones stand behind it."""
     renewed: int = 0
     """Its ended members with a lower place in submit order belong to earlier generations, and are being removed."""
+    tokens: bytes = b""
+    """`IdReuse.token` of the submits that began its generations, `TOKEN` bytes each, the newest first."""

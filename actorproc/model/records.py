@@ -16,6 +16,7 @@ from actorproc.model.record_parts import (
     Admitted,
     ErrorInfo,
     ErrorKind,
+    IdReuse,
     Interrupted,
     Leftover,
     Past,
@@ -35,6 +36,7 @@ __all__ = [
     "ErrorInfo",
     "ErrorKind",
     "EventRecord",
+    "IdReuse",
     "Interrupted",
     "Leftover",
     "LockRecord",
@@ -91,6 +93,8 @@ class NewProcedure(msgspec.Struct, frozen=True, array_like=True, kw_only=True, g
     """Keys whose limits of concurrency and rate count it."""
     is_compared: bool = False
     """The submitter has compared it with the stored state of its id, field by field: it is the same submit."""
+    reuse: IdReuse | None = None
+    """What becomes of it when its id exists; None: the same submit is the same procedure, another one is refused."""
 
 
 class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
@@ -250,7 +254,7 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     begun: int = 0
     """Steps of the generations before this one: step n of this one has the number ``begun + n`` here."""
     past: Past | None = None
-    """The part of its past that was removed, or is to be; None: nothing, as of most."""
+    """Marks of its past: what was removed of it, or is to be, and the submits that began it; None: none, as of most."""
 
     @property
     def trimmed(self) -> int:
@@ -261,6 +265,11 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     def renewed(self) -> int:
         """Ended members of its tree below this place in submit order belong to earlier generations; 0: none do."""
         return 0 if self.past is None else self.past.renewed
+
+    @property
+    def tokens(self) -> bytes:
+        """Tokens of the submits that began its generations, the newest first."""
+        return b"" if self.past is None else self.past.tokens
 
 
 # `copy.copy` finds the same method, in three times the time; the stubs of msgspec do not name it.
