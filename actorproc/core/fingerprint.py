@@ -46,7 +46,7 @@ def facts_of(book: Book) -> dict[str, Any]:
         "at work": {name for name in _at_work(book) if name in heads},
         "locks": locks.holders(),
         "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
-        "due": {(at, name) for at, name in timers if name in heads and book.procs[name].due_at == at},
+        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(book, name, at)},
         "inherited": book.inherited,
         "poisons": book.poisons,
         "acknowledged": book.acknowledged,
@@ -57,6 +57,12 @@ def facts_of(book: Book) -> dict[str, Any]:
         "still": still,
         "numbers": (book.next_seq, book.next_ticket),
     }
+
+
+def _is_due_at(book: Book, name: str, at: float) -> bool:
+    """Whether a timer is of what waits now; one of a wait that a removed procedure of this id gave up is not."""
+    record = book.procs.get(name)
+    return record is not None and record.due_at == at
 
 
 def _at_work(book: Book) -> set[str]:

@@ -34,7 +34,7 @@ __all__ = ["request_retry", "request_rollback"]
 
 _REASONS: dict[ProcedureState, str] = {
     ProcedureState.SUCCESS: "has succeeded; there is nothing to retry",
-    ProcedureState.ROLLEDBACK: "was undone completely; submit it again under another id",
+    ProcedureState.ROLLEDBACK: "was undone completely; submit it again with on_existing='restart-failed', or under another id",
 }
 
 
@@ -95,14 +95,16 @@ def _no_way_forward(
     if root.reverted:
         return NotAllowed(
             f"{root.id} cannot be retried: part of it was undone and nothing is left to undo, so there is no way "
-            f"back and none forward. Repair the rest by hand, then bypass({root.id!r}), or submit it under another id"
+            f"back and none forward. Repair the rest by hand, then bypass({root.id!r}), or submit it again with "
+            "on_existing='restart-failed', or under another id"
         )
     for member in members:
         stopped = member.interrupted
         if stopped is not None and stopped.state is ProcedureState.SUCCESS and not stopped.step:
             return NotAllowed(
                 f"{root.id} cannot be retried: {member.id} had finished all its steps and only waited for its children "
-                f"to end when the tree failed. Submit {root.id} again under another id"
+                f"to end when the tree failed. Submit {root.id} again with on_existing='restart-failed', or under "
+                "another id"
             )
     path = locking.covers_poison(book, keys, root.id)
     if path is not None:

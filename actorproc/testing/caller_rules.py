@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import event_target, name_of_event
+from actorproc.model.record_parts import TOKEN
 from actorproc.model.records import EventRecord, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.evidence import Facts, Judge, StoreDump, Violation
@@ -61,12 +62,21 @@ class CallerRules(Judge):
         self.aborted: set[str] = set()
         """Procedures that had a durable request to abort."""
         self.removed: set[str] = set()
+        self.latest: dict[str, ProcedureRecord] = {}
+        """The newest head of each id, also of those that were removed."""
+        self.used_anew: set[str] = set()
+        """Ids that were given to procedures that know nothing of those before."""
+        self.resubmits: dict[int, list[tuple[str, bytes]]] = {}
+        """Ids and tokens of submits with a policy for ids that exist."""
 
     # ------------------------------------------------------------ questions and answers
     def on_submit(self, reply: int, ids: tuple[str, ...]) -> None:
         self.submits[reply] = ids
         self.known[reply] = frozenset(self.facts.heads.keys() & set(ids))
         self.offered.update(ids)
+
+    def on_resubmit(self, reply: int, id: str, token: bytes) -> None:
+        self.resubmits.setdefault(reply, []).append((id, token))
 
     def on_call(self, reply: int, kind: str, target: str, payload: bytes) -> None:
         self.calls[reply] = (kind, target, payload)
@@ -90,6 +100,10 @@ class CallerRules(Judge):
         missing = [id for id in ids if id not in self.facts.heads.keys() | self.removed]
         if missing:
             self.say(1, f"submit of {missing} was acknowledged before it was durable")
+        for id, token in self.resubmits.get(reply, ()):
+            head = self.facts.heads.get(id)
+            if head is not None and token not in tokens_of(head) and id not in self.used_anew:
+                self.say(1, f"the restart of {id} was acknowledged before it was durable: {head}")
 
     def _answer_call(self, reply: int, value: object, error: object) -> None:
         kind, target, payload = self.calls[reply]
@@ -140,7 +154,22 @@ class CallerRules(Judge):
         self.endings[id] = ending
 
     # ------------------------------------------------------------ commits
+    def on_created(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
+        """A restart takes what has ended, once for each submit; who removed it by hand has forgotten it."""
+        del before
+        known = self.latest.get(record.id)
+        if record.generation == 1:
+            if known is not None:
+                self.used_anew.add(record.id)
+        elif known is None or known.state not in TERMINAL:
+            self.say(14, f"{record.id} began generation {record.generation}, yet it had not ended: {known}")
+        elif record.generation != known.generation + 1:
+            self.say(14, f"{record.id} began generation {record.generation} behind {known.generation}")
+        elif tokens_of(record)[0] in tokens_of(known):
+            self.say(20, f"one submit of {record.id} began generation {record.generation} and one before it")
+
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:
+        self.latest[record.id] = record
         if record.payload is not None:
             self.delivered.add(record.payload)
         if record.aborting:
@@ -208,6 +237,11 @@ class CallerRules(Judge):
             head = dump.heads[self.bystander]
             if head.state is not ProcedureState.SUCCESS:
                 self.say(17, f"the bystander is {head.state}: {head.error}")
+
+
+def tokens_of(head: ProcedureRecord) -> list[bytes]:
+    """Tokens of the submits that began the generations of a procedure, the newest first."""
+    return [head.tokens[at : at + TOKEN] for at in range(0, len(head.tokens), TOKEN)]
 
 
 def _shown(head: ProcedureRecord) -> str:

@@ -46,8 +46,8 @@ __all__ = [
     "try_every_crash_point",
 ]
 
-Ending = tuple[ProcedureState, bytes, str]
-"""State, output and class of the error of a procedure."""
+Ending = tuple[ProcedureState, bytes, str, int]
+"""State, output, class of the error, and generation of a procedure."""
 Order = Literal["prompt", "lazy"]
 ORDERS: tuple[Order, ...] = ("prompt", "lazy")
 
@@ -286,7 +286,7 @@ class Driver(Simulation):
             log = steps_that_are_there(self.world.store, head)
             closing = [record for record in log if record.kind is StepKind.COMMIT]
             output = closing[-1].output if closing else b""
-            found[head.id] = (head.state, output, "" if head.error is None else head.error.type_name)
+            found[head.id] = (head.state, output, "" if head.error is None else head.error.type_name, head.generation)
         return found
 
 

@@ -52,7 +52,7 @@ from actorproc.model.events import (
 from actorproc.model.ids import StepToken, WorkerId
 from actorproc.model.policies import TypeMeta
 from actorproc.model.snapshot import FinishedTree, Snapshot
-from actorproc.model.writes import Write
+from actorproc.model.writes import DeleteProcedure, Write
 from actorproc.testing.fake_reload import FakeReload
 from actorproc.testing.fake_workers import FakeWorkers
 from actorproc.testing.faults import FaultKind
@@ -304,7 +304,18 @@ class FakeShell:
         if decision.writes:
             self.image.apply(decision.writes)
             self.batch.writes += decision.writes
+            if self.world.late:
+                self._forget_late(decision.writes)
         self.batch.commands += decision.commands
+
+    def _forget_late(self, writes: list[Write]) -> None:
+        """Real workers answer once. An answer that is made to come again must not be one for another procedure.
+
+        It would be, under the id of one that was removed: with the same step and attempt, in the same worker.
+        """
+        gone = {write.record.id for write in writes if type(write) is DeleteProcedure}
+        late = self.world.late
+        late[:] = [event for event in late if not (isinstance(event, StepEnded) and event.token.procedure in gone)]
 
     def _compare(self) -> None:
         text = compare_with_restored(self.core, self.image)

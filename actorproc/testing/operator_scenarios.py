@@ -79,6 +79,21 @@ def _start_behind_a_gate() -> Scenario:
     return make_small(make_saga("Gated", "go", "done"), actions=calls, is_gated=True)
 
 
+# ---------------------------------------------------------------- submits of ids that exist
+def _restart_of_an_undone_tree() -> Scenario:
+    children = (make_saga("Left", "done"), make_saga("Right", "done"))
+    operations = (Operation("spawn", "u0", children=children), Operation("fatal", "u1"))
+    again = ("resubmit A restart-failed", "repeat", *_TIME_TO_FAIL, "repeat")
+    return make_small(make_program("Parent", *operations), actions=make_calls("submit A", *_TIME_TO_FAIL, *again))
+
+
+def _restart_of_what_succeeded() -> Scenario:
+    refused = ("resubmit A error", "resubmit A restart-failed")
+    again = ("resubmit A restart", *_TIME_TO_FAIL, "repeat", "resubmit A restart", "repeat")
+    calls = make_calls("submit A", *_TIME_TO_FAIL, *refused, *again)
+    return make_small(make_saga("Repeated", "go", "done", locks=(LockKey.write("a"),)), actions=calls)
+
+
 # ---------------------------------------------------------------- removal
 def _family() -> Program:
     children = (make_saga("Left", "done"), make_saga("Right", "done"))
@@ -135,6 +150,8 @@ OPERATOR_SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "reload of the workers": _reload_of_the_workers,
     "results that are taken": _results_that_are_taken,
     "start behind a gate": _start_behind_a_gate,
+    "restart of an undone tree": _restart_of_an_undone_tree,
+    "restart of what succeeded": _restart_of_what_succeeded,
     "delete by hand": _delete_by_hand,
     "expiry of a tree": _expiry_of_a_tree,
     "one at a time by a key": _one_at_a_time_by_a_key,

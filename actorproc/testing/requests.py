@@ -28,7 +28,7 @@ from actorproc.model.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.testing.scripts import ClientAction, Scenario
 
-__all__ = ["Call", "Operator", "call_of", "described"]
+__all__ = ["FIRST_RESTARTS", "Call", "Operator", "call_of", "described"]
 
 Call = (
     Submitted
@@ -51,6 +51,9 @@ Call = (
 """Request for whose answer a caller waits."""
 
 _WHY = "in a test"
+FIRST_RESTARTS = 20_000_000_000
+"""Seed from which on ids are submitted again with a policy: seeds that were kept before mean what they meant."""
+_POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 
 
 def call_of(action: ClientAction, reply: int) -> Call:
@@ -132,6 +135,7 @@ class Operator:
         self._left = int(self.random() * 14)
         """Requests still to come."""
         self._last_dedup = 0
+        self._is_to_restart = seed >= FIRST_RESTARTS
 
     def wants(self) -> bool:
         """True if the next move is the operator's."""
@@ -147,6 +151,8 @@ class Operator:
         if not heads:
             return None
         self._left -= 1
+        if self._is_to_restart and (again := self._again(heads)) is not None:
+            return again
         missing = [name for name in self._roots if all(head.id != name for head in heads)]
         if missing and self.random() < 0.3:
             return ClientAction("submit", (missing[self.below(len(missing))],))
@@ -158,6 +164,19 @@ class Operator:
         if live and self.random() < 0.85:
             heads = live
         return self._about(heads[self.below(len(heads))])
+
+    def _again(self, heads: list[ProcedureRecord]) -> ClientAction | None:
+        """An id that exists is submitted with a policy, or an earlier submit of that kind comes once more."""
+        roots = [head for head in heads if head.id in self._roots]
+        ended = [head for head in roots if head.state in TERMINAL]
+        draw = self.random()
+        if draw > 0.5 or not roots:
+            return None
+        if draw > 0.4:
+            return ClientAction("repeat", ())
+        chosen = ended if ended and draw < 0.3 else roots
+        policy = _POLICIES[self.below(len(_POLICIES))]
+        return ClientAction("resubmit", (chosen[self.below(len(chosen))].id, policy))
 
     def _about(self, head: ProcedureRecord) -> ClientAction:
         kinds = ("bypass", "bypass", "pause", "pause", "pause all", "resume", "resume all", "rollback", "force")

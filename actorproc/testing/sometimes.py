@@ -106,6 +106,8 @@ class Sight(StrEnum):
     USED_ANEW = "the id of a removed procedure was used again"
     REPEATED = "a signal that had come before was recognized"
     BEGAN_AGAIN = "a procedure ended a generation and began anew"
+    RESTARTED = "an ended root began anew with a submit"
+    SENT_AGAIN = "a submit that had restarted a root came once more"
     SHED = "children of an earlier generation were removed"
     SHARED_POISON = "several procedures had poisoned one key"
     RELOADED = "workers were replaced while a procedure was unfinished"
@@ -152,6 +154,7 @@ class _Watcher:
             "children": self._children,
             "call": self._call,
             "reply": self._reply,
+            "resubmit": self._resubmit,
             "kill": self._kill,
             "ask-abort": self._ask_abort,
             "worker-left": self._worker_left,
@@ -217,6 +220,10 @@ class _Watcher:
                 self.sent_ids[reply] = payload
         else:
             self.verbs[reply] = (kind, target)
+
+    def _resubmit(self, reply: int, id: str, token: bytes) -> None:
+        del reply
+        self.seen[Sight.SENT_AGAIN] += id in self.heads and token in self.heads[id].tokens
 
     def _reply(self, reply: int, value: object, error: object) -> None:
         verb, target = self.verbs.get(reply, ("", ""))
@@ -356,6 +363,7 @@ class _Watcher:
         seen = self.seen
         if before is None:
             seen[Sight.USED_ANEW] += record.id in self.removed
+            seen[Sight.RESTARTED] += record.generation > 1
             return
         has_ended = record.state in TERMINAL and before.state not in TERMINAL
         seen[Sight.BEGAN_AGAIN] += record.generation > before.generation

@@ -136,6 +136,7 @@ class UndoRules(Judge):
             known -= {key for key in known if key[0] == id}
         for key in [key for key in self.tops if key[0] == id]:
             del self.tops[key]
+        self.skipped = [skip for skip in self.skipped if id not in {skip[0], skip[2]}]  # it went in the same commit
 
     def _top_of(self, id: str) -> str | None:
         """The top of the widest failure scope a procedure is in."""

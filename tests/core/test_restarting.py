@@ -25,7 +25,7 @@ def token() -> bytes:
     return next(_tokens).to_bytes(8, "big")
 
 
-def again(stage: Stage, id: str, policy: str, *, own: bytes | None = None, **fields: object) -> NewProcedure:  # noqa: A002
+def again(stage: Stage, id: str, policy: str, *, own: bytes | None = None, **fields: object) -> NewProcedure:
     new = stage.new(id, reuse=IdReuse(policy, own or token()), **fields)  # type: ignore[arg-type]
     return replace(new, fresh=False)
 
@@ -34,7 +34,7 @@ def error_of(stage: Stage, *procedures: NewProcedure) -> ActorprocError | None:
     return stage.submit(*procedures).error
 
 
-def generation(stage: Stage, id: str) -> int:  # noqa: A002
+def generation(stage: Stage, id: str) -> int:
     record = stage.core.view(id)
     assert record is not None
     return record.generation
@@ -252,14 +252,18 @@ def family(stage: Stage, children: int = 2) -> None:
 def test_a_child_and_a_parent_with_open_children_are_not_restarted() -> None:
     stage = Stage(workers=3)
     stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"1", children=(stage.new("c0"), stage.new("c1")), wait="any", on_parent_end="leave"))
+    stage.answer(
+        "p", Suspended(state=b"1", children=(stage.new("c0"), stage.new("c1")), wait="any", on_parent_end="leave")
+    )
     stage.answer("c0", boom())
 
     assert "child of p" in str(error_of(stage, again(stage, "c0", "restart")))
 
     stage = Stage(workers=3)
     stage.submit(stage.new("p"))
-    stage.answer("p", Suspended(state=b"1", children=(stage.new("c0"), stage.new("c1")), wait="any", on_parent_end="leave"))
+    stage.answer(
+        "p", Suspended(state=b"1", children=(stage.new("c0"), stage.new("c1")), wait="any", on_parent_end="leave")
+    )
     stage.answer("c0", Finished(state=b"1"))
     stage.answer("p", Finished(state=b"2"))
     assert stage.state("p") is SUCCESS

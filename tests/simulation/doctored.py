@@ -17,6 +17,7 @@ from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode
 from actorproc.model.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
+from actorproc.model.record_parts import TOKEN
 from actorproc.model.records import PoisonRecord, ProcedureRecord, StepKind
 from actorproc.model.states import TERMINAL, ProcedureState
 from actorproc.model.writes import (
@@ -485,6 +486,38 @@ def _a_result_is_taken_and_stays(left: Left) -> Left | None:
     return _with(left, len(left.journal), call, ("reply", _NEW_REPLY, (), None))
 
 
+# ------------------------------------------------------------ restarts
+def _created_anew(left: Left, least: int) -> Iterator[tuple[int, int, ProcedureRecord]]:
+    """Roots that began a generation of this number or a later one with a submit, and their places."""
+    for place, at, write in _writes(left, PutProcedure):
+        if write.was is None and write.record.generation >= least:
+            yield place, at, write.record
+
+
+def _a_generation_is(least: int, change: Callable[[ProcedureRecord], ProcedureRecord]) -> Change:
+    """The first head of a generation of at least this number is another one."""
+
+    def doctor(left: Left) -> Left | None:
+        for place, at, record in _created_anew(left, least):
+            return _rewritten(left, place, at, PutProcedure(change(record), None))
+        return None
+
+    return doctor
+
+
+def _has_the_token_before(record: ProcedureRecord) -> ProcedureRecord:
+    assert record.past is not None
+    return replace(record, past=replace(record.past, tokens=record.tokens[TOKEN:]))
+
+
+def _a_restart_leaves_no_token(left: Left) -> Left | None:
+    granted = {line[1] for _, line in _lines(left, "reply") if line[3] is None}
+    for place, (kind, reply, id_, _) in _lines(left, "resubmit"):
+        if reply in granted:
+            return _without(left, place, (kind, reply, id_, b"another!"))
+    return None
+
+
 CHANGES: dict[str, tuple[int, str, Change]] = {
     "an undo is told of an abort": (22, "undoes, and was told", _is_told(Mode.ROLLBACK)),
     "an undo is killed for an abort": (22, "undoes, and was killed", _is_killed(Mode.ROLLBACK)),
@@ -501,6 +534,18 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
     "a step is killed that was not told": (22, "and had not been told", _is_killed(Mode.EXECUTE)),
     "a kill for an abort is charged": (22, "and charged with it", _a_kill_is_charged),
     "a running step is not told": (22, "and it was not told", _a_running_step_is_not_told),
+    "a procedure begins as its second generation": (
+        14,
+        "yet it had not ended",
+        _a_generation_is(1, lambda record: replace(record, generation=2)),
+    ),
+    "a generation is left out": (
+        14,
+        "behind",
+        _a_generation_is(2, lambda record: replace(record, generation=record.generation + 1)),
+    ),
+    "a submit restarts twice": (20, "one submit of", _a_generation_is(3, _has_the_token_before)),
+    "a restart leaves no token": (1, "the restart of", _a_restart_leaves_no_token),
     "two run at once": (8, "still runs", _two_run_at_once),
     "an older epoch comes after a newer one": (7, "runs after epoch", _an_older_epoch_comes_after_a_newer_one),
     "a step runs after the end": (7, "runs although", _a_step_runs_once_more_after_all),

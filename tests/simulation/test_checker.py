@@ -14,11 +14,12 @@ import actorproc.testing
 from actorproc.testing.editions import FIRST_SEED
 from actorproc.testing.evidence import StoreDump, Violation
 from actorproc.testing.invariants import check
+from actorproc.testing.requests import FIRST_RESTARTS
 from actorproc.testing.simulation import Simulation, simulate
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
 
-SEEDS = (*range(1, 401), *range(FIRST_SEED, FIRST_SEED + 100))
+SEEDS = (*range(1, 401), *(first + number for first in (FIRST_SEED, FIRST_RESTARTS) for number in range(100)))
 """Among these histories is one of every kind that is needed."""
 PLANTED = 10
 """Histories with each planted bug."""

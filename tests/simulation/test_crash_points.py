@@ -49,6 +49,8 @@ EXECUTIONS = {
     "reload of the workers": 3 + 3,
     "results that are taken": 1 + 1 + 2,
     "start behind a gate": 2,
+    "restart of an undone tree": 2 * (2 + 1 + 1 + 2 + 1 + 1),
+    "restart of what succeeded": 3 * 2,
     "delete by hand": 2 * (2 + 1 + 1),
     "expiry of a tree": 2 + 1 + 1 + 2,
     "one at a time by a key": 3 + 2 + 2 + 2 + 2,
@@ -66,7 +68,14 @@ ENDLESS = {
 """Each has one step that never answers."""
 COUNTS_ATTEMPTS = {"retry of a rollback that gave up", "retry of a failed step"}
 """Lost answers are attempts too, so with all of them lost nothing fails that often."""
-ANSWERED_OFTEN = {"retry with backoff", "rollback that gives up", "delete by hand", "results that are taken"} | ENDLESS
+ANSWERED_OFTEN = {
+    "retry with backoff",
+    "rollback that gives up",
+    "restart of an undone tree",
+    "restart of what succeeded",
+    "delete by hand",
+    "results that are taken",
+} | ENDLESS
 """Steps that are retried, or that run again under a removed id, answer more than once; the one that hangs never does."""
 ORDERS = 2
 

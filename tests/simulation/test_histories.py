@@ -20,6 +20,7 @@ from actorproc.testing.faults import FaultKind
 from actorproc.testing.groups import FIRST_SEED
 from actorproc.testing.histories import History
 from actorproc.testing.invariants import Violation
+from actorproc.testing.requests import FIRST_RESTARTS
 from actorproc.testing.simulation import main, run_campaign, simulate
 from actorproc.testing.sometimes import Sight, sights_of
 from actorproc.testing.world import World
@@ -203,10 +204,8 @@ def test_histories_with_all_features_that_once_broke_a_promise_keep_it(seed: int
 
 def test_everything_worth_seeing_happens_in_random_histories() -> None:
     seen: Counter[Sight] = Counter()
-    for seed in (
-        *range(1, 601),
-        *(first + number for first in (FIRST_SEED, editions.FIRST_SEED) for number in range(60)),
-    ):
+    firsts = (FIRST_SEED, editions.FIRST_SEED, FIRST_RESTARTS)
+    for seed in (*range(1, 601), *(first + number for first in firsts for number in range(60))):
         seen += sights_of(simulate(seed, check_every=1000).journal)
 
     assert [sight.value for sight in Sight if not seen[sight]] == []
