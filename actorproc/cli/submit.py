@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import Any, get_args
 
 from actorproc.cli.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command, typed
 from actorproc.cli.fields import fields_of
@@ -14,6 +14,7 @@ from actorproc.cli.output import Output, complain
 from actorproc.cli.steering import Steered
 from actorproc.cli.text import duration, plain_line
 from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
+from actorproc.model.policies import OnExisting
 
 __all__ = ["add_submit"]
 
@@ -35,6 +36,13 @@ def add_submit(commands: _Commands) -> None:
     parser.add_argument("fields", nargs="*", metavar="FIELD=VALUE", help="a field, or an argument")
     parser.add_argument("--json", metavar="OBJECT", dest="json_fields", help="all fields as one JSON object")
     parser.add_argument("--id", help="its id (default: a new one); the same submit again changes nothing")
+    parser.add_argument(
+        "--on-existing",
+        choices=get_args(OnExisting),
+        default="same",
+        metavar="POLICY",
+        help="what becomes of it when the id exists: same (default), error, restart-failed, restart",
+    )
     parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
     parser.add_argument("--owner", metavar="TEXT", help="whose it is, for list --owner")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
@@ -51,6 +59,8 @@ def _submit(options: argparse.Namespace) -> int:
 
     if options.timeout is not None and not options.wait:
         raise UsageError("--timeout is how long --wait waits: give both, or neither")
+    if options.on_existing != "same" and options.id is None:
+        raise UsageError("--on-existing is about the procedure that has the id: give --id as well")
     try:
         with imports_only("actorproc submit"):
             made, name = found_in(options.target)
@@ -80,6 +90,7 @@ def _submit(options: argparse.Namespace) -> int:
             priority=options.priority,
             delay=options.delay,
             tags=options.tag,
+            on_existing=options.on_existing,
         )
         if options.wait:
             return _waited(handle, output, options)

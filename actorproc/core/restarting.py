@@ -4,9 +4,9 @@ As the id reuse policies of Temporal's workflows. A restart begins a new generat
 higher, so idempotency keys and default ids of children differ from those before. The root's rows are replaced in the
 commit of the submit; members of the ended tree follow in slices, as those of `Status.again` do.
 
-A submit may come twice: its client asks again after a lost answer. Each has a token, which the head keeps, so the second
-one finds that it was done. The head keeps the tokens of its newest generations, so that a repetition that comes after
-a later restart begins nothing either.
+A submit may come twice: its client asks again after a lost answer. Each has a token, which the head keeps, so the
+second one finds that it was done. The head keeps the tokens of its newest generations, so that a repetition that comes
+after a later restart begins nothing either.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _no_restart(book: Book, reuse: IdReuse, known: ProcedureRecord) -> Actorproc
     if known.parent is not None:
         return NotAllowed(f"{name} is a child of {known.parent}; only a root can, with all that ran under it")
     if known.state not in TERMINAL:
-        return NotAllowed(f"{name} is {known.state}; wait for its end, or abort it")
+        return NotAllowed(f"{name} has not ended (it is {known.state}); wait for its end, or abort it")
     tree = book.tree_of(known)
     if tree.open:
         return NotAllowed(f"{name} left children behind that have not finished; it can be when they have")

@@ -34,7 +34,9 @@ __all__ = ["request_retry", "request_rollback"]
 
 _REASONS: dict[ProcedureState, str] = {
     ProcedureState.SUCCESS: "has succeeded; there is nothing to retry",
-    ProcedureState.ROLLEDBACK: "was undone completely; submit it again with on_existing='restart-failed', or under another id",
+    ProcedureState.ROLLEDBACK: (
+        "was undone completely; submit it again with on_existing='restart-failed', or under another id"
+    ),
 }
 
 

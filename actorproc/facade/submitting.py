@@ -192,8 +192,9 @@ class Submitting(Looking):
     ) -> list[ProcedureHandle]:
         """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none.
 
-        The options hold for each; they are those of `submit`. Handles are in the order of the procedures. With 1,000 or more of them the program's
-        cycle collector pauses while they are dumped, and while the manager decides about them. Raises as `submit`.
+        The options are those of `submit`, and hold for each. Handles are in the order of the procedures. With 1,000 or
+        more of them the program's cycle collector pauses while they are dumped, and while the manager decides about
+        them. Raises as `submit`.
         """
         self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)

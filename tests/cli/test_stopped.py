@@ -227,3 +227,23 @@ def test_what_others_may_write_is_told_with_the_command_that_mends_it(stopped):
 
     assert code == 1
     assert "chmod go-w" in out
+
+
+def test_a_stopped_store_takes_a_restart_that_its_next_manager_runs(quiet):
+    quiet.serve()
+    quiet("submit", "jobs:add", "a=1", "b=2", "--id", "sum", "--wait")
+    quiet.end()
+
+    assert "exists and is SUCCESS" in quiet("submit", "jobs:add", "a=1", "b=2", "--id", "sum", "--on-existing=error")[2]
+    assert quiet("submit", "jobs:add", "a=3", "b=4", "--id", "sum", "--on-existing", "restart")[0] == 0
+    refused = quiet("submit", "jobs:add", "a=3", "b=4", "--id", "sum", "--on-existing", "restart")
+    assert refused[0] == 5
+    assert "sum cannot be restarted: it has not ended" in refused[2]
+
+    quiet.serve()
+    quiet("watch", "sum", "--timeout", "50s")
+    (shown,) = quiet.rows("show", "sum")
+    assert (shown["generation"], shown["state"]) == (2, "SUCCESS")
+    code, _, said = quiet("submit", "jobs:add", "a=1", "b=2", "--on-existing", "restart")
+    assert code == 2
+    assert "give --id as well" in said

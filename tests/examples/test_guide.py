@@ -46,6 +46,8 @@ EXPECTED = [
     "Good morning, A. Lovelace",
     "held",
     "[Line(sku='pen', quantity=1)]",
+    "ValueError: no room",
+    "3 2",
     "12 after 3 generations",
     "Connect(host='db', password=**********)",
     "********** session-17",
