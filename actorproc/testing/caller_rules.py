@@ -165,7 +165,7 @@ class CallerRules(Judge):
             self.say(14, f"{record.id} began generation {record.generation}, yet it had not ended: {known}")
         elif record.generation != known.generation + 1:
             self.say(14, f"{record.id} began generation {record.generation} behind {known.generation}")
-        elif tokens_of(record)[0] in tokens_of(known):
+        elif record.tokens[:TOKEN] in tokens_of(known):
             self.say(20, f"one submit of {record.id} began generation {record.generation} and one before it")
 
     def on_head(self, record: ProcedureRecord, before: ProcedureRecord | None) -> None:

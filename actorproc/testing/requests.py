@@ -51,7 +51,7 @@ Call = (
 """Request for whose answer a caller waits."""
 
 _WHY = "in a test"
-FIRST_RESTARTS = 20_000_000_000
+FIRST_RESTARTS = 40_000_000_000
 """Seed from which on ids are submitted again with a policy: seeds that were kept before mean what they meant."""
 _POLICIES = ("restart", "restart", "restart-failed", "restart-failed", "error")
 

@@ -86,7 +86,7 @@ def manager(tmp_path):
         yield made
 
 
-def failed(manager, procedure, id, **options):  # noqa: A002
+def failed(manager, procedure, id, **options):
     handle = manager.submit(procedure, id=id, **options)
     with pytest.raises(ProcedureFailed):
         handle.result(BOUND)

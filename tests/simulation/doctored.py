@@ -505,9 +505,12 @@ def _a_generation_is(least: int, change: Callable[[ProcedureRecord], ProcedureRe
     return doctor
 
 
-def _has_the_token_before(record: ProcedureRecord) -> ProcedureRecord:
-    assert record.past is not None
-    return replace(record, past=replace(record.past, tokens=record.tokens[TOKEN:]))
+def _a_submit_restarts_twice(left: Left) -> Left | None:
+    for place, at, record in _created_anew(left, 3):
+        if record.past is not None and len(record.tokens) > TOKEN:
+            past = replace(record.past, tokens=record.tokens[TOKEN:])
+            return _rewritten(left, place, at, PutProcedure(replace(record, past=past), None))
+    return None
 
 
 def _a_restart_leaves_no_token(left: Left) -> Left | None:
@@ -544,7 +547,7 @@ CHANGES: dict[str, tuple[int, str, Change]] = {
         "behind",
         _a_generation_is(2, lambda record: replace(record, generation=record.generation + 1)),
     ),
-    "a submit restarts twice": (20, "one submit of", _a_generation_is(3, _has_the_token_before)),
+    "a submit restarts twice": (20, "one submit of", _a_submit_restarts_twice),
     "a restart leaves no token": (1, "the restart of", _a_restart_leaves_no_token),
     "two run at once": (8, "still runs", _two_run_at_once),
     "an older epoch comes after a newer one": (7, "runs after epoch", _an_older_epoch_comes_after_a_newer_one),
