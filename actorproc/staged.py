@@ -1,9 +1,9 @@
-"""Long values that a worker hands to its host as files, in the directory where the store keeps such files.
+"""Long values that go between a worker and its host as files, in the directory where the store keeps such files.
 
 Through the socket 100 MiB would be copied five times before they are stored. So the worker writes its output into a
 file with its process id in the name, and says the name; the host maps the file, and the store makes it one of its own
 (`store.blobs`). A file that the store did not take is removed with its mapping, with its worker when that never told of
-it, or by the next owner of the store.
+it, or by the next owner of the store. The other way a worker maps the file of the state that its step begins with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import stat
 from collections.abc import Iterator
 
-__all__ = ["BLOBS", "LONG", "STAGED", "StagedFile", "drop_staged_by", "in_file", "stage", "taken"]
+__all__ = ["BLOBS", "LONG", "STAGED", "StagedFile", "drop_staged_by", "in_file", "mapped", "stage", "taken"]
 
 BLOBS = "blobs"
 """The directory of such files, in that of the store."""
@@ -33,10 +33,12 @@ class StagedFile(mmap.mmap):
     """A mapped file that goes with its mapping unless it was given another name by then."""
 
     path: str
+    pid: int
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.unlink(self.path)  # noqa: PTH108 - at the end of the interpreter, too
+        with contextlib.suppress(OSError, AttributeError):  # at the end of the interpreter, too
+            if self.pid == os.getpid():  # in a forked copy it is not ours
+                os.unlink(self.path)  # noqa: PTH108
 
 
 def in_file(content: object) -> StagedFile | None:
@@ -92,7 +94,7 @@ def taken(room: str, name: str, size: int) -> memoryview:
         raise
     finally:
         os.close(fd)
-    file.path = path
+    file.path, file.pid = path, os.getpid()
     return memoryview(file)
 
 
@@ -100,6 +102,20 @@ def _check(found: os.stat_result, size: int) -> None:
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_size != size:
         msg = "spoke of a file that is not what it says"
         raise ValueError(msg)
+
+
+def mapped(path: str, size: int) -> memoryview | None:
+    """In a worker: the first bytes of a file of the store, mapped; None when it is not there, or has fewer."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+    except (OSError, ValueError):  # no room in the address space, or the file is too short
+        return None
+    finally:
+        os.close(fd)
 
 
 def drop_staged_by(room: str, pid: int) -> None:

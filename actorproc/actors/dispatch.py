@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -40,6 +41,7 @@ from actorproc.model.states import TERMINAL
 from actorproc.model.writes import PutStep
 from actorproc.procedure.own_states import OWN_STATES
 from actorproc.procedure.pickles import LARGE
+from actorproc.staged import LONG as IN_FILES
 from actorproc.store.base import ProcedureStore
 from actorproc.workers.attachments import LONG
 from actorproc.workers.base import WorkerPool
@@ -131,10 +133,11 @@ class Dispatcher:
         """Its commit is under way: bring long states of new procedures to their workers. Nothing runs by that."""
         if batch.is_routine or not self.hands_out:
             return
+        longest = IN_FILES - 1 if self._store.has_files else sys.maxsize
         long = {
             write.record.procedure: write.record.state
             for write in batch.writes
-            if type(write) is PutStep and write.record.number == 1 and len(write.record.state) >= LONG
+            if type(write) is PutStep and write.record.number == 1 and LONG <= len(write.record.state) <= longest
         }
         if not long:
             return
@@ -208,8 +211,8 @@ class Dispatcher:
             return
         line = self._ledger.lines[again.token.worker]
         state = None if line.dead else self._read_state(command, batch)
-        if state is not None:
-            self._post_run(line, replace(command, aborting=again.aborting), state)
+        if state is not None:  # in the frame: it may be a file that the worker could not map
+            self._post_run(line, replace(command, aborting=again.aborting), state, may_map=False)
 
     def _reply(self, command: Reply, _batch: Batch) -> None:
         if command.error is not None:
@@ -279,21 +282,25 @@ class Dispatcher:
         self._staff(RetireSlot(command.worker))
 
     # ------------------------------------------------------------ parts of a step's frame
-    def _post_run(self, line: Line, command: RunStep, state: StepRecord | None) -> None:
+    def _post_run(self, line: Line, command: RunStep, state: StepRecord | None, *, may_map: bool = True) -> None:
         token, type_name = command.token, command.type_name
         definition = self._types.get(type_name)
         if definition is None:
             self._refuse(token, f"no class or loader is registered for {type_name!r}")
             return
-        payload, codec, version, is_own = None, "", 0, False
+        payload, codec, version, is_own, file, size = None, "", 0, False, "", 0
         is_ahead = bool(self._ahead) and token in self._ahead
         if state is not None:
             payload, codec, version = state.state, state.codec, state.version
             is_own = len(payload) >= LARGE and OWN_STATES.take(token.procedure, payload)
-            size = 0 if is_ahead else len(payload)
-            if self._bytes + size > _BURST:
+            if len(payload) >= IN_FILES and may_map and not state.output:
+                file = self._store.place_of(token.procedure, state.number) or ""
+                if file:
+                    is_ahead, size = True, len(payload)
+            room = 0 if is_ahead else len(payload)
+            if self._bytes + room > _BURST:
                 self._flush()
-            self._bytes += size
+            self._bytes += room
         if line.types.get(type_name) != definition.revision:
             line.types[type_name] = definition.revision
             self._put(token.worker, Define(definition))
@@ -322,6 +329,8 @@ class Dispatcher:
                 is_ahead,
                 command.generation,
                 command.begun,
+                file,
+                size,
             ),
         )
 

@@ -111,6 +111,9 @@ class RecordStore(Protocol):
         """Remaining members of a half removed tree: the latest ones, at most `limit`, and whether there are more."""
         ...
 
+    has_files: bool
+    """Long fields of the step log may stand in files, of which `place_of` tells."""
+
     def place_of(self, id: str, number: int) -> str | None:
         """The file that holds the long field of a record of the step log, from its beginning; None: there is none.
 

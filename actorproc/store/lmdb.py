@@ -83,6 +83,8 @@ class LmdbStore(OpenStore):
     The constructor touches nothing; `own` opens.
     """
 
+    has_files = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -157,6 +157,10 @@ class Run(_Message, frozen=True, array_like=True, tag="run", gc=False):
     generation: int = 1
     begun: int = 0
     """Steps of earlier generations: what the step sees as its number counts from there."""
+    file: str = ""
+    """Its state `is_ahead`: it stands at the beginning of this file of the store, and the worker maps it."""
+    size: int = 0
+    """Bytes of that state."""
 
 
 class StateAhead(_Message, frozen=True, array_like=True, tag="ahead", gc=False):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from actorproc import ProcedureManager, StorageUnavailable
@@ -267,3 +268,62 @@ def test_a_call_whose_arguments_are_damaged_is_parked_and_the_others_run(open_ex
     info = executor.manager.info("hurt")
     assert info.phase == "parked"
     assert hurt.name in info.reason
+
+
+def test_arguments_of_many_megabytes_are_mapped_by_the_worker_from_the_store(held):
+    executor, store = held
+    content = os.urandom(LONG)
+    sent = sent_by(executor)
+    store.free.clear()
+    future = executor.submit(digest, content)
+    assert store.waiting.wait(30)
+    assert not [message for message in sent if isinstance(message, StateAhead)]
+    store.free.set()
+
+    assert future.result(30) == digest(content)
+    (run,) = [message for message in sent if isinstance(message, Run)]
+    assert (run.state, run.is_ahead) == (None, True)
+    assert run.size > LONG
+    assert Path(run.file).parent == Path(store.path) / "blobs"
+
+
+@pytest.mark.parametrize("harm", ["missing", "short"])
+def test_a_worker_that_cannot_map_a_file_gets_its_content(held, tmp_path, harm):
+    executor, _ = held
+    pool = executor.manager._tree.pool
+    send, sent = pool.send, []
+    (tmp_path / "short").write_bytes(b"x")
+
+    def elsewhere(worker, messages):
+        for message in messages:
+            if isinstance(message, Run):
+                sent.append(message.file)
+                if message.file:
+                    msgspec.structs.force_setattr(message, "file", str(tmp_path / harm))
+        send(worker, messages)
+
+    pool.send = elsewhere
+    content = os.urandom(LONG)
+    assert executor.submit(digest, content).result(30) == digest(content)
+    assert [bool(file) for file in sent] == [True, False]
+
+
+def test_large_arguments_of_every_kind_arrive_from_files_as_they_are(open_executor):
+    executor = open_executor()
+    one, two = os.urandom(LONG), os.urandom(LONG + 7)
+    expected = digest(one, two)
+
+    assert executor.submit(digest, one, two).result(30) == expected
+    assert executor.submit(digest, one, last=two).result(30) == expected
+    assert executor.submit(digest, bytearray(one), two).result(30) == expected
+    assert executor.submit(lambda given: digest(*given), [one, two]).result(30) == expected
+    assert executor.submit(lambda: digest(one, two)).result(30) == expected
+    assert list(executor.map(digest, [one] * 3, [two] * 3)) == [expected] * 3
+
+
+def test_a_call_with_a_file_whose_worker_was_killed_is_made_again(open_executor, tmp_path):
+    executor = open_executor()
+    content = os.urandom(LONG)
+    future = executor.submit(die_once_with, str(tmp_path / "died"), content)
+    assert future.result(30) == digest(content)
+    assert executor.manager.steps(future.id)[-1].attempts == 2

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import stat
 import subprocess
 import sys
 import threading
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from actorproc import Procedure, ProcedureManager, Status
+from actorproc.cli.main import main
 from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreDamaged
 from actorproc.model.records import StepKind, StepRecord
 from actorproc.model.writes import DeleteProcedure, PutProcedure, PutStep, TrimLog
+from actorproc.staged import LONG as REALLY_LONG, stage, taken
 from actorproc.store import blobs, examination
 from actorproc.store.examination import examine
 from actorproc.store.lmdb import LmdbReader, LmdbStore
 from actorproc.store.salvage import SalvageReader
+from actorproc.store.tables import Table
 from actorproc.store.transfer import bring_in, take_out
 from tests.kit.stores import opened
 
 LONG = 5000
+
+
+@dataclass
+class Gives(Procedure):
+    content: bytes
+
+    def execute(self, ctx):
+        return Status.done(self.content)
 
 
 @pytest.fixture(autouse=True)
@@ -354,6 +370,95 @@ def test_nothing_is_written_into_another_store_that_took_the_place(owned, make, 
     with pytest.raises(StorageUnavailable, match="moved or removed"):
         owned.commit([make.new("b", 2), PutStep(record("b"))], 1)
     assert names(owned.path) == before
+
+
+def test_files_and_their_names_are_on_the_disk_before_the_commit(owned, make, monkeypatch):
+    put(owned, make, record("a"))
+    done = []
+
+    def noting(where, name, word):
+        real = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *args, **named: done.append(word(*args)) or real(*args, **named))
+
+    noting(blobs, "_write_all", lambda _fd, content: f"write {len(content)}")
+    noting(os, "fsync", lambda fd: "sync names" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync")
+    noting(owned, "_transact", lambda *_: "commit")
+    noting(Path, "unlink", lambda *_: "remove")
+    owned.commit([PutStep(record("a", state=b"n" * LONG))], 1)
+
+    assert done == [f"write {LONG}", "write 19", "sync", "sync names", "commit", "remove"]
+
+
+def test_a_failed_commit_removes_nothing_whatever_comes_next(owned, make, monkeypatch):
+    put(owned, make, record("a"))
+    with monkeypatch.context() as patch:
+
+        def refuse(*_, **__):
+            raise StorageUnavailable("the disk is gone")
+
+        patch.setattr(owned, "_transact", refuse)
+        with pytest.raises(StorageUnavailable):
+            owned.commit([PutStep(record("a", state=b""))], 1)
+    owned.commit([make.new("b", 2), PutStep(record("b"))], 1)
+    assert owned.step("a", 1) == record("a")
+    owned.close()
+    owned.own()
+    assert owned.step("a", 1) == record("a")
+    assert len(names(owned.path)) == 2
+
+
+def test_what_workers_staged_goes_at_a_start_and_not_while_the_store_is_opened_again(owned, make):
+    put(owned, make, record("a"))
+    staged = [owned.path / "blobs" / name for name in ("12-3.new", "0123456789abcdef.taken")]
+    for file in staged:
+        file.write_bytes(b"x")
+    owned.reopen()
+    assert all(file.exists() for file in staged)
+    owned.close()
+    owned.own()
+    assert not any(file.exists() for file in staged)
+
+
+def test_a_file_that_a_worker_staged_is_given_a_name_and_not_written_again(owned, make, monkeypatch):
+    put(owned, make, record("a"))
+    room = os.fspath(owned.path / "blobs")
+    content = os.urandom(LONG)
+    name = stage(room, content)
+    inode = (owned.path / "blobs" / name).stat().st_ino
+    view = taken(room, name, LONG)
+    lost = taken(room, stage(room, content), LONG)
+    Path(lost.obj.path).unlink()  # its mapping has it still
+    put_one = record("a", 2, state=view)
+    owned.commit([PutStep(put_one), PutStep(record("a", 3, state=lost))], 1)
+    del view, put_one
+    gc.collect()
+
+    assert Path(owned.place_of("a", 2)).stat().st_ino == inode
+    assert owned.step("a", 2).state == owned.step("a", 3).state == content
+    assert len(names(owned.path)) == 3
+
+
+def test_a_row_with_a_file_looks_as_it_is_written_down(owned, make):
+    """The form in `docs/store-format.md`, byte by byte."""
+    stored = record("a", 1, state=b"s" * LONG)
+    put(owned, make, stored)
+    (name,) = names(owned.path)
+    with owned._view() as rows:
+        value = bytes(rows.get(Table.STEPS, (1).to_bytes(8) + b"a"))
+    short = msgspec.structs.replace(stored, state=b"")
+    rest = bytes.fromhex(name) + LONG.to_bytes(8) + zlib.crc32(b"s" * LONG).to_bytes(4) + b"\0"
+    rest += msgspec.msgpack.encode(short)
+    key = (1).to_bytes(8) + b"a"
+    assert value == b"\3" + zlib.crc32(b"\3steps\0" + key + rest).to_bytes(4) + rest
+    assert (owned.path / "blobs" / name).read_bytes() == b"s" * LONG + key + len(key).to_bytes(2) + b"ap-blob1"
+
+
+def test_a_stopped_store_is_rid_of_them_by_a_command(lmdb_path, monkeypatch):
+    with ProcedureManager(lmdb_path, workers=1, procedures=[Gives]) as manager:
+        assert manager.run(Gives(b"x" * REALLY_LONG), "gone") == b"x" * REALLY_LONG
+    assert len(names(lmdb_path)) >= 1
+    assert main(["--path", os.fspath(lmdb_path), "delete", "gone", "--yes"]) == 0
+    assert names(lmdb_path) == []
 
 
 CRASH = """

@@ -22,6 +22,7 @@ from actorproc.procedure import unsubmitted
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.log_records import LogParts
 from actorproc.procedure.runtime import TypeRuntime
+from actorproc.staged import mapped
 from actorproc.workers.child import stacks
 from actorproc.workers.child.limits import Limiter
 from actorproc.workers.child.streams import Streams
@@ -195,7 +196,7 @@ class Desk:
         """A step to run after those before it."""
         ahead = self._ahead.pop(run.token, None) if self._ahead else None
         if run.is_ahead:
-            msgspec.structs.force_setattr(run, "state", ahead)
+            msgspec.structs.force_setattr(run, "state", mapped(run.file, run.size) if run.file else ahead)
         self._waiting[run.token] = run
         if run.aborting:
             self.ask_to_abort(run.token)  # in a step before, which refused it, or in an attempt that died
