@@ -82,7 +82,7 @@ class Ring:
         """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
         self._errands: list[Callable[[], None]] = []
         self._open = Batch()
-        self._in_flight: Batch | None = None
+        self._committing: Batch | None = None
         self._kept: list[Event] = []
         """While the store is in trouble: what came after the commit that failed."""
         self._failed: Batch | None = None
@@ -181,7 +181,7 @@ class Ring:
 
     def _begin(self, batch: Batch) -> None:
         batch.started = True
-        if self._in_flight is None:
+        if self._committing is None:
             self._mark()
 
     def _load(self, ids: tuple[str, ...]) -> bool:
@@ -212,26 +212,26 @@ class Ring:
     # ------------------------------------------------------------ persist, act
     def close(self) -> None:
         """Close the open batch, unless a commit is under way: then `committed` does it."""
-        while self._in_flight is None and not self.trouble and not self._open.empty:
+        while self._committing is None and not self.trouble and not self._open.empty:
             batch, self._open = self._open, Batch()
             batch.sealed = self.core.seal()
             if batch.writes:
                 self._numbered += 1
                 batch.number = self._numbered
-                self._in_flight = batch
+                self._committing = batch
                 self._asked = self._clock.monotonic()
                 self._persister.commit(batch.number, batch.writes)
-                if self._in_flight is batch:
+                if self._committing is batch:
                     self._send_ahead(batch)
             else:
                 self._settle(batch)
 
     def committed(self, number: int) -> None:
         """The batch under way is durable: act on it, then close the next one."""
-        batch = self._in_flight
+        batch = self._committing
         if batch is None or batch.number != number:
             return
-        self._in_flight = None
+        self._committing = None
         self.commits += 1
         self.last_commit = self._clock.monotonic() - self._asked
         self.slowest_commit = max(self.slowest_commit, self.last_commit)
@@ -251,7 +251,7 @@ class Ring:
     def between_commits(self, errand: Callable[[], None]) -> None:
         """Run this when the store holds exactly what was acted on: now, or after the commit under way."""
         self._errands.append(errand)
-        if self._in_flight is None and not self.trouble:
+        if self._committing is None and not self.trouble:
             self._run_errands()
 
     def _run_errands(self) -> None:
@@ -261,7 +261,7 @@ class Ring:
     def locks_once_committed(self, stored: list[LockRecord]) -> list[LockRecord]:
         """Stored locks once all that was decided is durable; memory is there already."""
         locks = {(lock.path, lock.holder): lock for lock in stored}
-        for batch in (self._in_flight, self._open):
+        for batch in (self._committing, self._open):
             for write in batch.writes if batch is not None else ():
                 if isinstance(write, PutLock):
                     locks[write.record.path, write.record.holder] = write.record
@@ -272,10 +272,10 @@ class Ring:
     # ------------------------------------------------------------ storage trouble
     def failed(self, number: int) -> None:
         """The commit under way failed: keep its events and those that followed, decide nothing until `reopened`."""
-        batch = self._in_flight
+        batch = self._committing
         if batch is None or batch.number != number:
             return
-        self._in_flight = None
+        self._committing = None
         self._failed = batch
         self._kept = self._open.events
         self._open = Batch()
@@ -337,9 +337,9 @@ class Ring:
     @property
     def is_committing(self) -> bool:
         """A commit is under way."""
-        return self._in_flight is not None
+        return self._committing is not None
 
     @property
     def idle(self) -> bool:
         """Nothing is open and nothing is being committed."""
-        return self._in_flight is None and self._open.empty and not self.trouble
+        return self._committing is None and self._open.empty and not self.trouble

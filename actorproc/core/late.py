@@ -25,8 +25,8 @@ def note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> N
         record.interrupted = Interrupted(ProcedureState.WAITING)
     elif isinstance(outcome, Waited):
         due_at = None if outcome.timeout is None else book.now + outcome.timeout
-        state = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
-        record.interrupted = Interrupted(state, outcome.event, due_at)
+        waiting = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
+        record.interrupted = Interrupted(waiting, outcome.event, due_at)
     elif isinstance(outcome, Slept | Advanced):
         pause = outcome.seconds if isinstance(outcome, Slept) else outcome.after
         added = outcome.acquire if isinstance(outcome, Advanced) else ()
@@ -39,5 +39,5 @@ def note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> N
 
 def last_step(record: ProcedureRecord) -> Interrupted:
     """The step that is about to end too late to count; where it was `on_timeout`, the wait before it."""
-    state = ProcedureState.SUCCESS if record.event is None else ProcedureState.WAITING
-    return Interrupted(state, record.event, step=record.step, record=record.state_at or record.records)
+    waiting = ProcedureState.SUCCESS if record.event is None else ProcedureState.WAITING
+    return Interrupted(waiting, record.event, step=record.step, record=record.state_at or record.records)

@@ -167,7 +167,7 @@ def _a_commit_is_heard_of_twice(patch: pytest.MonkeyPatch) -> None:
     honest = Ring.committed
 
     def committed(self: Ring, number: int) -> None:
-        batch = self._in_flight
+        batch = self._committing
         honest(self, number)
         if batch is not None and batch.number == number:
             self._settle(batch)

@@ -44,7 +44,7 @@ def _leaves_early(kind: str) -> Callable[[], None]:
 
         def close(self: Ring) -> None:
             batch = self._open
-            if self._in_flight is None and not self.trouble and batch.writes:
+            if self._committing is None and not self.trouble and batch.writes:
                 early = Batch()
                 early.writes = batch.writes
                 early.commands = [command for command in batch.commands if type(command).__name__ == kind]
