@@ -11,7 +11,7 @@ from actorproc.procedure.context import Context
 from actorproc.procedure.members import hook, member, option, overrides, reserve
 from actorproc.procedure.procedure import RESERVED, Procedure, not_plain
 from actorproc.procedure.signatures import HOOKS
-from actorproc.procedure.state import StateRefused
+from actorproc.procedure.state import StateRefused, no_undo, of_another_kind
 from actorproc.procedure.status import Executing, Status, Suspending
 
 __all__ = ["StateMachineProcedure"]
@@ -179,10 +179,13 @@ class StateMachineProcedure(Procedure):
         return _with_children(status, children) if isinstance(status, Status) else status
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
+        self._engine_check_unit(unit)
         undone: Status | None = hook(type(self), "rollback_state")(self, ctx, self.__member(unit))
         return undone
 
     def _engine_check_unit(self, unit: str) -> None:
+        if not overrides(type(self), StateMachineProcedure, "rollback_state"):
+            raise StateRefused(no_undo(type(self), "rollback_state"))
         self.__member(unit)
 
     def _engine_rewind(self) -> None:
@@ -194,6 +197,8 @@ class StateMachineProcedure(Procedure):
         return [_END if state is None else state.name, self.__repeats()]
 
     def _engine_restore(self, position: Any) -> None:
+        if len(position) != 2 or type(position[1]) is not int:
+            raise StateRefused(of_another_kind(type(self).__qualname__, "the position of a saga"))
         name, cycles = position
         self.__set("cycles", cycles)
         self.__set("reached", None if name == _END else self.__member(name))
@@ -202,7 +207,10 @@ class StateMachineProcedure(Procedure):
         kind = type(self.initial_state)
         if name not in kind.__members__:
             owner = type(self).__qualname__
-            msg = f"{kind.__qualname__} has no state {name!r} any more, and {owner} was stored with it"
+            msg = (
+                f"{kind.__qualname__} has no state {name!r} any more, and {owner} was stored with it; bring it back, "
+                f"or write {name} = ... with the value of the one that has its place now, behind that one"
+            )
             raise StateRefused(msg)
         return kind[name]
 

@@ -4,7 +4,7 @@ A position is ``[next, order]``: the name of the next step ("" behind the last),
 written under; the steps before the next one are done. Where that does not say it all, the rest is written out:
 ``[next, order, done, skipped, repeats, undone, turn]``. While the class has the stored order, the position means what
 it meant. In another order a step that is done never runs again, what stands behind all done ones runs, and anything
-else is for ``on_change``.
+else is for ``on_change``; so is a new step in the place of a done one that is gone, as it may be that one renamed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.procedure.state import StateRefused
+from actorproc.procedure.state import StateRefused, of_another_kind
 from actorproc.procedure.steps import Stage
 
 __all__ = ["ON_CHANGE", "Detour", "OnChange", "Route"]
@@ -129,6 +129,8 @@ class Route:
         return at, self._simplest(at, detour)
 
     def _parts(self, position: Any) -> tuple[str, list[str], list[str], list[str], dict[str, int], list[str], int]:
+        if type(position) is list and len(position) == 2 and type(position[1]) is int:
+            raise StateRefused(of_another_kind(self.owner, "the position of a state machine"))
         try:
             if len(position) == 2:
                 following, order = position
@@ -137,7 +139,7 @@ class Route:
             parts: tuple[str, list[str], list[str], list[str], dict[str, int], list[str], int] = msgspec.convert(
                 position, _position_of
             )
-        except (TypeError, ValueError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             msg = (
                 f"the state of {self.owner} holds {position!r:.100} in the place of a position, which is the next step "
                 "and the order of all"
@@ -161,30 +163,57 @@ class Route:
         first = next((n for n in range(end) if n not in over), end)
         last = max(done, default=-1)
         begun = known if known is not None and detour.repeats.get(following) else None
-        is_barred = first < last if begun is None else first < max(last, begun)
+        gone, behind = self._replaced(order, detour, done, first) if known is not None else (None, 0)
+        is_barred = gone is not None or (first < last if begun is None else first < max(last, begun))
         if (known is not None and not is_barred) or self.on_change == "run":
             target = first
         elif self.on_change == "skip":
-            target = begun if begun is not None else next((n for n in range(last + 1, end) if n not in over), end)
+            start = max(last + 1, behind)
+            target = begun if begun is not None else next((n for n in range(start, end) if n not in over), end)
             detour.skipped += [detour.names[n] for n in range(target) if n not in over]
         else:
-            detour.refusal = self._refusal(following, order, detour, None if known is None else (first, last, begun))
+            barred = None if known is None else (first, last, begun)
+            detour.refusal = self._refusal(following, order, detour, barred, gone)
             detour.next, detour.order = following, order
             return end if known is None else known
         detour.is_moved = target != known
         return target
 
+    def _replaced(self, order: tuple[str, ...], detour: Detour, done: set[int], first: int) -> tuple[str | None, int]:
+        """A done step that is gone and in whose place new steps stand, with today's index of the step behind those.
+
+        Such a new step may be the one that is gone, renamed. None where the first step that has not run is no new one,
+        or where no done step was between the two that still are around it.
+        """
+        stood = {at: n for n, name in enumerate(order) if (at := self._resolved.get(name)) is not None}
+        if first == len(self.stages) or first in stood:
+            return None, 0
+        before = max((stood[n] for n in done if n < first and n in stood), default=-1)
+        behind = next((n for n in range(first, len(self.stages)) if n in stood), len(self.stages))
+        between = order[before + 1 : stood.get(behind, len(order))]
+        gone = [name for name in between if name in detour.done and name not in self._resolved]
+        return (gone[0], behind) if gone else (None, 0)
+
     def _refusal(
-        self, following: str, order: tuple[str, ...], detour: Detour, barred: tuple[int, int, int | None] | None
+        self,
+        following: str,
+        order: tuple[str, ...],
+        detour: Detour,
+        barred: tuple[int, int, int | None] | None,
+        gone: str | None,
     ) -> str:
-        if barred is None:
+        if gone is not None and barred is not None:
+            new = self.names[barred[0]]
+            problem = f"{gone!r}, which is done, is gone, and {new!r} has not run and stands in its place"
+        elif barred is None:
             problem = f"it has no step {following!r} any more, and the procedure stands before it"
         else:
             first, last, begun = barred
             late, how = (last, "done") if last > first or begun is None else (begun, "begun")
             problem = f"{self.names[first]!r} has not run and stands before {self.names[late]!r}, which is {how}"
-        renamed = " @step(was=(…,)) on a step that has another name now," if barred is None else ""
         today, done = set(self._resolved), set(detour.done)
+        is_renamed = any(name not in today for name in order)
+        renamed = " @step(was=(…,)) on a step that has another name now," if is_renamed else ""
         kept = [self.names[self._resolved[name]] for name in order if name in today]
         meant = tuple(dict.fromkeys((*kept, *self.names)))
         return (

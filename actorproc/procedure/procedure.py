@@ -23,6 +23,7 @@ from actorproc.procedure.members import (
     member,
     names_of_class,
     option,
+    overrides,
     reserve,
     said_by,
 )
@@ -30,7 +31,7 @@ from actorproc.procedure.names import default_type_name
 from actorproc.procedure.policies import Limits, RetryPolicy
 from actorproc.procedure.secret import mentions_secret, shown
 from actorproc.procedure.signatures import HOOKS, check_hooks
-from actorproc.procedure.state import format_of
+from actorproc.procedure.state import StateRefused, format_of, no_undo
 from actorproc.procedure.submittable import Submittable
 
 if TYPE_CHECKING:
@@ -252,12 +253,15 @@ class Procedure(Submittable):
 
     def _engine_undo(self, ctx: Context, unit: str) -> Status | None:
         """Undo one unit."""
-        del unit
+        self._engine_check_unit(unit)
         undone: Status | None = hook(type(self), "rollback")(self, ctx)
         return undone
 
     def _engine_check_unit(self, unit: str) -> None:
         """Raise `StateRefused` when this class has no undo for a unit that is stored."""
+        del unit
+        if not overrides(type(self), Procedure, "rollback"):
+            raise StateRefused(no_undo(type(self), "rollback"))
 
     def _engine_position(self) -> Any:
         """Position beyond its fields, as plain data; only classes with ``_engine_has_position`` are asked."""

@@ -19,7 +19,23 @@ from actorproc.procedure.kinds import UNSET
 from actorproc.procedure.members import option
 from actorproc.procedure.secret import SecretField
 
-__all__ = ["StateFormat", "StateRefused", "format_of"]
+__all__ = ["StateFormat", "StateRefused", "format_of", "no_undo", "of_another_kind"]
+
+
+def of_another_kind(owner: str, found: str) -> str:
+    """The reason why a saga, a state machine or a plain procedure cannot read what one of another kind stored."""
+    return (
+        f"the state of {owner} was stored by a class of another kind (saga, state machine or plain procedure): it "
+        f"holds {found}. Bring that class back until its procedures have ended, and give the new one another type_name"
+    )
+
+
+def no_undo(cls: type, method: str) -> str:
+    """The reason why a class that once had an undo cannot undo what was done under it."""
+    return (
+        f"{cls.__qualname__} has no {method}() any more, and what it did is to be undone; bring it back until its "
+        "procedures have ended"
+    )
 
 
 class StateRefused(ActorprocError):

@@ -40,7 +40,7 @@ from actorproc.procedure.originals import dump_exception, exceptions_among, load
 from actorproc.procedure.procedure import Procedure, refuse_unrun
 from actorproc.procedure.signatures import is_of_own_signature
 from actorproc.procedure.signing import SigningKey, signed_state, verified
-from actorproc.procedure.state import StateRefused, format_of
+from actorproc.procedure.state import StateRefused, format_of, of_another_kind
 from actorproc.procedure.status import Done, Executing, Poisoning, Renewing, Sleeping, Suspending, Waiting
 from actorproc.procedure.values import OUTPUT, PAYLOAD, ValueCodec
 
@@ -483,12 +483,10 @@ class TypeRuntime:
         live._engine_take_key(self.signing_key)
         if live._engine_has_position:
             if position is None:
-                msg = f"the state of {self.type_name} was stored by a class of another kind: it holds no position"
-                raise StateRefused(msg)
+                raise StateRefused(of_another_kind(self.type_name, "no position"))
             live._engine_restore(position)
         elif position is not None:
-            msg = f"the state of {self.type_name} was stored by a class of another kind: it holds a position"
-            raise StateRefused(msg)
+            raise StateRefused(of_another_kind(self.type_name, "a position"))
         return live
 
     def _loaded(self, data: Any, version: int, *, is_fields: bool) -> Any:

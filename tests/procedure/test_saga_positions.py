@@ -97,6 +97,11 @@ EDITS = {
     "next one gone": ("reserve", "pay", "wait"),
     "a done one gone": ("reserve", "wait", "ship"),
     "all others gone": ("thank",),
+    "the first renamed": ("keep", "pay", "wait", "ship"),
+    "one renamed": ("reserve", "charge", "wait", "ship"),
+    "two renamed": ("reserve", "charge", "await", "ship"),
+    "the last renamed": ("reserve", "pay", "wait", "send"),
+    "a done one gone, and a new one elsewhere": ("reserve", "wait", "check", "ship"),
 }
 
 
@@ -117,6 +122,7 @@ def test_no_step_that_is_done_runs_again_and_what_has_no_place_is_parked(context
         assert ran[len(done) :] == left
     elif on_change == "skip":
         behind = max((EDITS[edit].index(name) for name in done if name in EDITS[edit]), default=-1) + 1
+        behind = max(behind, _behind_renamed(EDITS[edit], done, before))
         assert ran[len(done) :] == (list(EDITS[edit][behind:]) if _is_barred(EDITS[edit], done, before) else left)
     elif _is_barred(EDITS[edit], done, before):
         assert isinstance(end, Refused)
@@ -131,7 +137,16 @@ def test_no_step_that_is_done_runs_again_and_what_has_no_place_is_parked(context
 def _is_barred(today: tuple[str, ...], done: list[str], following: str | None) -> bool:
     places = [today.index(name) for name in done if name in today]
     new_before = any(name not in done for name in today[: max(places, default=0)])
-    return new_before or (following is not None and following not in today)
+    return new_before or bool(_behind_renamed(today, done, following)) or following not in {None, *today}
+
+
+def _behind_renamed(today: tuple[str, ...], done: list[str], following: str | None) -> int:
+    """Where the new steps end that stand in the place of done ones that are gone; 0: there are none."""
+    if following not in {None, *today} or not done or done[-1] in today:
+        return 0
+    end = len(today) if following is None else today.index(following)
+    start = max((today.index(name) + 1 for name in done if name in today), default=0)
+    return end if start < end else 0
 
 
 def test_the_order_that_the_reason_names_lets_it_go_on(context):
