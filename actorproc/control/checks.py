@@ -38,6 +38,7 @@ from actorproc.model.events import (
 )
 from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey
+from actorproc.model.record_parts import TOKEN
 from actorproc.model.records import NewProcedure
 from actorproc.procedure.keys import checked_limit_keys
 from actorproc.procedure.policies import Limits
@@ -57,6 +58,10 @@ def checked_request(event: Event, max_state: int) -> Event:
         case Submitted():
             for new in event.procedures:
                 _check_new(new, max_state)
+            if any(new.fresh for new in event.procedures):
+                # Only the process that made an id can know that none has it: the store would not be asked.
+                news = tuple(msgspec.structs.replace(new, fresh=False) for new in event.procedures)
+                event = msgspec.structs.replace(event, procedures=news)
         case Signalled() | Published():
             _check_sent(event, max_state)
         case SignalsWithdrawn():
@@ -129,6 +134,9 @@ def _check_new(new: NewProcedure, max_state: int) -> None:
     checked_limit_keys(new.limit_keys, "limit_keys")
     if not 1 <= new.version < _LARGEST or len(new.digest) > 64:
         msg = f"{new.id} has the version {new.version} and a digest of {len(new.digest)} bytes; that is no submit"
+        raise UsageError(msg)
+    if new.reuse is not None and len(new.reuse.token) != TOKEN:
+        msg = f"the token of the submit of {new.id} has {len(new.reuse.token)} bytes, not {TOKEN}"
         raise UsageError(msg)
     for at in (new.due_at, new.deadline):
         if at is not None:

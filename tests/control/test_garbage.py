@@ -20,10 +20,10 @@ import actorproc
 from actorproc import Procedure, Status
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, encode, error_from, framed, read_frame
-from actorproc.errors import ActorprocError, StorageUnavailable
+from actorproc.errors import ActorprocError, DuplicateProcedure, StorageUnavailable, UsageError
 from actorproc.model.definitions import Definition
 from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
-from actorproc.model.records import NewProcedure, ProcedureRecord
+from actorproc.model.records import IdReuse, NewProcedure, ProcedureRecord
 from tests.kit.managers import LIGHT
 
 BOUND = 30.0
@@ -166,7 +166,34 @@ NEWS = st.builds(
     tags=st.lists(IDS, max_size=2).map(tuple),
     limits=st.none() | st.builds(StepLimits, wall_time=ODD_FLOATS, memory=st.none() | ODD_NUMBERS, threads=ODD_NUMBERS),
     limit_keys=st.lists(IDS, max_size=2).map(tuple),
+    reuse=st.none()
+    | st.builds(
+        IdReuse, st.sampled_from(["error", "restart-failed", "restart"]), st.binary(max_size=9) | st.just(b"8 bytes!")
+    ),
 )
+
+
+def _submit_of(**fields: Any) -> Call:
+    """A submit of `Add` as a foreign process may write it."""
+    new = NewProcedure(type_name=Add.type_name, state=encode({"a": 1, "b": 2}), digest=b"d", **fields)
+    return Call(1, "request", "Submitted", msgspec.Raw(encode({"procedures": (new,), "reply": 0})))
+
+
+@pytest.mark.parametrize("token", [b"", b"7 bytes", b"9 bytes!!", b"twice as long!!!"])
+def test_a_token_of_another_length_is_refused(manager, token):
+    with connected(manager) as sock:
+        answer = asked(sock, _submit_of(id="tokens", reuse=IdReuse("restart", token)))
+    with pytest.raises(UsageError, match=f"has {len(token)} bytes, not 8"):
+        raise error_from(answer.body)
+
+
+def test_an_id_that_a_foreign_process_calls_fresh_is_looked_up_all_the_same(manager):
+    manager.run(Add(2, 2), id="known", timeout=BOUND)
+    with connected(manager) as sock:
+        answer = asked(sock, _submit_of(id="known", fresh=True))
+    with pytest.raises(DuplicateProcedure):
+        raise error_from(answer.body)
+    assert manager.get("known").result(BOUND) == 4
 
 
 @FEW
