@@ -36,7 +36,7 @@ from actorproc.model.ids import StepToken, WorkerId, check_id
 from actorproc.model.policies import LockMode
 from actorproc.model.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
-from actorproc.step_log import StepInfo, step_info_of
+from actorproc.step_log import StepInfo, step_infos_of
 from actorproc.store.base import RecordStore
 from actorproc.workers.base import WorkerInfo
 from actorproc.workers.log_entry import LogEntry
@@ -213,8 +213,12 @@ class StoredQueries:
 
     def steps(self, id: str) -> list[StepInfo]:
         """The step log."""
-        self.head(id)
-        return [step_info_of(record) for record in self._store.steps(id)]
+        head = self.head(id)
+        while True:
+            records = self._store.steps(id)
+            before, head = head, self.head(id)
+            if head.generation == before.generation:
+                return step_infos_of(head, records)
 
     def locks(self, now: float) -> list[LockInfo]:
         """The lock table at `now`, with the live queues."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from actorproc.info import as_text
 from actorproc.model.plain import plain_dict
-from actorproc.model.records import ErrorInfo, StepKind, StepRecord
+from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
 
-__all__ = ["StepInfo", "step_info_of"]
+__all__ = ["StepInfo", "step_infos_of"]
 
 _BYTES = {"state", "output"}
 
@@ -27,6 +28,8 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """``/procedures/{id}/000001.step``, ``.commit`` or ``.rollback``."""
     procedure: str
     number: int
+    generation: int
+    """Generation of the procedure to which the record belongs, from 1: `Status.again` and restarts begin new ones."""
     kind: StepKind
     at: float
     """Time of the decision on the record."""
@@ -75,13 +78,25 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
         return plain_dict(self)
 
 
-def step_info_of(record: StepRecord) -> StepInfo:
+def step_infos_of(head: ProcedureRecord, records: Sequence[StepRecord]) -> list[StepInfo]:
+    """The public view of a step log, in order; `head` was stored with the newest of the records."""
+    found = []
+    generation = head.generation
+    for record in reversed(records):
+        # Records between the first one and those that are left may be trimmed, and beginnings of generations with them.
+        found.append(_step_info_of(record, head.first_generation if record.number == 1 else generation))
+        generation -= record.outcome == "again"
+    return found[::-1]
+
+
+def _step_info_of(record: StepRecord, generation: int) -> StepInfo:
     """The public view of a record of the step log."""
     is_run = record.slot >= 0
     return StepInfo(
         path=f"/procedures/{record.procedure}/{record.number:06d}.{record.kind.name.lower()}",
         procedure=record.procedure,
         number=record.number,
+        generation=generation,
         kind=record.kind,
         at=record.at,
         started_at=record.at - record.elapsed if is_run else None,

@@ -99,5 +99,6 @@ def follows(book: Book, record: ProcedureRecord, reuse: IdReuse) -> bool:
     record.seq = known.seq
     record.generation = known.generation + 1
     renewed = book.next_seq if known.children or known.renewed else 0
-    record.past = Past(renewed=renewed, tokens=(reuse.token + known.tokens)[: KEPT * TOKEN])
+    tokens = (reuse.token + known.tokens)[: KEPT * TOKEN]
+    record.past = Past(renewed=renewed, tokens=tokens, first=record.generation)
     return True

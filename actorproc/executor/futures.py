@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from actorproc.actors.clock import waiting_seconds
 from actorproc.errors import ResultTimeout
 from actorproc.model.policies import StepLimits
+from actorproc.model.records import IdReuse
 from actorproc.procedure.call import PickledCall
 
 __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
@@ -66,6 +67,9 @@ class CallDesk(Protocol):
 
 class DurableFuture(Future[T], Generic[T]):
     """A `concurrent.futures.Future` whose call is a procedure with the id ``id``."""
+
+    reuse: IdReuse | None = None
+    """What the submit says of a call that has the id already; None: that one it is."""
 
     def __init__(self, id: str, desk: CallDesk, batch: Batch | None) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
 from actorproc.actors.clock import waiting_seconds
-from actorproc.arguments import checked_priority, checked_tags
+from actorproc.arguments import checked_on_existing, checked_priority, checked_tags
 from actorproc.config import Config
 from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
 from actorproc.executor.futures import DurableFuture, is_called_back_by
@@ -22,8 +22,11 @@ from actorproc.executor.leaving import finish, finish_later, leave, watch_for_ex
 from actorproc.executor.mapping import chunks_of, flat, in_order
 from actorproc.executor.options import CallOptions, Submit, check_arguments, config_of
 from actorproc.executor.queue import CallQueue
+from actorproc.facade.submitting import checked_reuse
 from actorproc.manager import ProcedureManager
 from actorproc.model.ids import check_id, new_id
+from actorproc.model.policies import OnExisting
+from actorproc.model.records import IdReuse
 from actorproc.procedure.call import Call, call_chunk, pickled_call, pickled_initializer
 from actorproc.procedure.importing import shut_here
 from actorproc.procedure.policies import Limits, RetryPolicy
@@ -188,6 +191,7 @@ class ProcedureExecutor(Executor):
         retry: RetryPolicy | None = None,
         timeout: float | timedelta | None = None,
         id: str | None = None,
+        on_existing: OnExisting = "same",
     ) -> Submit:
         """`submit` with options of its own: ``executor.submit_with(timeout=5)(fn, *args)``.
 
@@ -197,6 +201,9 @@ class ProcedureExecutor(Executor):
             timeout: Seconds, or a timedelta, after which an attempt of the call is stopped and its worker killed:
                 ``Limits.wall_time``, which replaces that of the limits. The time in the queue does not count.
             id: A name for the call, as of `submit_as`.
+            on_existing: What happens when a call has the id: "same" (default) returns the future of that one;
+                "restart-failed" makes the call again if it failed, "restart" whatever its end was, "error" never.
+                The future raises `NotAllowed` or `DuplicateProcedure` for what the policy does not take.
 
         Returns:
             A function of the same arguments as `submit`. It may be called many times, but with an ``id`` all of its
@@ -209,10 +216,13 @@ class ProcedureExecutor(Executor):
         """
         name = None if id is None else check_id(id)
         options = self._options.changed(limits, retry, timeout)
+        if checked_on_existing(on_existing) != "same" and name is None:
+            msg = f"on_existing={on_existing!r} is about the call that has the id: give an id as well"
+            raise ValueError(msg)
 
         def submit(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> DurableFuture[Any]:
             if name is not None:
-                return self._named(name, options, fn, args, kwargs)
+                return self._named(name, options, fn, args, kwargs, on_existing)
             return self._put(new_id(), options, fn, args, kwargs, alone=False)
 
         return submit
@@ -224,9 +234,13 @@ class ProcedureExecutor(Executor):
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        on_existing: OnExisting = "same",
     ) -> DurableFuture[Any]:
         name = check_id(id)
         self._check_open()
+        reuse = checked_reuse(on_existing)
+        if reuse is not None:
+            return self._put(name, options, fn, args, kwargs, alone=True, reuse=reuse)
         if self.manager._running().store.procedure(name) is not None:
             return self.get(name)
         return self._put(name, options, fn, args, kwargs, alone=True)
@@ -321,6 +335,7 @@ class ProcedureExecutor(Executor):
         kwargs: dict[str, Any],
         *,
         alone: bool,
+        reuse: IdReuse | None = None,
     ) -> DurableFuture[T]:
         if not self._has_begun:
             self._check_not_shut_down()
@@ -336,7 +351,7 @@ class ProcedureExecutor(Executor):
             return unsent
         with self._state:
             self._check_open()
-            return self._queue.put(id, call, _name_of(fn), options.stored, alone=alone)
+            return self._queue.put(id, call, _name_of(fn), options.stored, alone=alone, reuse=reuse)
 
     @property
     def _is_interrupted(self) -> bool:

@@ -28,7 +28,7 @@ from actorproc.handle import late
 from actorproc.manager import ProcedureManager
 from actorproc.model.events import AbortRequested, Submitted
 from actorproc.model.policies import StepLimits
-from actorproc.model.records import NewProcedure
+from actorproc.model.records import IdReuse, NewProcedure
 from actorproc.model.states import Phase
 from actorproc.procedure.call import Call, PickledCall
 from actorproc.procedure.own_states import OWN_STATES
@@ -98,6 +98,7 @@ class CallQueue:
         limits: StepLimits | None = None,
         *,
         alone: bool = False,
+        reuse: IdReuse | None = None,
     ) -> AnyFuture:
         """Queue a call; `alone` in a commit of its own, because its id may be refused."""
         with self._lock:
@@ -106,6 +107,8 @@ class CallQueue:
             batch = Batch() if alone else self._open
             future: AnyFuture = DurableFuture(id, self, batch)
             future.is_named = alone
+            if reuse is not None:
+                future.reuse = reuse
             batch.calls.append((future, call, name, not alone, limits))
             batch.size += len(call) if isinstance(call, bytes) else sum(map(len, call))
             self._unfinished[future] = None
@@ -388,13 +391,13 @@ class CallQueue:
         if isinstance(refused, ManagerStopped) and self._manager._successor is not None:
             # The engine stopped for another one, which may find them stored: they were in one commit.
             tree = self._manager._running()
-            if tree.store.procedure(news[0].id) is None:
+            if news[0].reuse is not None or tree.store.procedure(news[0].id) is None:
                 return self._submitted(news, futures)
             self.receiver.watch(tree, futures, None)
             return True
         if refused is None or isinstance(refused, ManagerBusy):
             return refused is None
-        if isinstance(refused, DuplicateProcedure) and len(news) == 1:
+        if isinstance(refused, DuplicateProcedure) and len(news) == 1 and news[0].reuse is None:
             # A call of the same id was under way: that one it is, whatever its arguments, as when it is there already.
             known = tree.store.procedure(news[0].id)
             if known is not None and known.type_name == Call.type_name:
@@ -412,6 +415,8 @@ class CallQueue:
                 new = describe(
                     Call(call, self._setup), id=future.id, fresh=is_fresh, owner=name, priority=priority, tags=tags
                 )
+                if future.reuse is not None:
+                    new = msgspec.structs.replace(new, reuse=future.reuse)
                 if limits is not None:
                     new = msgspec.structs.replace(new, limits=limits)
                 self._manager._check_size(new, of_call=True)

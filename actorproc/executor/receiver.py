@@ -130,6 +130,8 @@ class Receiver:
             return None
         future, ending, error, reply = arrival
         try:
+            if future.reuse is not None and reply is not None and reply.exception() is not None:
+                return None  # the end of the call that had the id before; the sender knows why that one it stays
             if ending is not None:
                 return future if self.deliver(future, ending) else None
             # Unknown because its submit was refused: the sender knows why, and may be trying again.

@@ -129,3 +129,5 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Its ended members with a lower place in submit order belong to earlier generations, and are being removed."""
     tokens: bytes = b""
     """`IdReuse.token` of the submits that began its generations, `TOKEN` bytes each, the newest first."""
+    first: int = 1
+    """Generation of record 1: that of the last restart by a submit."""

@@ -267,6 +267,11 @@ class ProcedureRecord(msgspec.Struct, array_like=True, kw_only=True, gc=False):
         return 0 if self.past is None else self.past.renewed
 
     @property
+    def first_generation(self) -> int:
+        """Generation of record 1; `Status.again` leaves that record as it is, a restart by a submit writes it anew."""
+        return 1 if self.past is None else self.past.first
+
+    @property
     def tokens(self) -> bytes:
         """Tokens of the submits that began its generations, the newest first."""
         return b"" if self.past is None else self.past.tokens

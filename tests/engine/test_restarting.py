@@ -209,3 +209,23 @@ def test_a_policy_that_there_is_not_is_refused_with_those_there_are(manager, pol
 def test_a_submit_without_an_id_is_always_a_new_one(manager, policy):
     names = {manager.submit(Seat(1), on_existing=policy).id for _ in range(2)}
     assert len(names) == 2
+
+
+@dataclass
+class Rounds(Procedure):
+    left: int
+
+    def execute(self, ctx):
+        return Status.again(Rounds(self.left - 1)) if self.left else Status.done(ctx.generation)
+
+
+@pytest.mark.parametrize("keep", [1, 100])
+def test_each_record_of_the_log_says_its_generation(tmp_path, keep):
+    with ProcedureManager(tmp_path / "s", workers=1, config=Config(keep_steps=keep)) as manager:
+        assert manager.run(Rounds(4), id="r", timeout=BOUND) == 5
+        assert manager.run(Rounds(5), id="r", on_existing="restart", timeout=BOUND) == 11
+        log = {record.number: record.generation for record in manager.steps("r")}
+
+    assert log == {number: min(number + 5, 11) for number in log}
+    assert log[1] == 6
+    assert (len(log) == 7) == (keep == 100)
