@@ -44,7 +44,18 @@ class Looking(Facade, Reading):
         return facts_of(Queries(self._running()))
 
     def get(self, id: str) -> ProcedureHandle:
-        """A handle of an existing procedure, finished ones included; raises `UnknownProcedure`."""
+        """A handle of an existing procedure, finished ones included.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            A `ProcedureHandle`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            ManagerStopped: No manager runs.
+        """
         return ProcedureHandle(Queries(self._running()).head(id).id, self)
 
     def watch(
@@ -58,11 +69,25 @@ class Looking(Facade, Reading):
     ) -> Watch:
         """Every change of state or phase of one procedure, or of all, once and in the order of commits.
 
-        A watch of one procedure begins with how it is now and ends after its terminal state; raises
-        `UnknownProcedure`. With ``steps`` each step and attempt is a change too, with ``progress`` each
-        ``ctx.heartbeat`` (not durable). ``since`` is the ``seq`` of a change: it goes on after that one, as far back
-        as changes are remembered, and tells the gap with an `Overflow` otherwise. ``buffer`` is how many changes may
-        wait; beyond that the oldest are dropped and an `Overflow` says how many. Close it after use.
+        A watch of one procedure begins with its present state and ends after its terminal state. Close a watch after
+        use.
+
+        Args:
+            id: The procedure; None: all. Default: None.
+            since: The ``seq`` of a change, an int of at least 0. The watch goes on after it, as far back as changes are
+                remembered, and tells the gap with an `Overflow` otherwise. Default: None, it begins now.
+            steps: Count each step and attempt as a change too. Default: False.
+            progress: Count each ``ctx.heartbeat`` as a change too; these are not durable. Default: False.
+            buffer: Number of changes that may wait, at least 1. Beyond it the oldest are dropped, and an `Overflow` has
+                their number. Default: 10,000.
+
+        Returns:
+            A `Watch`, which is an iterator and an async iterator.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            ValueError: ``since`` or ``buffer`` is no such number.
+            ManagerStopped: No manager runs.
         """
         if id is not None:
             id = check_id(id)
@@ -80,8 +105,15 @@ class Looking(Facade, Reading):
     def dangling_locks(self) -> _List[LockInfo]:
         """Locks whose holder does not exist or has ended, or of which the store and the running engine disagree.
 
-        Normally empty: a row here, with its ``reason``, is a bug or a store changed from outside (the idea is
-        that of Accumulo's FATE administration). Raises `StorageUnavailable` while the store is in trouble.
+        Normally empty: a row here, with its ``reason``, is a bug or a store changed from outside. The idea is that of
+        Accumulo's FATE administration.
+
+        Returns:
+            One `LockInfo` for each.
+
+        Raises:
+            StorageUnavailable: The store is in trouble.
+            ManagerStopped: No manager runs.
         """
         return Queries(self._running()).dangling_locks(self._now())
 
@@ -90,19 +122,38 @@ class Looking(Facade, Reading):
         return Queries(self._running()).workers()
 
     def stack(self, id: str) -> str:
-        """The Python stack of a procedure's running step, most recent call last; "" when it does not run now.
+        """The Python stack of a procedure's running step, most recent call last.
 
         A step inside C code that holds the GIL shows the stacks of all threads as `faulthandler` writes them, most
-        recent call first. Raises `UnknownProcedure`.
+        recent call first.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            The stack as text; "" when no step of it runs now.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            ManagerStopped: No manager runs.
         """
         return Queries(self._running()).stack(id)
 
     def logs(self, id: str) -> _List[LogEntry]:
         """Prints and log records of a procedure, oldest first: stdout, stderr and log records of all its steps.
 
-        At most ``Config.log_bytes`` of each procedure are kept in memory; what earlier lives of this program received
-        is in two files in the directory, as far as ``Config.log_file_bytes`` goes.
-        Raises `UnknownProcedure`.
+        At most `Config.log_bytes` of each procedure are kept in memory. Output received by earlier managers is in two
+        files in the directory, as far as `Config.log_file_bytes` goes.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `LogEntry` for each line or record.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            ManagerStopped: No manager runs.
         """
         return Queries(self._running()).logs(id)
 

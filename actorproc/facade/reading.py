@@ -40,10 +40,19 @@ class Reading(ABC):
         """Facts about the engine itself. Called while nothing is asked."""
 
     def info(self, id: str) -> ProcedureInfo:
-        """One procedure as it is now; raises `UnknownProcedure`.
+        """One procedure as it is now.
 
-        Of one that has not ended, state and phase are those that are decided: they may be seen a commit before the
-        store has them. An end is told when it is stored.
+        If the procedure has not ended, state and phase are those that are decided: they may precede the commit that
+        stores them. An end shows when it is stored.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            A `ProcedureInfo`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         with self._asking() as queries:
             return queries.info(id)
@@ -69,12 +78,39 @@ class Reading(ABC):
         updated_until: datetime | float | None = None,
         newest_first: bool = False,
     ) -> _List[ProcedureInfo]:
-        """Procedures in submit order, or ``newest_first``, that match all given filters.
+        """Procedures that match all given filters, in submit order.
 
-        ``state`` and ``phase`` take one or several. ``troubled``: only those whose present step has failed or crashed
-        before, also while it runs again. ``parent``: children of that one; ``root``: all of a tree; ``id_prefix``: ids
-        that begin so. Times are datetimes with a time zone, or seconds since 1970; "until" leaves the moment itself
-        out. At most ``limit`` are returned; the id of the last one is ``after`` of the next page.
+        Times are datetimes with a time zone, or seconds since 1970. Each filter is None by default, which filters
+        nothing.
+
+        Args:
+            state: One `ProcedureState` or several.
+            type_name: Only procedures of this type.
+            root: The root of a tree; only procedures of that tree.
+            tag: Only procedures with this tag.
+            limit: Greatest number of procedures returned, at least 0.
+            after: The id of the last procedure of the page before.
+            owner: Only procedures submitted with this ``owner``.
+            phase: One `Phase` or several.
+            parent: Only children of this procedure.
+            id_prefix: Only ids that begin so.
+            roots_only: Leave out children. Default: False.
+            troubled: Only those whose present step has failed or crashed before, also while it runs again. Default:
+                False.
+            created_since: Only procedures submitted at this time or later.
+            created_until: Only procedures submitted before this time.
+            updated_since: Only procedures whose last change was at this time or later.
+            updated_until: Only procedures whose last change was before this time.
+            newest_first: Turn the order round. Default: False.
+
+        Returns:
+            One `ProcedureInfo` for each.
+
+        Raises:
+            UnknownProcedure: ``after`` names no procedure.
+            InvalidId: ``root``, ``parent`` or ``after`` is no id.
+            TypeError: A filter is of the wrong kind.
+            ValueError: A state, a phase, a time or ``limit`` makes no sense.
         """
         wanted = ListFilter.of(
             state=state,
@@ -99,25 +135,47 @@ class Reading(ABC):
             return queries.listed(wanted)
 
     def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:
-        """A procedure and what it started, nested, down to ``limit`` procedures in all; raises `UnknownProcedure`.
+        """A procedure and its descendants, nested. The upper levels come first.
 
-        The upper levels come first; each node says in ``omitted`` how many of its children are left out.
+        Args:
+            id: The procedure at the top.
+            limit: Greatest number of procedures in all, at least 1. Default: 1000.
+
+        Returns:
+            A `ProcedureTree`; each node has in ``omitted`` the number of its children that are left out.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            ValueError: ``limit`` is no such number.
         """
         with self._asking() as queries:
             return queries.tree(id, limit)
 
     def steps(self, id: str) -> _List[StepInfo]:
-        """The step log of a procedure in order; raises `UnknownProcedure`."""
+        """The step log of a procedure.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `StepInfo` for each stored step, in order.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+        """
         with self._asking() as queries:
             return queries.steps(id)
 
     def locks(self) -> _List[LockInfo]:
-        """The lock table: every granted lock with its holder, its age, and who waits for it in which order."""
+        """The lock table: every granted lock with its holder, its age, and its queue of waiters in order."""
         with self._asking() as queries:
             return queries.locks(self._now())
 
     def poisons(self) -> _List[PoisonInfo]:
-        """The poisoned keys: who poisoned them, when and why. A manager's `clear_poison` gives one back."""
+        """The poisoned keys, each with the procedure that poisoned it, the time and the reason.
+
+        A manager's `clear_poison` gives one back.
+        """
         with self._asking() as queries:
             return queries.poisons()
 
@@ -143,8 +201,17 @@ class Reading(ABC):
     def audit(self, id: str | None = None) -> _List[AuditInfo]:
         """Requests of operators, in order: for a procedure, or without an id for the manager itself.
 
-        The manager's own are pauses of everything, poison keys that were cleared, and procedures that were deleted or,
-        with a reason, acknowledged; those of a procedure go with it.
+        The manager's own are pauses of everything, cleared poison keys, deleted procedures, and acknowledged ones when
+        a reason was given. Those of a procedure go with it.
+
+        Args:
+            id: The procedure; None: the manager. Default: None.
+
+        Returns:
+            One `AuditInfo` for each request.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         with self._asking() as queries:
             return queries.audit(id)
@@ -152,7 +219,14 @@ class Reading(ABC):
     def why(self, id: str) -> Cause:
         """Reasons for a procedure's standstill: the chain of what it waits for, down to its root causes.
 
-        Each end of the chain names the commands that would repair it. Raises `UnknownProcedure`.
+        Args:
+            id: The procedure.
+
+        Returns:
+            The chain. Each end of it names the commands that would repair it.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         from actorproc.looks import QueryLooks  # noqa: PLC0415 - a list need not wait for it
         from actorproc.why import explain  # noqa: PLC0415

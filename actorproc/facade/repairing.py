@@ -1,4 +1,4 @@
-"""Repairing things by hand: what an operator does with a procedure that stands still, failed, or must not run now."""
+"""Repairs by hand: an operator's verbs for a procedure that stands still, has failed, or must not run now."""
 
 from __future__ import annotations
 
@@ -27,20 +27,30 @@ def checked_reason(reason: str | None) -> str | None:
 class Repairing(Looking):
     """`retry`, `bypass`, `rollback`, `pause`, `resume`, `open`.
 
-    Each is durable when it returns, is taken up again after a crash, and is kept with its reason: see `audit`.
-    All raise `UnknownProcedure` for an unknown id, and `NotAllowed` with what to do instead.
+    Each is durable when it returns, survives a crash, and is kept with its reason: see `audit`. All raise
+    `ManagerStopped` when no manager runs.
     """
 
     def retry(self, id: str, reason: str | None = None) -> ProcedureHandle:
-        """Open a new run of a root that ended ``FAILED``; the handle waits for the end of this run.
+        """Open a new run of a root that ended ``FAILED``.
 
-        A rollback that gave up goes on at the same place with a fresh budget; when it is complete, the keys that its
-        failure had poisoned are free. Where nothing was undone, the failed step runs again, and the members of its
-        tree go on with it. Locks are taken again before anything runs; keys the tree poisoned itself are no obstacle.
-        Handles that have their outcome keep it. A deadline that has passed does not count any more.
+        A rollback that gave up goes on at the same place with a fresh budget. When it is complete, the keys that its
+        failure had poisoned are free. Where nothing was undone, the failed step runs again, and the members of its tree
+        go on with it. Locks are taken again before anything runs; keys the tree poisoned itself are no obstacle.
+        Handles that have their outcome keep it. A deadline that has passed no longer counts.
 
-        Raises `NotAllowed` for a child, for what has not failed, and when a part was undone and the rest cannot be:
-        there is never a way forward after an undo. `KeyPoisoned` when it needs a key that another tree poisoned.
+        Args:
+            id: The root.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            A handle that waits for the end of this run.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            NotAllowed: It is a child, or has not failed. Or a part was undone and the rest cannot be: there is never a
+                way forward after an undo.
+            KeyPoisoned: It needs a key that another tree poisoned.
         """
         name, why = check_id(id), checked_reason(reason)
         self._running().request(lambda reply: RetryRequested(name, reply, why))
@@ -56,13 +66,24 @@ class Repairing(Looking):
     ) -> bool:
         """End a procedure as if it had succeeded: it neither runs on nor is undone, and its output is None.
 
-        The last resort, for what can be repaired in no other way; an operator has to see to what it left half done.
-        Its parent goes on as if it had succeeded. ``children`` takes all its descendants along, without it they must
-        have ended; ``ancestors`` ends these too, each as soon as its other children have ended. A running step
-        needs ``force``, which kills it; the procedure then ends a moment after this call.
+        The last resort, for what can be repaired in no other way (HBase's HBCK2 has one of this name). An operator has
+        to see to what it left half done. Its parent goes on as if it had succeeded. A ``FAILED`` root can be bypassed
+        too, in a new run; all keys its tree poisoned are free then.
 
-        A ``FAILED`` root can be bypassed too, in a new run; all keys its tree poisoned are free then. False for what
-        has ended otherwise.
+        Args:
+            id: The procedure.
+            children: Bypass all its descendants too; without it they must have ended. Default: False.
+            ancestors: Bypass its ancestors too, each as soon as its other children have ended. Default: False.
+            force: Kill its running step; the procedure then ends a moment after this call. Default: False.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            False when the procedure has ended otherwise than ``FAILED``.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            NotAllowed: A step runs or descendants have not ended, and the flag for that is not given.
+            TypeError: A flag is neither True nor False.
         """
         name, why = check_id(id), checked_reason(reason)
         for flag, value in (("children", children), ("ancestors", ancestors), ("force", force)):
@@ -75,8 +96,19 @@ class Repairing(Looking):
     def rollback(self, id: str, reason: str | None = None) -> bool:
         """Undo an unfinished root, as if it had failed; unlike with `abort` the procedure is not asked.
 
-        Running steps end first. False when it has been undone already. Raises `NotAllowed` for a child, past the
-        point of no return, for what has no rollback, and for what has succeeded: how to undo that is not kept.
+        Running steps end first.
+
+        Args:
+            id: The root.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            False when it has been undone already.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            NotAllowed: It is a child, is past the point of no return, has no rollback, or has failed. Or it has
+                succeeded: how to undo that is not kept.
         """
         name, why = check_id(id), checked_reason(reason)
         accepted: bool = self._running().request(lambda reply: RollbackRequested(name, reply, why))
@@ -85,8 +117,18 @@ class Repairing(Looking):
     def pause(self, id: str | None = None, reason: str | None = None) -> bool:
         """Hand out no more steps of a procedure and its descendants, or without an id of any, until `resume`.
 
-        Running steps end, and count. Nothing else runs, rollbacks included; what is held is kept, time goes on, and
-        submits are accepted. The pause survives a restart. False when the procedure has ended.
+        Running steps end, and count. Nothing else runs, rollbacks included. Held locks are kept, time goes on, and
+        submits are accepted. The pause survives a restart.
+
+        Args:
+            id: The procedure; None: the whole manager. Default: None.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            False when the procedure has ended.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         name = check_id(id) if id is not None else None
         why = checked_reason(reason)
@@ -94,9 +136,19 @@ class Repairing(Looking):
         return paused
 
     def resume(self, id: str | None = None, reason: str | None = None) -> bool:
-        """Lift the pause of a procedure, or without an id that of the whole manager; False when there was none.
+        """Lift the pause of a procedure, or without an id that of the whole manager.
 
         Each pause is lifted by itself: that of an ancestor, or of the whole manager, stays.
+
+        Args:
+            id: The procedure; None: the whole manager. Default: None.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            False when there was no pause.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         name = check_id(id) if id is not None else None
         why = checked_reason(reason)

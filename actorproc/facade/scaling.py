@@ -16,11 +16,20 @@ class Scaling(Facade):
     _max_slots: int
 
     def resize(self, workers: int, max_workers: int | None = None) -> None:
-        """Have another number of worker processes, from now on; no step fails or is repeated for it.
+        """Change the number of worker processes, from now on; no step fails or is repeated for it.
 
-        Returns when it is decided: new workers boot meanwhile, and one that goes ends the step it is in first. Without
-        ``max_workers`` the limit for extra workers stays, or rises to ``workers``. Not stored: another manager on the
-        directory begins with its own number. Raises `TypeError` or `ValueError`.
+        Returns when it is decided: new workers boot meanwhile, and a worker that goes ends its step first. The number
+        is not stored: another manager on the directory begins with its own.
+
+        Args:
+            workers: Number of worker processes, at least 1.
+            max_workers: Greatest number with extra workers; at least ``workers``. Default: None, the limit stays, or
+                rises to ``workers``.
+
+        Raises:
+            TypeError: A number is no int.
+            ValueError: ``workers`` is less than 1, or ``max_workers`` less than ``workers``.
+            ManagerStopped: No manager runs.
         """
         check_workers(workers)
         maximum = None if max_workers is None else checked_max_workers(max_workers, workers)

@@ -76,22 +76,41 @@ class Submitting(Looking):
     ) -> ProcedureHandle:
         """Submit a procedure; returns once it is durable.
 
-        ``id`` names it for ever: submitting the same id again returns the existing procedure when type and initial
-        state are the same, as today's class reads the stored one, else raises `DuplicateProcedure`. That is
-        ``on_existing="same"``, the default. With ``"error"`` an id that exists is always `DuplicateProcedure`. With
-        ``"restart-failed"`` a root that ended failed or undone begins anew, as the next generation, from the state
-        that is submitted now; ``"restart"`` takes one that succeeded as well. What they do not take is `NotAllowed`.
         A submit counts once, however often its message arrives: a repetition after a lost answer begins nothing.
 
-        ``owner`` is free text. Higher ``priority`` goes first.
-        ``delay`` is seconds or a timedelta before it may start. ``deadline`` is a timedelta from now, or a moment: a
-        datetime with a time zone, or seconds since 1970. Both must lie before the year 10000. A naive datetime and a
-        number too small for a moment are a `ValueError`. ``limits`` hold for the steps of this
-        one instead of those of its class. ``limit_keys`` are added to those of the class (`Procedure.limit_keys`).
+        Args:
+            procedure: An instance of a registered or importable class.
+            id: Its name for ever. Default: None, a new id.
+            owner: Free text, 1 to 1024 bytes in UTF-8. Default: None.
+            priority: An int; higher goes first. Default: 0.
+            delay: Seconds, or a timedelta, before it may start. Default: 0.
+            deadline: A timedelta from now, or a moment: a datetime with a time zone, or seconds since 1970. Default:
+                None.
+            tags: Labels to find it by (`list`). Default: None.
+            limits: `Limits` of its steps instead of those of its class. Default: None.
+            limit_keys: Limit keys beside those of the class (`Procedure.limit_keys`). Default: none.
+            on_existing: Policy for an id that exists. ``"same"``, the default, returns the existing procedure when type
+                and initial state are equal, as today's class reads the stored one. ``"error"`` refuses every id that
+                exists. ``"restart-failed"`` begins the next generation of a root that ended failed or undone, from the
+                state that is submitted now. ``"restart"`` does so also after a success.
 
-        Raises `ManagerBusy` when more procedures are unfinished than `Config.max_running` and `Config.max_queued`
-        allow, `KeyPoisoned`, `StateNotEncodable`, `StateTooLarge`, other `UsageError`s for what a class says wrongly,
-        `StorageUnavailable` while commits are refused, `OutcomeUnknown` and `ManagerStopped`.
+        Returns:
+            A `ProcedureHandle`.
+
+        Raises:
+            DuplicateProcedure: The id exists, with another type or state under ``"same"``, or at all under ``"error"``.
+            NotAllowed: The procedure of this id is one that a restart does not take.
+            ManagerBusy: More procedures are unfinished than `Config.max_running` and `Config.max_queued` allow.
+            KeyPoisoned: It needs a key that is poisoned.
+            StateNotEncodable: Its state cannot be stored.
+            StateTooLarge: Its state takes more bytes than `Config.max_state`.
+            UsageError: Its class, or the id, is wrong; the message says where.
+            ValueError: A time makes no sense: a naive datetime, a number too small for a moment, or one after the year
+                9999.
+            TypeError: An option is of the wrong kind.
+            StorageUnavailable: The store refuses commits at the moment.
+            OutcomeUnknown: The commit failed and could not be read back; ask by id.
+            ManagerStopped: No manager runs.
         """
         new = self._to_submit(
             procedure,
@@ -190,11 +209,28 @@ class Submitting(Looking):
         limit_keys: Iterable[str] = (),
         on_existing: OnExisting = "same",
     ) -> list[ProcedureHandle]:
-        """Submit procedures, or ``(id, procedure)`` pairs, in one commit: all of them or none.
+        """Submit procedures in one commit: all of them or none.
 
-        The options are those of `submit`, and hold for each. Handles are in the order of the procedures. With 1,000 or
-        more of them the program's cycle collector pauses while they are dumped, and while the manager decides about
-        them. Raises as `submit`.
+        With 1,000 procedures or more, the program's cycle collector pauses while they are dumped and decided about.
+
+        Args:
+            procedures: Procedures, or ``(id, procedure)`` pairs.
+            owner: For each, as in `submit`.
+            priority: For each, as in `submit`.
+            delay: For each, as in `submit`.
+            deadline: For each, as in `submit`.
+            tags: For each, as in `submit`.
+            limits: For each, as in `submit`.
+            limit_keys: For each, as in `submit`.
+            on_existing: For each, as in `submit`.
+
+        Returns:
+            Handles in the order of the procedures.
+
+        Raises:
+            ActorprocError: Any error of `submit`; nothing is submitted then.
+            TypeError: An item is no procedure and no pair, or an option is of the wrong kind.
+            ValueError: A time makes no sense.
         """
         self._running()
         options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)

@@ -21,12 +21,24 @@ class Verbs(Facade):
     """`abort`, `clear_poison`."""
 
     def abort(self, id: str, force: bool = False, reason: str | None = None) -> bool:
-        """Ask a procedure to abort and roll back; False when it has ended already. Durable when it returns.
+        """Ask a procedure to abort and roll back; durable when it returns.
 
-        Its running step is told (`Context.aborting`), and those below it once its undo is decided; they are killed
-        after their `Limits.abort_grace`. One that refuses is asked again whenever a step of it ends. ``force`` does not
-        ask: it kills the running forward steps of the procedure and of those below it, also when the undo is decided
-        already. An undo is never killed. Past the point of no return the wish is recorded and changes nothing.
+        Its running step is notified (`Context.aborting`), and those of its descendants once its undo is decided. Each
+        is killed after its `Limits.abort_grace`. A procedure that refuses is asked again whenever one of its steps
+        ends. An undo is never killed. Past the point of no return the wish is recorded and changes nothing.
+
+        Args:
+            id: The procedure.
+            force: Do not ask. Kill the running forward steps of the procedure and of its descendants, also when the
+                undo is decided already. Default: False.
+            reason: An operator's reason, for `audit`. Default: None.
+
+        Returns:
+            False when the procedure has ended already.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            ManagerStopped: No manager runs.
         """
         name, why = check_id(id), checked_reason(reason)
         check_flag(force, "force")
@@ -36,8 +48,17 @@ class Verbs(Facade):
     def clear_poison(self, path: str, reason: str | None = None) -> bool:
         """Give a poisoned key back, once what it stands for is known to be sound; durable when it returns.
 
-        ``path`` is the key as `poisons` lists it; ``reason`` is kept (`audit`) and logged. False when that key is not
-        poisoned. Raises `TypeError` or `ValueError` for what can be no key.
+        Args:
+            path: The key, as `poisons` lists it.
+            reason: An operator's reason, for the log and `audit`. Default: None.
+
+        Returns:
+            False when that key is not poisoned.
+
+        Raises:
+            TypeError: ``path`` is no text.
+            ValueError: ``path`` can be no key.
+            ManagerStopped: No manager runs.
         """
         key, why = LockKey.write(path).path, checked_reason(reason)
         tree = self._running()
