@@ -41,16 +41,26 @@ _C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloading):
     """Submits to, waits for, watches and steers the procedures of a manager in another process of this user.
 
-    ``path`` is the manager's directory. It has the methods of `ProcedureManager`, with the same results and errors,
-    save those of its life (``start``, ``stop``, ``resize`` …) and ``register_loader``. Reading what is stored needs no
-    manager: `info`, `list` and `steps` of what has ended, `audit`, `get(id).result()`. Everything else waits up to
-    ``patience`` (seconds or a timedelta; default 30) for one to run: a restart of the manager is a pause, after which
-    handles and watches go on. Then it raises `ManagerStopped`. A verb that was lost with the manager and must not be
-    repeated unasked (`retry`, `bypass`, …) raises `OutcomeUnknown`; `submit` and `signal` are repeated, and count once.
+    It has the methods of `ProcedureManager`, with their results and errors, save those of its life (``start``,
+    ``stop``, ``resize`` …) and ``register_loader``. Reading what is stored needs no manager: `info`, `list` and `steps`
+    of what has ended, `audit`, `get(id).result()`. Everything else waits for one to run, up to ``patience``: a restart
+    of the manager is a pause, after which handles and watches go on. Then it raises `ManagerStopped`. If the manager is
+    lost in the middle of a verb that must not be repeated unasked (`retry`, `bypass`, …), the verb raises
+    `OutcomeUnknown`. `submit` and `signal` are repeated, and count once.
 
-    Classes travel with the first submit, as they do to workers; ``procedures`` names those whose outputs are to be
-    decoded here without a submit. Nothing is touched before the first call. May be used from any thread; use it in a
-    ``with``, or `close` it.
+    Classes travel with the first submit, as they do to workers. Nothing is touched before the first call. May be used
+    from any thread; use it in a ``with``, or `close` it.
+
+    Args:
+        path: The manager's directory.
+        procedures: Classes whose outputs are to be decoded here without a submit. Default: none.
+        patience: Seconds, or a timedelta, that a call waits for a manager. Default: 30.
+        config: Settings, as the manager has them. Default: ``Config()``.
+
+    Raises:
+        ValueError: ``patience`` is no duration, or the path is empty.
+        UsageError: A class cannot be run.
+        DuplicateType: Two classes have one type name.
     """
 
     def __init__(
@@ -84,12 +94,23 @@ class ProcedureClient(Submitting, Repairing, Verbs, Signalling, Keeping, Reloadi
             self.register(procedure_class)
 
     def register(self, procedure_class: _C) -> _C:
-        """Make a class or a `procedure` function known here and to the manager. Usable as a decorator."""
+        """Make a class or a `procedure` function known here and to the manager. Usable as a decorator.
+
+        Args:
+            procedure_class: The class or function.
+
+        Returns:
+            The class or function itself.
+
+        Raises:
+            UsageError: The class cannot be run.
+            DuplicateType: Another class has its type name.
+        """
         self._types.register(procedure_class)
         return procedure_class
 
     def health(self) -> Health:
-        """Health of the manager; never raises. "stopped" when none answers within the patience."""
+        """Health of the manager; never raises. "stopped" when no manager answers within the patience."""
         if os.getpid() != self._pid or self._engine.closed or self._engine.manager_status() is None:
             return Health.stopped()
         return Queries(self._running()).health(None)

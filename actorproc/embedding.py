@@ -35,14 +35,14 @@ logger = logging.getLogger("actorproc")
 
 
 class EngineFailed(NamedTuple):
-    """Told to the supervisor of an `EngineActor` that has failed; its directory is free again."""
+    """Message to the supervisor of an `EngineActor` that has failed; its directory is free again."""
 
     engine: pykka.ActorRef[EngineActor]
     error: BaseException
 
 
 class _Fatal(NamedTuple):
-    """Told by the engine to its actor."""
+    """Message of the engine to its actor."""
 
     error: ActorprocError
 
@@ -50,14 +50,20 @@ class _Fatal(NamedTuple):
 class EngineActor(pykka.ThreadingActor):
     """Owns a `ProcedureManager`: starts it in `on_start`, stops it in `on_stop`.
 
-    ``manager`` is a manager that is not started yet, or a path; ``options`` are then those of `ProcedureManager`.
-    ``supervisor`` is told `EngineFailed` when the engine cannot start or fails later. ``stop_timeout`` bounds the stop
-    in seconds or as a timedelta (default: `Config.stop_timeout`); running steps are waited for that long.
+    The methods are few and return soon, so that a proxy's caller never waits for a procedure. Everything else is asked
+    of ``manager``, whose methods may be called from any thread. When the host calls `pykka.ActorRegistry.stop_all`,
+    Pykka stops the engine's inner actors first: running steps are then not waited for, but run again at the next start.
 
-    The methods are few and return soon, so that a proxy's caller never waits for a procedure: what is not here is
-    asked of ``manager``, whose methods may be called from any thread. When the host calls
-    `pykka.ActorRegistry.stop_all`, Pykka stops the engine's inner actors first: running steps are then not waited
-    for, but run again at the next start.
+    Args:
+        manager: A manager that is not started yet, or a path.
+        supervisor: Actor that gets an `EngineFailed` when the engine cannot start or fails later. Default: None.
+        stop_timeout: Seconds, or a timedelta, for which running steps are waited for at the stop. Default:
+            `Config.stop_timeout`.
+        **options: Those of `ProcedureManager`, with a path.
+
+    Raises:
+        TypeError: Options are given with a ready manager, or one is of the wrong kind.
+        ValueError: An option makes no sense.
     """
 
     use_daemon_thread = True
@@ -85,31 +91,106 @@ class EngineActor(pykka.ThreadingActor):
 
     # ------------------------------------------------------------ what a proxy offers
     def submit(self, procedure: Procedure, *args: Any, **options: Any) -> ProcedureHandle:
-        """As `ProcedureManager.submit`: returns once it is durable."""
+        """Submit a procedure, as `ProcedureManager.submit`; returns once it is durable.
+
+        Args:
+            procedure: The procedure.
+            *args: Those of `ProcedureManager.submit`.
+            **options: Those of `ProcedureManager.submit`.
+
+        Returns:
+            A `ProcedureHandle`.
+
+        Raises:
+            ActorprocError: As of `ProcedureManager.submit`.
+        """
         return self.manager.submit(procedure, *args, **options)
 
     def submit_many(self, procedures: Iterable[Procedure | tuple[str, Procedure]], **options: Any) -> Any:
-        """As `ProcedureManager.submit_many`."""
+        """Submit procedures in one commit, as `ProcedureManager.submit_many`.
+
+        Args:
+            procedures: Procedures, or ``(id, procedure)`` pairs.
+            **options: Those of `ProcedureManager.submit_many`.
+
+        Returns:
+            Handles in the order of the procedures.
+
+        Raises:
+            ActorprocError: As of `ProcedureManager.submit_many`.
+        """
         return self.manager.submit_many(procedures, **options)
 
     def get(self, id: str) -> ProcedureHandle:
-        """A handle of an existing procedure."""
+        """A handle of an existing procedure.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            A `ProcedureHandle`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+        """
         return self.manager.get(id)
 
     def info(self, id: str) -> ProcedureInfo:
-        """One procedure as it is now."""
+        """One procedure as it is now.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            A `ProcedureInfo`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+        """
         return self.manager.info(id)
 
     def abort(self, id: str, force: bool = False) -> bool:
-        """Ask a procedure to abort and roll back."""
+        """Ask a procedure to abort and roll back, as `ProcedureManager.abort`.
+
+        Args:
+            id: The procedure.
+            force: Kill its running forward steps. Default: False.
+
+        Returns:
+            False when the procedure has ended already.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+        """
         return self.manager.abort(id, force)
 
     def signal(self, id: str, payload: Any = None, dedup: str | None = None) -> bool:
-        """Send a signal to a procedure."""
+        """Send a signal to a procedure, as `ProcedureManager.signal`.
+
+        Args:
+            id: The procedure.
+            payload: The step finds it in ``ctx.event``. Default: None.
+            dedup: Signals with one text count once. Default: None.
+
+        Returns:
+            False when the procedure has ended, and nothing was sent.
+
+        Raises:
+            ActorprocError: As of `ProcedureManager.signal`.
+        """
         return self.manager.signal(id, payload, dedup)
 
     def publish(self, name: str, payload: Any = None, dedup: str | None = None) -> None:
-        """Send an event to the procedure that has waited for it longest, or to the next one that does."""
+        """Send an event to the procedure that has waited for it longest, as `ProcedureManager.publish`.
+
+        Args:
+            name: Name of the event.
+            payload: The step finds it in ``ctx.event``. Default: None.
+            dedup: Events of this name with one text count once. Default: None.
+
+        Raises:
+            ActorprocError: As of `ProcedureManager.publish`.
+        """
         self.manager.publish(name, payload, dedup)
 
     def health(self) -> Health:
@@ -118,7 +199,11 @@ class EngineActor(pykka.ThreadingActor):
 
     # ------------------------------------------------------------ life
     def on_start(self) -> None:
-        """Start the engine; an actor whose engine cannot start is dead, and its supervisor knows why."""
+        """Start the engine, as Pykka calls it. If that fails, the actor dies and its supervisor gets the error.
+
+        Raises:
+            ActorprocError: As of `ProcedureManager.start`.
+        """
         if self.manager._shut is not None and self.manager._shut.holds():
             return  # made by a module that a worker imports: the actor answers every call with what it says
         try:
@@ -128,7 +213,7 @@ class EngineActor(pykka.ThreadingActor):
             raise
 
     def on_stop(self) -> None:
-        """Stop the engine within the time limit; what still runs then runs again at the next start."""
+        """Stop the engine within the time limit; steps that still run then run again at the next start."""
         self.manager.stop(drain=True, timeout=self._stop_timeout)
 
     def on_failure(
@@ -137,14 +222,30 @@ class EngineActor(pykka.ThreadingActor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the directory back, then tell the supervisor. A subclass that overrides this calls it."""
+        """Give the directory back, then tell the supervisor. A subclass that overrides this calls it.
+
+        Args:
+            exception_type: Class of the error that Pykka caught.
+            exception_value: The error, for the supervisor.
+            traceback: Its traceback.
+        """
         del exception_type, traceback
         self.manager.stop(drain=False, timeout=self._stop_timeout)
         if exception_value is not None:
             self._tell_supervisor(exception_value)
 
     def on_receive(self, message: Any) -> Any:
-        """The engine's own word that it failed; everything else is for a subclass."""
+        """Take a message: the engine's own that it failed, or any other, which is for a subclass.
+
+        Args:
+            message: The message.
+
+        Returns:
+            As of `pykka.Actor.on_receive`.
+
+        Raises:
+            ActorprocError: The engine has failed with it.
+        """
         if isinstance(message, _Fatal):
             raise message.error
         return super().on_receive(message)

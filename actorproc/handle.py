@@ -1,4 +1,4 @@
-"""The caller's end of one procedure."""
+"""`ProcedureHandle`, the caller's end of one procedure, and `as_completed`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,12 @@ os.register_at_fork(after_in_child=_Process.ask)
 class ProcedureHandle:
     """Waits for one procedure and gives its output. Cheap, thread-safe, and good for finished procedures too.
 
-    A handle holds no work: dropping it, or cancelling an ``await`` of it, changes nothing for the procedure.
+    Made by `submit`, `get` and `retry`. A handle holds no work: dropping it, or cancelling an ``await`` of it, changes
+    nothing for the procedure.
+
+    Args:
+        id: The procedure.
+        source: The manager, client or store that is asked.
     """
 
     _engine_stays_here = "belongs to its process: keep and pass on its id, and ask the manager there for it"
@@ -119,14 +124,40 @@ class ProcedureHandle:
     def exception(
         self, timeout: float | timedelta | None = None, *, wait_parked: bool = False
     ) -> ProcedureFailed | None:
-        """Wait for the end and return the failure; None when it succeeded. Arguments and errors are of `result`."""
+        """Wait for the end and return the failure.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+            wait_parked: As of `result`. Default: False.
+
+        Returns:
+            The `ProcedureFailed`; None when the procedure succeeded.
+
+        Raises:
+            ResultTimeout: The time is up; a builtin `TimeoutError` that has phase, step and reason.
+            ProcedureParked: As of `result`.
+            ProcedureQuarantined: As of `result`.
+            StoreDamaged: The record of the end cannot be trusted.
+            ManagerStopped: The manager stopped first.
+        """
         ending = self._end_within(timeout, wait_parked=wait_parked, asked=timeout)
         return None if ending.record.state == _SUCCESS else self._failure(ending)
 
     def wait(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> bool:
-        """Wait at most `timeout` (seconds or a timedelta) for the end; True when it has come.
+        """Wait for the end.
 
-        Raises `ProcedureParked`, `ManagerStopped` or `StoreDamaged`, as `result`.
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+            wait_parked: As of `result`. Default: False.
+
+        Returns:
+            True when the procedure has ended, False when the time is up.
+
+        Raises:
+            ProcedureParked: As of `result`.
+            ProcedureQuarantined: As of `result`.
+            StoreDamaged: The record of the end cannot be trusted.
+            ManagerStopped: The manager stopped first.
         """
         try:
             self._wait(timeout, wait_parked=wait_parked)
@@ -135,7 +166,7 @@ class ProcedureHandle:
         return True
 
     def done(self) -> bool:
-        """It has ended, one way or the other. Does not wait."""
+        """True if it has ended, one way or the other. Does not wait."""
         end = self._end
         return (end is not None and _has_come(end)) or self._source._ended(self._id)
 
@@ -146,8 +177,11 @@ class ProcedureHandle:
     def future(self) -> Future[Any]:
         """A future of the output: for `asyncio.wrap_future`, `concurrent.futures.wait` and the like.
 
-        It has the output or the exception that `result` would raise. While the procedure is parked it is pending, and
-        a warning is logged. To cancel it changes nothing for the procedure. Each call gives another one.
+        While the procedure is parked the future is pending, and a warning is logged. To cancel it changes nothing for
+        the procedure. Each call gives another one.
+
+        Returns:
+            A future with the output, or with the exception that `result` would raise.
         """
         own: Future[Any] = Future()
 
@@ -169,10 +203,13 @@ class ProcedureHandle:
         return own
 
     def add_done_callback(self, function: Callable[[ProcedureHandle], object]) -> None:
-        """Call `function(handle)` once it has ended, on a thread of the manager; at once when it has already.
+        """Have a function called once the procedure has ended; at once when it has ended already.
 
-        What the callback raises is logged. It is not called when the manager stops first, nor while the procedure is
-        parked, which is logged as a warning.
+        Its errors are logged. It is not called when the manager stops first. While the procedure is parked it waits,
+        and a warning is logged.
+
+        Args:
+            function: Called as ``function(handle)`` on a thread of the manager.
         """
 
         def ended(end: Ending | Future[Ending]) -> None:

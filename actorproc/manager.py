@@ -1,4 +1,4 @@
-"""The public face: a directory becomes a running engine, procedures go in, outputs come out."""
+"""`ProcedureManager`: a directory becomes a running engine, procedures go in, outputs come out."""
 
 from __future__ import annotations
 
@@ -71,19 +71,32 @@ _List = list
 class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Reloading, Succession):
     """Runs procedures in worker processes and remembers every step in a directory.
 
-    ``path`` is that directory; a relative one is seen from the working directory of this moment. ``procedures`` are
-    classes to register at once. ``workers`` is the number of worker processes; default: one for each processor this
-    program may use, by its affinity and its control group. There are up to ``max_workers`` (default twice as many)
-    while all are stuck in long steps and work waits (`Config.stuck_after`). ``config`` has everything else that can be
-    set. ``store`` replaces the store on disk (then ``path`` and ``durability`` are not used), ``clock`` the system's.
-    ``environment`` is a factory called once in each worker; what it returns is ``ctx.env``. ``preload`` names modules
-    each worker imports before its first step.
-    ``on_fatal`` is called with the error when no worker can be started any more or a bug stopped the engine.
-    ``durability`` is "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
-    ``on_event`` is called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks; what
-    it raises is logged, what it cannot take in time is dropped and counted.
-
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
+
+    Args:
+        path: The directory. A relative one is seen from the working directory of this moment.
+        procedures: Classes and `procedure` functions to register at once. Default: none.
+        workers: Number of worker processes, at least 1. Default: one for each processor this program may use, by its
+            affinity and its control group.
+        max_workers: Greatest number of worker processes while all are stuck in long steps and work waits
+            (`Config.stuck_after`). Default: twice ``workers``.
+        store: A store in place of the one on disk; then ``path`` and ``durability`` are not used. Default: None.
+        config: All other settings. Default: ``Config()``.
+        environment: A factory called once in each worker; its result is ``ctx.env``. Default: None.
+        preload: Names of modules that each worker imports before its first step. Default: none.
+        on_fatal: Called with the error when no worker can be started any more, or a bug stopped the engine. Default:
+            None.
+        on_event: Called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks. Its errors
+            are logged; events that it cannot take in time are dropped and counted. Default: None.
+        durability: "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
+            Default: "power".
+        clock: A clock in place of the system's. Default: None.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: A number is too small, the path is empty, or ``durability`` is no such word.
+        UsageError: A class cannot be run.
+        DuplicateType: Two classes have one type name.
     """
 
     def __init__(
@@ -141,25 +154,31 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
 
     # ------------------------------------------------------------ life
     def start(self, gated: bool = False, *, wait: float | timedelta = 0.0) -> Self:
-        """Own the directory, recover what was unfinished, start the workers; returns the manager.
+        """Own the directory, recover what was unfinished, and start the workers.
 
-        With ``gated`` everything is recovered, locks are held and submits are accepted, but nothing runs until
-        `open` is called: for when what the procedures need is not up yet.
+        Starting a started manager does nothing. In an interactive session (IPython, the REPL), the manager that an
+        earlier statement made on the directory is stopped first, and goes on through this one. At the top of a module
+        that a worker imports it does nothing either: a manager that an import made stays shut there.
 
         Args:
-            gated: hold everything back until `open`. Default: False.
-            wait: seconds, or a timedelta, for another owner of the directory to stop, such as the service that this
-                one replaces. Default: 0, it is refused at once.
+            gated: Hold everything back until `open`. Everything is recovered, locks are held and submits are accepted,
+                but nothing runs: for when what the procedures need is not up yet. Default: False.
+            wait: Seconds, or a timedelta, for another owner of the directory to stop, such as the service that this one
+                replaces. Default: 0, it is refused at once.
 
         Returns:
             The manager.
 
-        Raises `StoreInUse` naming the other owner's pid, `StoreFormat`, `StoreDamaged` and other `EngineError`s saying
-        what is wrong with the directory, `WorkerBootFailed` with the workers' traceback, `ManagerStopped` when it was
-        stopped meanwhile. In an interactive session (IPython, the REPL), the manager that an earlier statement made on
-        the directory is stopped first, and goes on through this one. Starting a started manager does nothing. Nor does
-        it at the top of a module that a worker imports: there a manager that an import made or started stays shut, and
-        using it raises `UsageError`.
+        Raises:
+            StoreInUse: Another manager or a command owns the directory; the message has its pid.
+            StoreFormat: The store is of a newer format, or the directory holds something else.
+            StoreDamaged: The store cannot be read.
+            WorkerBootFailed: No worker can start; the message has the traceback of one.
+            EngineError: Something else is wrong with the directory; the message says what.
+            ManagerStopped: The manager was stopped meanwhile.
+            UsageError: A step starts a manager that an import made.
+            TypeError: ``wait`` is no duration.
+            ValueError: ``wait`` makes no sense.
         """
         if self._stays_shut(gated) or self._is_succeeded():
             return self
@@ -340,14 +359,21 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             self._given_up = True
 
     def stop(self, drain: bool = True, timeout: float | timedelta | None = None) -> None:
-        """Stop within `timeout` (seconds or a timedelta; None: as long as the running steps take).
+        """Stop the engine; procedures that have not ended go on at the next start.
 
-        With `drain` the running steps are waited for, not the procedures: these go on at the next start. What still
-        runs when the time is up is killed; its step runs again then. A caller that waits for a handle gets
-        `ManagerStopped`. Stopping a stopped manager does nothing. Who stops one that is being stopped waits for that,
-        and cuts short its waiting for steps when this call's patience is over first. One that is being started stops
-        as soon as it has started, and its ``start`` raises `ManagerStopped`. May be called by a signal handler.
-        While the store refuses writes it is waited for `Config.stop_timeout` seconds at most.
+        A caller that waits for a handle gets `ManagerStopped`. Stopping a stopped manager does nothing. A second call
+        while one stops the manager waits for that, and ends its wait for steps when the second call's time is up first.
+        A manager that is being started stops as soon as it has started, and its ``start`` raises `ManagerStopped`.
+        Signal handlers may call this. A store that refuses writes is waited for `Config.stop_timeout` seconds at most.
+
+        Args:
+            drain: Wait for the running steps; not for their procedures. Default: True.
+            timeout: Seconds, or a timedelta, after which running steps are killed; they run again at the next start.
+                Default: None, as long as they take.
+
+        Raises:
+            TypeError: ``timeout`` is no duration.
+            ValueError: ``timeout`` makes no sense.
         """
         patience = waiting_seconds(timeout)
         self._asked = None
@@ -411,15 +437,34 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
 
     # ------------------------------------------------------------ types
     def register(self, procedure_class: _C) -> _C:
-        """Make a class or a `procedure` function known, before or after `start`; what was parked for it goes on.
+        """Make a class or a `procedure` function known, before or after `start`. Usable as a decorator.
 
-        Usable as a decorator.
+        Procedures that were parked for want of it go on.
+
+        Args:
+            procedure_class: The class or function.
+
+        Returns:
+            The class or function itself.
+
+        Raises:
+            UsageError: The class cannot be run.
+            DuplicateType: Another class has its type name.
         """
         self._types.register(procedure_class)
         return procedure_class
 
     def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
-        """Make a type known by a function that turns its stored state into a procedure, in a worker."""
+        """Make a type known by a function, in place of a class.
+
+        Args:
+            type_name: The type name in the store.
+            loader: A function that turns a stored state into a procedure; it runs in a worker.
+
+        Raises:
+            UsageError: The loader cannot be used.
+            DuplicateType: A class or another loader is registered under this name.
+        """
         self._types.register_loader(type_name, loader)
 
     # ------------------------------------------------------------ health

@@ -76,14 +76,23 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
 class StoreReader(Reading):
     """The looking methods of a `ProcedureManager` without a manager, read from its directory. A context manager.
 
-    Needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A
-    manager may run, start, stop and compact meanwhile. What only a running manager knows is concluded from what
-    is stored: a step that was handed out counts as running while a manager lives and as queued when none does; who
-    stands in whose way is told by key; progress and types that are not registered are not seen.
+    It needs no owner lock, starts nothing, writes nothing, and gives each snapshot back before it returns. A manager
+    may run, start, stop and compact meanwhile. May be used from any thread, in the manager's own process too.
 
-    Raises `StoreFormat` for a store of a newer format, `StoreDamaged`, and `EngineError` saying what to do for a store
-    that is missing, that belongs to another user, or that others may write to. May be used from any thread, in the
-    manager's own process too.
+    Facts that only a running manager knows are concluded from the store. A step that was handed out counts as running
+    while a manager lives, and as queued when none does. Obstacles are named by key. Progress, and types that are not
+    registered, are not seen.
+
+    Args:
+        path: The directory of the store.
+        allow_any_filesystem: Read also on a file system of other machines; see `Config.allow_any_filesystem`. Default:
+            False.
+
+    Raises:
+        StoreFormat: The store is of a newer format.
+        StoreDamaged: The store cannot be read.
+        EngineError: The store is missing, belongs to another user, or others may write to it; the message says what to
+            do.
     """
 
     _engine_stays_here = "belongs to its process: pass on its path, and read there with a StoreReader of its own"
@@ -110,14 +119,32 @@ class StoreReader(Reading):
         return OwnerInfo(pid=found.pid, host=found.host) if found is not None else None
 
     def matching(self, wanted: ListFilter) -> _List[ProcedureInfo]:
-        """Procedures that a checked filter matches; `list` with the filter made beforehand."""
+        """Procedures that a checked filter matches; `list` with the filter made beforehand.
+
+        Args:
+            wanted: The filter.
+
+        Returns:
+            One `ProcedureInfo` for each, in the order the filter asks for.
+
+        Raises:
+            UnknownProcedure: The filter goes on after a procedure that does not exist.
+        """
         with self._asking() as queries:
             return queries.listed(wanted)
 
     def finished_roots(self, before: datetime | float) -> _List[tuple[str, ProcedureState]]:
-        """Roots that finished before this moment, the longest finished first, with their end.
+        """Roots that finished before a moment, the longest finished first.
 
-        ``before`` is a datetime with a time zone, or seconds since 1970. Raises `TypeError` or `ValueError`.
+        Args:
+            before: A datetime with a time zone, or seconds since 1970.
+
+        Returns:
+            Id and final state of each.
+
+        Raises:
+            TypeError: ``before`` is no time.
+            ValueError: ``before`` is a naive datetime, or makes no sense.
         """
         at = moment(before, "finished_roots(before)")
         with self._lock:
@@ -131,13 +158,28 @@ class StoreReader(Reading):
     def logs(self, id: str) -> _List[LogEntry]:
         """Prints and log records of a procedure, oldest first, as far as the files beside the store keep them.
 
-        At most 256 KiB, of ``Config.log_file_bytes`` for all procedures. Raises `UnknownProcedure`.
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `LogEntry` for each line or record: at most 256 KiB, of `Config.log_file_bytes` for all procedures.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         with self._asking() as queries:
             return queries.spooled_logs(id, Path(self.path))
 
     def ids(self, start: str = "", *, limit: int | None = None) -> _List[str]:
-        """Ids that begin with this text, in order of ids, at most ``limit``."""
+        """Ids that begin with a text.
+
+        Args:
+            start: The text. Default: "", all ids.
+            limit: Greatest number of ids. Default: None, all.
+
+        Returns:
+            The ids, in order of ids.
+        """
         with self._lock:
             return self._store.ids(start)[:limit]
 
@@ -162,7 +204,18 @@ class StoreReader(Reading):
             )
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
-        """Copy the store into a new directory; see `ProcedureManager.backup`."""
+        """Copy the store into a new directory; see `ProcedureManager.backup`.
+
+        Args:
+            path: Directory that does not exist yet.
+
+        Returns:
+            A `BackupReport`.
+
+        Raises:
+            NotAllowed: Something is at ``path`` already.
+            EngineError: The copy cannot be written.
+        """
         with self._lock:
             return self._store.backup(path)
 

@@ -1,4 +1,4 @@
-"""A store that no manager runs on, steered as if one did: what is asked is durable, and the next one does the rest."""
+"""Verbs on a store that no manager runs on: each request is durable, and the next manager does the rest."""
 
 from __future__ import annotations
 
@@ -37,14 +37,22 @@ class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
     """The verbs and looks of a `ProcedureManager` for a store that no manager runs on. A context manager.
 
     Inside the ``with`` it is the store's owner, so be quick: a manager that starts meanwhile waits for some seconds.
-    Each verb is decided as a manager would, durable when it returns, and recorded with its reason. No procedure runs:
-    what has to run (an undo, a step that is retried, a class that must be asked whether it may be aborted) runs when
-    the next manager starts. The user's code is not needed, save for `submit`, whose class must also be known to the
-    next manager. Looking (`info`, `list`, `steps`, `tree`, `locks`, `poisons`, `signals`, `audit`, `why`, `logs`) shows
-    what is stored, as a `StoreReader` does, each verb that has returned included. What only a running manager can do
-    (`workers`, `stack`, `watch`, `metrics`, waiting for an end) raises `ManagerStopped`.
+    Each verb is decided as a manager would, durable when it returns, and recorded with its reason. No procedure runs.
+    What has to run (an undo, a retried step, a class that is asked about an abort) runs when the next manager starts.
+    The user's code is not needed, save for `submit`, whose class must also be known to the next manager.
 
-    Raises `StoreInUse` when a manager runs, and `EngineError` when there is no store.
+    Looking (`info`, `list`, `steps`, `tree`, `locks`, `poisons`, `signals`, `audit`, `why`, `logs`) shows what is
+    stored, as a `StoreReader` does, with each verb that has returned. Requests that only a running manager can serve
+    (`workers`, `stack`, `watch`, `metrics`, waiting for an end) raise `ManagerStopped`.
+
+    Args:
+        path: The directory of the store.
+        config: Settings, as the manager has them. Default: ``Config()``.
+
+    Raises:
+        StoreInUse: A manager runs; raised by ``with`` and `open`.
+        EngineError: There is no store, or it cannot be read; raised by ``with`` and `open`.
+        ValueError: The path is empty.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, config: Config | None = None) -> None:
@@ -57,14 +65,28 @@ class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
         self._attached = False
 
     def has_ended(self, id: str) -> bool:
-        """A procedure is in its final state, or is not kept any more."""
+        """True if a procedure is in its final state, or is no longer kept.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            True or False.
+        """
         head = self._engine.head(id)
         return head is None or head.state in TERMINAL
 
     def logs(self, id: str) -> list[LogEntry]:
         """Prints and log records of a procedure, oldest first, as far as the files beside the store keep them.
 
-        Raises `UnknownProcedure`.
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `LogEntry` for each line or record.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
         """
         with self._asking() as queries:
             return queries.spooled_logs(id, Path(self._path))
@@ -80,7 +102,14 @@ class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
         return EngineFacts(running=False, pid=None, paused=self._engine.store.paused)
 
     def open(self) -> None:
-        """Become the owner; without effect when it is. See the class for what is raised."""
+        """Become the owner of the store; does nothing when it is the owner already.
+
+        Raises:
+            StoreInUse: A manager runs.
+            StoreFormat: The store is of a newer format.
+            StoreDamaged: The store cannot be read.
+            EngineError: There is no store, or it cannot be opened; the message says what to do.
+        """
         if self._engine.closed:
             # Says what is wrong where there is no store; an owner would make one.
             LmdbReader(self._path, allow_any_filesystem=self._config.allow_any_filesystem).close()

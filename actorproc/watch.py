@@ -21,10 +21,15 @@ __all__ = ["Watch"]
 class Watch:
     """An iterator, and an async iterator, of `Change`s; an `Overflow` stands where some were dropped.
 
-    One consumer at a time. A watch of one procedure ends after its terminal state, any watch ends when it is closed.
-    When the manager stops, a watch of everything ends, and a watch of one procedure that has not ended raises
-    `ManagerStopped`. Close it, or use it in a ``with``: an open watch costs the manager a little for every change. One
-    that is dropped, as by a ``break`` in ``for change in manager.watch():``, is closed when it is collected.
+    Made by `ProcedureManager.watch`. One consumer at a time. A watch of one procedure ends after its terminal state;
+    any watch ends when it is closed. When the manager stops, a watch of everything ends, and a watch of one procedure
+    that has not ended raises `ManagerStopped`. Close it, or use it in a ``with``: an open watch costs the manager a
+    little for every change. A dropped one, as by a ``break`` in ``for change in manager.watch():``, is closed when it
+    is collected.
+
+    Args:
+        subscription: The changes that are asked for.
+        leave: Called once the watch is closed.
     """
 
     _engine_stays_here = "belongs to its process: watch there with a ProcedureClient of its own"
@@ -42,15 +47,19 @@ class Watch:
         return self._subscription.id
 
     def next(self, timeout: float | timedelta | None = None) -> Change | Overflow | None:
-        """The next change; None when there is no more.
+        """Wait for the next change.
 
         Args:
-            timeout: Seconds, or a timedelta; None: waits as long as it takes.
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+
+        Returns:
+            A `Change` or an `Overflow`; None when the watch has ended.
 
         Raises:
-            ResultTimeout: None came in that time; a builtin `TimeoutError`. For a watch of one procedure it has the
-                id, phase, step and reason of the last change that `next` gave.
-            ManagerStopped: In a forked child, where no change would arrive.
+            ResultTimeout: No change came in that time; a builtin `TimeoutError`. For a watch of one procedure it has
+                the id, phase, step and reason of the last change that `next` gave.
+            ManagerStopped: This is a forked child, where no change would arrive. Or the manager of a watched procedure
+                stopped.
         """
         self._check_process()
         seconds = waiting_seconds(timeout)

@@ -9,9 +9,8 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import actorproc
-from actorproc import errors
-from actorproc.executor import futures
-from actorproc.executor import joblib as backend
+from actorproc import embedding, errors, testing
+from actorproc.executor import futures, joblib as backend
 from actorproc.store import base as store_base
 from actorproc.workers import base as workers_base
 
@@ -22,7 +21,7 @@ _SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 _ENTRY = re.compile(r"^ {4}(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*):(?: |$)")
 _UNNAMED = {"self", "cls", "ctx"}
 _NOTHING = {"None", "NoReturn", "Never"}
-_MODULES = (store_base, workers_base, futures, backend)
+_MODULES = (store_base, workers_base, embedding, futures, backend)
 
 
 class Call(NamedTuple):
@@ -86,7 +85,8 @@ def raised_by(function: Any) -> set[str]:
 
 
 def _public_things() -> Iterator[Any]:
-    yield from (getattr(actorproc, name) for name in actorproc.__all__)
+    for package in (actorproc, testing):
+        yield from (getattr(package, name) for name in package.__all__)
     for module in _MODULES:
         yield from (
             thing
@@ -97,7 +97,8 @@ def _public_things() -> Iterator[Any]:
 
 def _calls_of(thing: Any) -> Iterator[Call]:
     if inspect.isfunction(thing):
-        yield Call(thing.__qualname__, thing, None)
+        function = inspect.unwrap(thing)
+        yield Call(function.__qualname__, function, None)
     elif inspect.isclass(thing):
         for owner in thing.__mro__:
             if owner.__module__.startswith("actorproc"):
@@ -105,6 +106,8 @@ def _calls_of(thing: Any) -> Iterator[Call]:
 
 
 def _methods_of(owner: type) -> Iterator[Call]:
+    if owner.__name__.startswith("_"):
+        return
     for name, member in vars(owner).items():
         function = _function_of(member)
         is_constructor = name == "__init__" and not issubclass(owner, BaseException)
