@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 from random import Random
 
+from actorproc.staged import LONG as IN_FILES
+
 __all__ = ["ballast_of", "check_ballast", "draw_ballast"]
 
 _SHARE = 0.1
 """Of the roots that can carry some."""
+_IN_FILES = 0.2
+"""Of those, whose states are files."""
 
 
 def draw_ballast(chance: Random) -> int:
-    """Bytes for one root, mostly none; else enough to travel beside the frames of the channel."""
-    return chance.randint(256 * 1024, 1536 * 1024) if chance.random() < _SHARE else 0
+    """Bytes for one root, mostly none; else enough to travel beside the frames of the channel, or as a file."""
+    if chance.random() >= _SHARE:
+        return 0
+    size = chance.randint(256 * 1024, 1536 * 1024)
+    return size + IN_FILES if chance.random() < _IN_FILES else size
 
 
 def ballast_of(size: int, owner: str) -> bytes:
