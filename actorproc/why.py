@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from actorproc.info import LockInfo, ProcedureInfo
+from actorproc.model.names import READ_LATER
 from actorproc.model.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.why_words import Cause, CauseKind, EngineFacts, Looks, RunningStep, command, span, word
@@ -152,6 +153,8 @@ class _Inquiry:
         counts = " and ".join(
             f"{count} {name}" for count, name in ((info.errors, "errors"), (info.crashes, "crashes")) if count
         )
+        if (info.reason or "").startswith(READ_LATER):
+            return self._timed(info, f"has step {info.step} to do; {info.reason}; next try", (), kind="retrying")
         says = f"fails at step {info.step} and is retried ({counts or 'once'}): {_error(info)}"
         if stuck:
             says = f"cannot go back and fails at step {info.step}, again and again ({counts}): {_error(info)}"
@@ -229,6 +232,8 @@ class _Inquiry:
             if info.undo_error is not None:
                 says += f" (it failed before: {_words(info.undo_error)})"
             return self._cause(info, "rolling-back", says, command("stack", info.id))
+        if (info.reason or "").startswith(READ_LATER):
+            return self._timed(info, f"{says}; {info.reason}; next try", (), kind="rolling-back")
         if info.undo_error is not None:
             count = info.errors + info.crashes
             says += f"; its undo failed {count} time{'' if count == 1 else 's'}: {_words(info.undo_error)}; next try"

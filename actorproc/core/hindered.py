@@ -12,6 +12,7 @@ from actorproc.core.book import Book
 from actorproc.core.book_parts import Hindered
 from actorproc.core.queueing import note_unbegun, wake
 from actorproc.model.ids import Mode
+from actorproc.model.names import READ_LATER
 from actorproc.model.outcomes import Refused
 from actorproc.model.records import ProcedureRecord
 
@@ -48,4 +49,4 @@ def why_put_off(book: Book, record: ProcedureRecord) -> str | None:
     known = book.hindered.get(record.id)
     if known is None or record.due_at is None or known.step != (record.step, record.records):
         return None
-    return f"it cannot be read now, and is tried again: {known.reason}"
+    return f"{READ_LATER}: {known.reason}"

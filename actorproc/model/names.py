@@ -1,11 +1,14 @@
-"""The words for a type name that no class is registered under."""
+"""The words for a type name that no class is registered under, and for what cannot be read at the moment."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
 
-__all__ = ["no_class_registered"]
+__all__ = ["READ_LATER", "no_class_registered"]
+
+READ_LATER = "it cannot be read now, and is tried again"
+"""How the reason begins of a step that is put off for an I/O error, or for files that are being replaced."""
 
 
 def no_class_registered(type_name: str, known: Iterable[str]) -> str:
@@ -26,7 +29,7 @@ def _in_words(type_name: str, known: tuple[str, ...]) -> str:
     short = type_name.rpartition(".")[2]
     fits = sorted(name for name in known if name != type_name and name.rpartition(".")[2] == short)[:3]
     if not fits:
-        return reason
+        return f"{reason}; register it, or have the class that has another name now say type_name = {type_name!r}"
     names = " and ".join(map(repr, fits))
     return (
         f"{reason}, but {names} {'is' if len(fits) == 1 else 'are'}; if that is the same class, have it say "

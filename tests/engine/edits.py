@@ -272,6 +272,14 @@ class Seen:
         return cls(str(info.state), is_parked, reason, len(manager.steps(name)))
 
 
+def changed(text: str, *changes: tuple[str, str]) -> str:
+    """The text with each of these changes, every one of which must fit."""
+    for old, new in changes:
+        assert old in text, f"the edit does not fit: {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
 def obstacle(manager: InlineManager, name: str) -> ProcedureInfo:
     """The procedure, or the child of it that is parked."""
     found = [info for info in manager.list(root=name) if info.phase == "parked"]
@@ -298,11 +306,12 @@ class Program:
 
     def edited(self, *changes: tuple[str, str]) -> str:
         """The text with each of these changes, every one of which must fit."""
-        text = self.text
-        for old, new in changes:
-            assert old in text, f"the edit does not fit: {old!r}"
-            text = text.replace(old, new)
-        return text
+        return changed(self.text, *changes)
+
+    def result(self, name: str, text: str) -> object:
+        """The output of a procedure that has ended, as this program reads it."""
+        with self.running(text) as manager:
+            return manager.get(name).result(timeout=30)
 
     def classes(self, text: str) -> list[type]:
         """The procedure classes of the program's module, loaded anew."""
