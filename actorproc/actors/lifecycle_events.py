@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from actorproc.actors.outlet import Outlet
 from actorproc.changes import EventKind, LifecycleEvent, ProcedureEvent, WorkerEvent, WorkerEventKind
+from actorproc.model.definitions import CALL_TYPE
 
 __all__ = ["EventSink"]
 
@@ -72,7 +73,7 @@ class EventSink:
 
     def put(self, event: LifecycleEvent) -> None:
         """Deliver an event soon; returns at once."""
-        if self._hook is not None or logger.isEnabledFor(_LEVELS[event.kind]):
+        if self._hook is not None or logger.isEnabledFor(_level_of(event)):
             self._outlet.put(event)
 
     def _tell(self, event: LifecycleEvent) -> None:
@@ -87,10 +88,16 @@ class EventSink:
 
     @staticmethod
     def _log(event: LifecycleEvent) -> None:
-        level = _LEVELS[event.kind]
+        level = _level_of(event)
         if logger.isEnabledFor(level):
             extra = _procedure_facts(event) if isinstance(event, ProcedureEvent) else _worker_facts(event)
             logger.log(level, "%s", event, extra=extra)
+
+
+def _level_of(event: LifecycleEvent) -> int:
+    if event.kind == "failed" and event.type_name == CALL_TYPE:
+        return logging.DEBUG  # an exception is a result of a call, and its future has it
+    return _LEVELS[event.kind]
 
 
 def _procedure_facts(event: ProcedureEvent) -> dict[str, object]:

@@ -6,7 +6,10 @@ import msgspec
 
 from actorproc.model.policies import TypeMeta
 
-__all__ = ["Definition", "OutcomeRow"]
+__all__ = ["CALL_TYPE", "Definition", "OutcomeRow"]
+
+CALL_TYPE = "actorproc.Call"
+"""Type name of the calls of an executor."""
 
 
 class Definition(msgspec.Struct, frozen=True, array_like=True):

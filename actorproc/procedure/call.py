@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from actorproc.errors import UsageError
+from actorproc.model.definitions import CALL_TYPE
 from actorproc.procedure.by_value import dumped, returned, unimportable_by_value
 from actorproc.procedure.context import Context, StopStep
 from actorproc.procedure.importable import is_on_path
@@ -72,7 +73,7 @@ class Call(Procedure):
     it is long. ``setup`` is the pickled initializer with its arguments (none: empty).
     """
 
-    type_name = "actorproc.Call"
+    type_name = CALL_TYPE
     codec = "pickle"
     retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=1, retry_on=())
 

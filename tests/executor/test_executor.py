@@ -779,3 +779,23 @@ def test_a_call_for_which_the_manager_has_no_room_can_be_cancelled(tmp_path, unt
         manager.get(future.id)
     executor.shutdown()
     manager.stop()
+
+
+def test_an_exception_of_a_call_reaches_stderr_through_its_future_alone(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from actorproc import ProcedureExecutor, ProcedureManager, procedure\n"
+        "def fails(): raise ValueError('of the call')\n"
+        "@procedure\n"
+        "def step(ctx): raise ValueError('of the step')\n"
+        "with ProcedureExecutor(sys.argv[1], max_workers=1) as executor:\n"
+        "    print(repr(executor.submit(fails).exception(60)))\n"
+        "    executor.manager.submit(step()).wait(60)\n"
+    )
+    command = [sys.executable, str(script), str(tmp_path / "calls")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert run.stdout == "ValueError('of the call')\n"
+    assert "of the step" in run.stderr
+    assert "of the call" not in run.stderr
