@@ -138,8 +138,7 @@ class Sweeper:
 
     def _take(self, event: ResultsTaken) -> None:
         """Calls have no children, and nothing to undo."""
-        heads = [head for id in event.ids if (head := self._store.procedure(id)) is not None]
-        trees = tuple(FinishedTree((head,)) for head in heads if is_alone(head))
+        trees = tuple(FinishedTree((head,)) for head in self._store.procedures(event.ids) if is_alone(head))
         self._ring.handle(msgspec.structs.replace(event, trees=trees))
 
     # ------------------------------------------------------------ the clock

@@ -17,6 +17,10 @@ __all__ = ["Taken"]
 
 _TOGETHER = 256
 """Calls removed in one commit, so that it stays short."""
+_FEW = 64
+"""Fewer wait for others, at most for `_PATIENCE`: a commit for each call would take as long as the call."""
+_PATIENCE = 0.1
+"""Seconds."""
 _TRIES = 10
 _LAST_SECONDS = 5.0
 """Seconds that the end of an executor waits for the last removals. What is left stays for as long as other results."""
@@ -31,6 +35,8 @@ class Taken:
         """With how often each was asked for: one that ended a moment ago may not be at rest."""
         self._page: dict[str, int] = {}
         self._under_way: Future[Any] | None = None
+        self._next_at = 0.0
+        """Time from which on a few are removed, by the monotonic clock."""
 
     @property
     def is_busy(self) -> bool:
@@ -41,13 +47,18 @@ class Taken:
         """The program has the outcome of this call."""
         self._ids.append((id, 1))
 
-    def drop_some(self) -> None:
-        """Have the next ones removed, unless the ones before are still being removed. Waits for nothing."""
+    def drop_some(self, *, few: bool = False) -> None:
+        """Have the next ones removed, unless the ones before are still being removed. Waits for nothing.
+
+        Args:
+            few: also when there are not many of them.
+        """
         if self._under_way is not None:
             if not self._under_way.done():
                 return
             self._look()
-        if self._ids:
+        if self._ids and (few or len(self._ids) >= _FEW or time.monotonic() >= self._next_at):
+            self._next_at = time.monotonic() + _PATIENCE
             self._page = dict(self._ids.popleft() for _ in range(min(_TOGETHER, len(self._ids))))
             with contextlib.suppress(ActorprocError):  # a manager that was stopped removes nothing
                 self._under_way = self._manager._running().ask(functools.partial(ResultsTaken, tuple(self._page)))
@@ -57,7 +68,7 @@ class Taken:
         end = time.monotonic() + _LAST_SECONDS
         with contextlib.suppress(TimeoutError):
             while time.monotonic() < end:
-                self.drop_some()
+                self.drop_some(few=True)
                 if self._under_way is None:
                     return
                 self._under_way.exception(end - time.monotonic())

@@ -44,6 +44,10 @@ class RecordStore(Protocol):
         """One head, None when unknown; with `removed` also one whose tree is half removed."""
         ...
 
+    def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
+        """The heads of those of these that are known."""
+        ...
+
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
         """All heads of a tree in submit order (root first) and its undo units, oldest first."""
         ...

@@ -8,7 +8,7 @@ pages, nor the map from growing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
@@ -92,6 +92,12 @@ class RecordReader(ABC):
         with self._view() as rows:
             head = _head(rows, head_key(id))
             return head if head is None or removed or not _is_removed(rows, head_key(head.root)) else None
+
+    def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
+        """The heads of those of these that are known."""
+        with self._view() as rows:
+            found = [head for id in ids if (head := _head(rows, head_key(id))) is not None]
+            return [head for head in found if not _is_removed(rows, head_key(head.root))]
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
         """All heads of a tree in submit order (root first) and its undo units, oldest first."""

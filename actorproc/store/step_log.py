@@ -23,6 +23,8 @@ _STEPS = Table.STEPS
 _pack = struct.Struct(">Q").pack
 _NUMBER = 8
 """Bytes of the number in a key."""
+_SHORT = 4
+"""Records of a log whose rows are deleted unread."""
 
 Get = Callable[[bytes], bytes | None]
 """Reads the value under a key of the step log."""
@@ -60,7 +62,11 @@ def read_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[StepRec
 
 
 def keys_of_log(get: Get, id: str, last: int, trimmed: int = 0) -> Iterator[bytes]:
-    """The keys of what there is of a log, whatever is damaged or missing of it."""
+    """The keys of what there is of a log, whatever is damaged or missing of it. A short one may have fewer rows."""
+    if last <= _SHORT:
+        for number in range(last, 0, -1):
+            yield step_key(id, number)
+        return
     number = last
     while number > 0:
         key = step_key(id, number)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import lmdb
 
@@ -68,6 +68,7 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
             with txn.cursor(databases[table]) as cursor:
                 cursor.putmulti(items)
         return
+    cursors: dict[Table, lmdb.Cursor[Any]] = {}
     for table, key, value in rows:
         db = databases[table]
         if type(value) is bytes or type(value) is bytearray:
@@ -82,7 +83,11 @@ def apply_rows(txn: Txn, databases: Databases, rows: Sequence[Row]) -> None:
             for step in keys_of_log(partial(txn.get, db=db), value.id, value.last, value.trimmed):
                 txn.delete(step, db=db)
         else:
-            _sweep(txn, db, key, value.key if isinstance(value, Until) else None)
+            if table not in cursors:
+                cursors[table] = txn.cursor(db)
+            _sweep(cursors[table], key, value.key if isinstance(value, Until) else None)
+    for cursor in cursors.values():
+        cursor.close()
 
 
 def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | None:
@@ -95,9 +100,8 @@ def _only_put(rows: Sequence[Row]) -> dict[Table, list[tuple[bytes, bytes]]] | N
     return tables
 
 
-def _sweep(txn: Txn, db: lmdb._Database, first: bytes, end: bytes | None) -> None:
+def _sweep(cursor: lmdb.Cursor[Any], first: bytes, end: bytes | None) -> None:
     """Delete the keys from `first` on that are less than `end`; without an end all that begin with `first`."""
-    with txn.cursor(db) as cursor:
-        found = cursor.set_range(first)
-        while found and (cursor.key() < end if end is not None else cursor.key().startswith(first)):
-            found = cursor.delete()
+    found = cursor.set_range(first)
+    while found and (cursor.key() < end if end is not None else cursor.key().startswith(first)):
+        found = cursor.delete()

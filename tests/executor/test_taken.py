@@ -136,7 +136,7 @@ def test_the_end_waits_for_no_removal_for_long(open_executor, monkeypatch):
     assert executor.submit(add, 1).result(30) == 1
     monkeypatch.setattr("actorproc.executor.taken._LAST_SECONDS", 0.2)
     monkeypatch.setattr(
-        executor._queue._taken, "drop_some", lambda: setattr(executor._queue._taken, "_under_way", Never())
+        executor._queue._taken, "drop_some", lambda **_: setattr(executor._queue._taken, "_under_way", Never())
     )
     began = time.monotonic()
     executor.shutdown()
