@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
+
+from msgspec.structs import replace
 
 from actorproc.model.events import (
     AbortRequested,
@@ -24,11 +27,13 @@ from actorproc.model.events import (
     Submitted,
 )
 from actorproc.model.ids import event_target
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.record_parts import TOKEN
+from actorproc.model.records import IdReuse, NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.testing.evidence import Entry
 from actorproc.testing.scripts import ClientAction, Scenario
 
-__all__ = ["FIRST_RESTARTS", "Call", "Operator", "call_of", "described"]
+__all__ = ["FIRST_RESTARTS", "Call", "Operator", "Resubmits", "call_of", "described"]
 
 Call = (
     Submitted
@@ -125,17 +130,41 @@ def described(call: Call) -> tuple[str, str, bytes] | None:
             return _KINDS[type(call)], call.id or "", b""
 
 
+class Resubmits:
+    """Submits of ids that may exist, with a policy; the newest of them may arrive once more."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[NewProcedure, ...] = ()
+
+    def of(self, action: ClientAction, new: list[NewProcedure], number: int) -> tuple[NewProcedure, ...]:
+        """Procedures that a "resubmit" or "repeat" submits; none where there is nothing to repeat.
+
+        `number` is one that no other submit of the history has.
+        """
+        if action.kind == "resubmit":
+            policy: Any = action.targets[1]
+            self._newest = (replace(new[0], reuse=IdReuse(policy, number.to_bytes(TOKEN, "big"))),)
+        return self._newest
+
+    @staticmethod
+    def entries(call: int, procedures: tuple[NewProcedure, ...]) -> list[Entry]:
+        """Entries of the journal about a submit."""
+        marked = [("resubmit", call, new.id, new.reuse.token) for new in procedures if new.reuse is not None]
+        return [("submit", call, tuple(new.id for new in procedures)), *marked]
+
+
 class Operator:
     """An operator that looks at what is stored and asks for things now and then. Has chance of its own."""
 
-    def __init__(self, seed: int, scenario: Scenario) -> None:
+    def __init__(self, seed: int, scenario: Scenario, *, restarts: bool) -> None:
+        """`restarts`: ids are submitted again with policies, which once nobody did."""
         self.random: Callable[[], float] = Random(f"operator of {seed}").random  # noqa: S311 - chance that can be repeated
         self._bystander = scenario.bystander
         self._roots = [name for name in scenario.roots if name != scenario.bystander]
         self._left = int(self.random() * 14)
         """Requests still to come."""
         self._last_dedup = 0
-        self._is_to_restart = seed >= FIRST_RESTARTS
+        self._is_to_restart = restarts
 
     def wants(self) -> bool:
         """True if the next move is the operator's."""

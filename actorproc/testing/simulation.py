@@ -16,8 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from actorproc.model.events import Published, Submitted, Tick
-from actorproc.model.record_parts import TOKEN
-from actorproc.model.records import IdReuse, NewProcedure
 from actorproc.testing.campaigns import campaign_command, run_histories
 from actorproc.testing.fake_shell import FakeShell
 from actorproc.testing.fake_workers import FakeWorker
@@ -28,7 +26,7 @@ from actorproc.testing.invariants import StoreDump, check
 from actorproc.testing.loose_ends import LooseEnds
 from actorproc.testing.player import Player
 from actorproc.testing.recovering import recovery_problems
-from actorproc.testing.requests import Operator, call_of
+from actorproc.testing.requests import FIRST_RESTARTS, Operator, Resubmits, call_of
 from actorproc.testing.scripts import ClientAction, program_of
 from actorproc.testing.world import Drawn, World
 
@@ -52,13 +50,12 @@ class Simulation(Player):
         """Source of requests that the scenario does not say."""
         if world is None:
             world = World(seed, drawn=drawn)
-            self.operator = Operator(seed, world.scenario) if drawn == "all" else None
+            self.operator = Operator(seed, world.scenario, restarts=seed >= FIRST_RESTARTS) if drawn == "all" else None
         super().__init__(seed, world)
         self.check_every = check_every
         self.actions = list(reversed(self.world.scenario.actions))
         self.last_reply = 0
-        self.resubmitted: tuple[NewProcedure, ...] = ()
-        """What was submitted last with a policy for ids that exist."""
+        self.resubmits = Resubmits()
         self.loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
         self.recovered: set[bytes] = set()
         """Remains of hosts that have been recovered already, encoded, with the time."""
@@ -188,16 +185,8 @@ class Simulation(Player):
 
     def _submit(self, procedures: tuple[Any, ...]) -> None:
         reply = self._reply()
-        self.world.journal.append(("submit", reply, tuple(new.id for new in procedures)))
-        for new in procedures:
-            if new.reuse is not None:
-                self.world.journal.append(("resubmit", reply, new.id, new.reuse.token))
+        self.world.journal += Resubmits.entries(reply, procedures)
         self.shell.tell(Submitted(procedures, reply))
-
-    def _resubmit(self, new: NewProcedure, policy: Any) -> None:
-        reuse = IdReuse(policy, (self.last_reply + 1).to_bytes(TOKEN, "big"))
-        self.resubmitted = (replace(new, reuse=reuse),)
-        self._submit(self.resubmitted)
 
     def _act_as_client(self) -> None:
         self._act(self.actions.pop())
@@ -207,11 +196,9 @@ class Simulation(Player):
         new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
         if action.kind == "submit":
             self._submit(tuple(new))
-        elif action.kind == "resubmit":
-            self._resubmit(new[0], action.targets[1])
-        elif action.kind == "repeat":
-            if self.resubmitted:
-                self._submit(self.resubmitted)
+        elif action.kind in {"resubmit", "repeat"}:
+            if again := self.resubmits.of(action, new, self.last_reply + 1):
+                self._submit(again)
         elif action.kind == "conflict":
             self._submit((msgspec.structs.replace(new[0], digest=b"another"),))
         elif action.kind == "nap":

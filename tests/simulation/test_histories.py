@@ -94,13 +94,14 @@ def _story(seed: int) -> str:
     return "\n".join([f"python -m actorproc.testing.simulation --replay {seed}", *lines])
 
 
-# The last but one tenth have parents that suspend again and again, the last one new code as well.
+# The last tenths but one: parents that suspend again and again, and new code as well; the last one restarts, too.
 @pytest.mark.parametrize(
     "first",
     [
-        *range(1, HISTORIES - HISTORIES // 5 + 1, PIECE),
+        *range(1, HISTORIES - HISTORIES // 10 * 3 + 1, PIECE),
         *range(FIRST_SEED, FIRST_SEED + HISTORIES // 10, PIECE),
         *range(editions.FIRST_SEED, editions.FIRST_SEED + HISTORIES // 10, PIECE),
+        *range(FIRST_RESTARTS, FIRST_RESTARTS + HISTORIES // 10, PIECE),
     ],
 )
 def test_every_disturbed_history_keeps_every_promise(first: int) -> None:

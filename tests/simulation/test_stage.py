@@ -27,6 +27,7 @@ from actorproc.core.staff import Staff
 from actorproc.errors import StorageUnavailable, UnknownProcedure
 from actorproc.model.events import StepDelayed, Submitted, WorkerReady
 from actorproc.testing.faults import FaultKind
+from actorproc.testing.stage.callers import RESTARTS_FROM
 from actorproc.testing.stage.campaign import main, run_campaign
 from actorproc.testing.stage.hazards import CHANCES
 from actorproc.testing.stage.history import NEW_CODE_FROM, perform
@@ -49,7 +50,11 @@ def _story(seed: int) -> str:
 
 @pytest.mark.parametrize(
     "first",
-    [*range(1, HISTORIES * 3 // 4 + 1, PIECE), *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 4, PIECE)],
+    [
+        *range(1, HISTORIES * 5 // 8 + 1, PIECE),
+        *range(NEW_CODE_FROM, NEW_CODE_FROM + HISTORIES // 4, PIECE),
+        *range(RESTARTS_FROM, RESTARTS_FROM + HISTORIES // 8, PIECE),
+    ],
 )
 def test_every_disturbed_history_of_the_real_actors_keeps_every_promise(first: int) -> None:
     campaign = run_campaign(first, seconds=300.0, histories=PIECE)

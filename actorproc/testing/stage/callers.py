@@ -14,16 +14,18 @@ from actorproc.model.events import Published, ReloadBegan, Resized, Submitted
 from actorproc.model.records import NewProcedure, ProcedureRecord
 from actorproc.model.states import TERMINAL
 from actorproc.testing.loose_ends import LooseEnds
-from actorproc.testing.requests import Call, Operator, call_of, described
+from actorproc.testing.requests import Call, Operator, Resubmits, call_of, described
 from actorproc.testing.scripts import ClientAction, program_of
 from actorproc.testing.stage import rules
 from actorproc.testing.stage.host import StageHost
 from actorproc.testing.stage.replacing import StageReload
 from actorproc.testing.world import World
 
-__all__ = ["Callers"]
+__all__ = ["RESTARTS_FROM", "Callers"]
 
 _MOST_WORKERS = 4
+RESTARTS_FROM = 60_000_000
+"""The first seed of a history whose operator submits ids that exist, with policies."""
 _AT_ODDS = 0.2
 """Chance that the operator acts while a worker puts off a step."""
 _HARD = ("force", "force", "force", "abort", "bypass", "pause")
@@ -35,7 +37,8 @@ class Callers:
 
     def __init__(self, seed: int, world: World) -> None:
         self._world = world
-        self._operator = Operator(seed, world.scenario)
+        self._operator = Operator(seed, world.scenario, restarts=seed >= RESTARTS_FROM)
+        self._resubmits = Resubmits()
         self._verbs_left = self._operator.below(20)
         self._last_call = 0
         self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
@@ -66,7 +69,7 @@ class Callers:
     def submit(self, procedures: tuple[NewProcedure, ...]) -> None:
         """Submit these under one call."""
         call = self._next_call()
-        self._world.journal.append(("submit", call, tuple(new.id for new in procedures)))
+        self._world.journal += Resubmits.entries(call, procedures)
         self._tell(call, Submitted(procedures, call))
 
     def act(self, action: ClientAction) -> None:
@@ -75,6 +78,9 @@ class Callers:
         new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
         if action.kind == "submit":
             self.submit(tuple(new))
+        elif action.kind in {"resubmit", "repeat"}:
+            if again := self._resubmits.of(action, new, self._last_call + 1):
+                self.submit(again)
         elif action.kind == "conflict":
             self.submit((replace(new[0], digest=b"another"),))
         elif action.kind == "sweep":
