@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from actorproc import ProcedureManager, StorageUnavailable
@@ -327,3 +329,25 @@ def test_a_call_with_a_file_whose_worker_was_killed_is_made_again(open_executor,
     future = executor.submit(die_once_with, str(tmp_path / "died"), content)
     assert future.result(30) == digest(content)
     assert executor.manager.steps(future.id)[-1].attempts == 2
+
+
+def mapped_files():
+    """Files of long values that workers have mapped, gone from their directory or not."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(OSError):
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            found += [line for line in maps.splitlines() if "/blobs/" in line]
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_a_file_that_is_removed_is_mapped_by_no_worker_once_the_call_has_ended(open_executor):
+    executor = open_executor()
+    content = os.urandom(LONG)
+    assert executor.submit(bytes.upper, content).result(30) == content.upper()
+    wait_until(lambda: not mapped_files())
+    assert executor.submit(bytes.upper, content).result(30) == content.upper()  # its result was staged
+    wait_until(lambda: not mapped_files())
+    assert isinstance(executor.submit(fail_with, content).exception(30), ValueError)
+    wait_until(lambda: not mapped_files())

@@ -273,6 +273,8 @@ class Desk:
         """The step was answered."""
         self._here.token = None
         self.running.pop(run.token, None)
+        if run.file:  # or its mapping would keep the room on the disk until the next step
+            msgspec.structs.force_setattr(run, "state", None)
         if self._abort_asked:
             self._abort_asked.discard(run.token)
         if self.asked:
