@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from actorproc import Procedure, ProcedureInfo, RetryLater, Status
 from actorproc.model.states import TERMINAL
+from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
 from actorproc.testing.inline import FAST, InlineManager, VirtualClock
 from tests.kit.waiting import wait_until
@@ -294,7 +295,10 @@ class Program:
         self.name = name
         self.stands = tuple(stands)
         self.diary = Diary()
-        self.store, self.clock = MemoryStore(), VirtualClock()
+        self.clock = VirtualClock()
+        store = MemoryStore()
+        self.open_store: Callable[[], ProcedureStore] = lambda: store
+        self.config = FAST
         self._had = {module: sys.modules.get(module) for module in (name, f"{name}.old", "elsewhere")}
 
     def close(self) -> None:
@@ -307,6 +311,10 @@ class Program:
     def edited(self, *changes: tuple[str, str]) -> str:
         """The text with each of these changes, every one of which must fit."""
         return changed(self.text, *changes)
+
+    def order(self) -> type:
+        """The class of the program that runs now."""
+        return sys.modules[self.name].Order
 
     def result(self, name: str, text: str) -> object:
         """The output of a procedure that has ended, as this program reads it."""
@@ -326,7 +334,7 @@ class Program:
     @contextmanager
     def running(self, text: str) -> Iterator[InlineManager]:
         """A manager over the store with the classes of this text."""
-        manager = InlineManager(self.classes(text), config=FAST, store=self.store, clock=self.clock)
+        manager = InlineManager(self.classes(text), config=self.config, store=self.open_store(), clock=self.clock)
         with manager:
             yield manager
 
@@ -335,7 +343,7 @@ class Program:
         """The first run: one procedure for each place, which stands there when it ends."""
         text = self.text if text is None else text
         with self.running(text) as manager:
-            cls = getattr(sys.modules[self.name], "Order")  # noqa: B009
+            cls = self.order()
             for stand in self.stands:
                 made = cls(stand) if make is None else make(cls, stand)
                 manager.submit(made, id=stand.replace(" ", "-"), delay=LATER if stand == "before" else 0)

@@ -290,9 +290,9 @@ class Receiver(Procedure):
 
 
 def test_signals_that_come_while_a_generation_ends_are_each_taken_once_and_in_order(manager):
-    handle = manager.submit(Receiver(200), id="receiver")
-    for number in range(200):
+    handle = manager.submit(Receiver(1000), id="receiver")
+    for number in range(1000):
         manager.signal("receiver", number)
 
-    assert handle.result(timeout=100) == tuple(range(200))
-    assert handle.info().generation == 200
+    assert handle.result(timeout=100) == tuple(range(1000))
+    assert handle.info().generation == 1000
