@@ -455,15 +455,17 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         return procedure_class
 
     def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
-        """Make a type known by a function, in place of a class.
+        """Make a type known by a function that loads its states.
+
+        It takes the place of the `load` of a class that has this name too.
 
         Args:
             type_name: The type name in the store.
             loader: A function that turns a stored state into a procedure; it runs in a worker.
 
         Raises:
-            UsageError: The loader cannot be used.
-            DuplicateType: A class or another loader is registered under this name.
+            UsageError: The name is empty or no text, or the loader is no function.
+            DuplicateType: Another loader is registered under this name.
         """
         self._types.register_loader(type_name, loader)
 

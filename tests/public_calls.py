@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 _ENTRY = re.compile(r"^ {4}(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*):(?: |$)")
-_UNNAMED = {"self", "cls", "ctx"}
 _NOTHING = {"None", "NoReturn", "Never"}
 _MODULES = (store_base, workers_base, embedding, futures, backend)
 
@@ -30,7 +29,30 @@ class Call(NamedTuple):
     name: str
     function: Any
     owner: type | None
-    """Class whose docstring may speak for its constructor."""
+    """Class of a method."""
+
+    @property
+    def is_constructor(self) -> bool:
+        return self.function.__name__ == "__init__"
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters of a caller, in their order."""
+        names = list(inspect.signature(self.function).parameters)
+        is_bound = self.owner is not None and names[:1] in (["self"], ["cls"])
+        return [name for name in names[is_bound:] if not name.startswith("_")]
+
+    @property
+    def docstring(self) -> str:
+        """Docstring of the call; that of a class speaks for its constructor too."""
+        of_class = inspect.getdoc(self.owner) or "" if self.is_constructor else ""
+        return f"{of_class}\n\n{inspect.getdoc(self.function) or ''}"
+
+    @property
+    def returns(self) -> bool:
+        """True if a caller gets something else than None."""
+        annotation = inspect.signature(self.function).return_annotation
+        return not self.is_constructor and annotation is not inspect.Signature.empty and annotation not in _NOTHING
 
 
 def public_calls() -> list[Call]:
@@ -40,12 +62,6 @@ def public_calls() -> list[Call]:
         for call in _calls_of(thing):
             found.setdefault(call.function.__code__, call)
     return sorted(found.values(), key=lambda call: call.name)
-
-
-def parameters(call: Call) -> set[str]:
-    """Names of a call's parameters, but for those that the engine or Python passes."""
-    names = inspect.signature(call.function).parameters
-    return {name for name in names if name not in _UNNAMED and not name.startswith("_")}
 
 
 def sections(docstring: str) -> dict[str, list[str]]:
@@ -65,13 +81,14 @@ def sections(docstring: str) -> dict[str, list[str]]:
 
 def missing(call: Call) -> list[str]:
     """Sections and entries that the docstring of a call lacks, or has too many of, in words."""
-    has = sections(_docstring(call))
-    wanted, documented = parameters(call), set(has.get("Args", ()))
+    has = sections(call.docstring)
+    documented, known = has.get("Args", []), call.parameters
+    wanted = [name for name in known if name != "ctx"]
     raised = raised_by(call.function) - set(has.get("Raises", ()))
     return [
-        *(f"{call.name}: Args lacks {name}" for name in sorted(wanted - documented)),
-        *(f"{call.name}: Args names {name}, which is no parameter" for name in sorted(documented - wanted)),
-        *([f"{call.name}: no Returns"] if wanted and _returns(call) and not {"Returns", "Yields"} & set(has) else []),
+        *(f"{call.name}: Args lacks {name}" for name in wanted if name not in documented),
+        *(f"{call.name}: Args names {name}, which is no parameter" for name in documented if name not in known),
+        *([f"{call.name}: no Returns"] if wanted and call.returns and not {"Returns", "Yields"} & set(has) else []),
         *(f"{call.name}: Raises lacks {name}" for name in sorted(raised)),
     ]
 
@@ -108,32 +125,21 @@ def _calls_of(thing: Any) -> Iterator[Call]:
 def _methods_of(owner: type) -> Iterator[Call]:
     if owner.__name__.startswith("_"):
         return
-    for name, member in vars(owner).items():
-        function = _function_of(member)
+    for name in vars(owner):
+        function = _function_of(getattr(owner, name))
         is_constructor = name == "__init__" and not issubclass(owner, BaseException)
         if function is not None and (is_constructor or not name.startswith("_")) and _is_written(function):
-            yield Call(f"{owner.__module__}.{owner.__qualname__}.{name}", function, owner if is_constructor else None)
+            yield Call(f"{owner.__module__}.{owner.__qualname__}.{name}", function, owner)
 
 
 def _function_of(member: Any) -> Any:
-    if isinstance(member, (staticmethod, classmethod)):
-        member = member.__func__
+    member = getattr(member, "__func__", member)
     return inspect.unwrap(member) if inspect.isfunction(member) else None
 
 
 def _is_written(function: Any) -> bool:
     """Generated constructors of data classes have no source; their fields speak for them."""
     return not function.__code__.co_filename.startswith("<") and function.__module__.startswith("actorproc")
-
-
-def _docstring(call: Call) -> str:
-    of_class = inspect.getdoc(call.owner) or "" if call.owner else ""
-    return f"{of_class}\n\n{inspect.getdoc(call.function) or ''}"
-
-
-def _returns(call: Call) -> bool:
-    annotation = inspect.signature(call.function).return_annotation
-    return call.owner is None and annotation is not inspect.Signature.empty and str(annotation) not in _NOTHING
 
 
 def _is_error(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The future of a call."""
+"""`DurableFuture`, the future of a call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ _here = threading.local()
 
 
 def is_called_back_by(desk: CallDesk) -> bool:
-    """This thread is inside a callback of one of this executor's futures, which has not ended for the executor yet."""
+    """True if this thread is inside a callback of a future of this executor.
+
+    The future has not ended for the executor yet then.
+
+    Args:
+        desk: The executor's side of the future.
+
+    Returns:
+        True or False.
+    """
     return getattr(_here, "desk", None) is desk
 
 
@@ -49,24 +58,56 @@ class CallDesk(Protocol):
     """Executor's side of a future: the requests that it makes."""
 
     def cancel(self, future: DurableFuture[object]) -> bool:
-        """Cancel the call unless it has begun."""
+        """Cancel a call unless it has begun.
+
+        Args:
+            future: The future of the call.
+
+        Returns:
+            True when it is cancelled.
+        """
         ...
 
     def is_running(self, id: str) -> bool:
-        """A worker has the call."""
+        """True if a worker has the call.
+
+        Args:
+            id: The id of the call.
+
+        Returns:
+            True or False.
+        """
         ...
 
     def took(self, id: str) -> None:
-        """The program has the outcome of a call that it did not name."""
+        """Note that the program has the outcome of a call that it did not name.
+
+        Args:
+            id: The id of the call.
+        """
         ...
 
     def late(self, id: str, timeout: float | None) -> TimeoutError:
-        """The error of a wait for this call whose time is up."""
+        """The error of a wait for a call whose time is up.
+
+        Args:
+            id: The id of the call.
+            timeout: Seconds that it was waited for.
+
+        Returns:
+            The error, with phase, step and reason.
+        """
         ...
 
 
 class DurableFuture(Future[T], Generic[T]):
-    """A `concurrent.futures.Future` whose call is a procedure with the id ``id``."""
+    """A `concurrent.futures.Future` whose call is a procedure. Made by `ProcedureExecutor.submit` and `get`.
+
+    Args:
+        id: The procedure's id.
+        desk: The executor's side.
+        batch: The commit that will store the call; None: it is stored.
+    """
 
     reuse: IdReuse | None = None
     """What the submit says of a call that has the id already; None: that one it is."""
@@ -102,10 +143,21 @@ class DurableFuture(Future[T], Generic[T]):
         return self._id
 
     def result(self, timeout: float | timedelta | None = None) -> T:
-        """Wait at most `timeout` (seconds or a timedelta) for the end, and return what the call returned.
+        """Wait for the end, and return what the call returned.
 
-        Raises what the call raised, `CancelledError`, `CallBroken`, `ProcedureParked`, and `ResultTimeout` (a builtin
-        `TimeoutError`) when the time is up; it says phase, step and reason.
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+
+        Returns:
+            The function's result.
+
+        Raises:
+            BaseException: The call raised it.
+            CancelledError: The call was cancelled.
+            CallBroken: The call has no result; the message says why.
+            CallTimeout: The call ran longer than its limits allow.
+            ProcedureParked: The call cannot end as things are.
+            ResultTimeout: The time is up; a builtin `TimeoutError` that has phase, step and reason.
         """
         seconds = waiting_seconds(timeout)
         try:
@@ -119,7 +171,18 @@ class DurableFuture(Future[T], Generic[T]):
                 self._take()
 
     def exception(self, timeout: float | timedelta | None = None) -> BaseException | None:
-        """Wait as `result`; return what the call raised, None when it returned."""
+        """Wait for the end, and return what the call raised.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+
+        Returns:
+            The exception; None when the call returned.
+
+        Raises:
+            CancelledError: The call was cancelled.
+            ResultTimeout: The time is up; a builtin `TimeoutError` that has phase, step and reason.
+        """
         seconds = waiting_seconds(timeout)
         try:
             return super().exception(seconds)
@@ -137,10 +200,18 @@ class DurableFuture(Future[T], Generic[T]):
         self._desk.took(self._id)
 
     def durable(self, timeout: float | timedelta | None = None) -> Self:
-        """Wait until the call is on disk, at most `timeout` (seconds or a timedelta); returns the future.
+        """Wait until the call is on disk. From then on it is made whatever happens to this program.
 
-        From then on the call is made whatever happens to this program. Raises the builtin `TimeoutError` when the
-        time is up, `CancelledError` when it was cancelled before, else what stands in the way of storing it.
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+
+        Returns:
+            The future.
+
+        Raises:
+            ResultTimeout: The time is up; a builtin `TimeoutError`.
+            CancelledError: The call was cancelled before.
+            ActorprocError: The call cannot be stored; the message says why.
         """
         if self._batch is None and self._refusal is not None:
             raise self._refusal  # it could not be pickled
@@ -159,11 +230,15 @@ class DurableFuture(Future[T], Generic[T]):
         return self
 
     def refused(self, error: BaseException) -> None:
-        """It will not be on disk; called by the executor before the batch is told."""
+        """Note that the call will not be on disk; called by the executor before the batch ends.
+
+        Args:
+            error: The reason.
+        """
         self._refusal = error
 
     def stored(self) -> None:
-        """It is on disk; called by the executor before the batch is told."""
+        """Note that the call is on disk; called by the executor before the batch ends."""
         self._batch = None
 
     def cancel(self) -> bool:
@@ -184,13 +259,16 @@ class DurableFuture(Future[T], Generic[T]):
             self._take()
 
     def running(self) -> bool:
-        """A worker has the call at the moment."""
+        """True if a worker has the call at the moment."""
         return not self.done() and self._desk.is_running(self._id)
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call ``fn(future)`` when the call has ended; at once when it has already.
+        """Have a function called when the call has ended; at once when it has ended already.
 
-        Whatever it raises is logged: it runs on the thread that hands out the ends of all calls.
+        Its errors are logged: it runs on the thread that hands out the ends of all calls.
+
+        Args:
+            fn: Called as ``fn(future)``.
         """
         super().add_done_callback(fn if self.done() else functools.partial(_call_back, fn, self._desk))
 

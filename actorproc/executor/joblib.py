@@ -31,10 +31,20 @@ __all__ = ["ProcedureBackend", "register_joblib_backend"]
 def register_joblib_backend(
     executor: ProcedureExecutor | ProcedureManager, *, name: str = "actorproc", make_default: bool = False
 ) -> ProcedureExecutor:
-    """Let joblib know this executor, or an executor of a started manager, under a name.
+    """Make an executor, or one of a started manager, known to joblib under a name.
 
-    Returns the executor, which stays open until you shut it down; registering the name again replaces it.
-    ``make_default`` has every `joblib.Parallel` of the program use it that names no other backend.
+    The executor stays open until you shut it down; registering the name again replaces it.
+
+    Args:
+        executor: The executor, or a started manager.
+        name: The name of the backend. Default: "actorproc".
+        make_default: Use it in every `joblib.Parallel` of the program that names no other backend. Default: False.
+
+    Returns:
+        The executor.
+
+    Raises:
+        ImportError: joblib is not installed; raised by the import of this module.
     """
     opened = ProcedureExecutor(executor) if isinstance(executor, ProcedureManager) else executor
     register_parallel_backend(name, functools.partial(ProcedureBackend, opened), make_default=make_default)
@@ -44,9 +54,13 @@ def register_joblib_backend(
 class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     """Runs the batches of one `joblib.Parallel` as calls of an executor.
 
-    How many run at once is decided by the manager's workers; ``n_jobs`` says how many batches joblib has under way.
-    What calls `Parallel` inside a call uses threads there, as with joblib's own processes. Arguments are pickled and
-    stored: arrays are not shared by memory maps.
+    The manager's workers decide how many run at once; ``n_jobs`` says how many batches joblib has under way. Calls of
+    `Parallel` inside a call use threads there, as with joblib's own processes. Arguments are pickled and stored: arrays
+    are not shared by memory maps.
+
+    Args:
+        executor: The executor.
+        **options: Those of `joblib.parallel.ParallelBackendBase`.
     """
 
     supports_retrieve_callback = True
@@ -61,14 +75,33 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         self._call = LimitedThreads({}, 1)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **options: Any) -> int:
-        """Begin a run: numeric libraries get the processors that each worker has for itself, or what joblib says."""
+        """Begin a run: numeric libraries get the processors that each worker has for itself, or what joblib says.
+
+        Args:
+            n_jobs: Number of batches under way, as joblib counts. Default: 1.
+            parallel: The `joblib.Parallel` that runs. Default: None.
+            **options: Those of joblib.
+
+        Returns:
+            The number of batches under way.
+        """
         jobs: int = super().configure(n_jobs=n_jobs, parallel=parallel, **options)
         variables = self._prepare_worker_env(max(1, min(jobs, self._executor._max_workers)))
         self._call = LimitedThreads(variables, int(variables["OPENBLAS_NUM_THREADS"]))
         return jobs
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Number of batches that are worth having under way. Raises ValueError for 0."""
+        """Number of batches that are worth having under way.
+
+        Args:
+            n_jobs: The number that the program gave; negative ones count from the number of workers, None is -1.
+
+        Returns:
+            The number; at least 2 unless a positive one was given.
+
+        Raises:
+            ValueError: ``n_jobs`` is 0.
+        """
         if n_jobs == 0:
             msg = "n_jobs == 0 in Parallel has no meaning"
             raise ValueError(msg)
@@ -79,7 +112,15 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         return max(2, workers + 1 + (n_jobs or -1))
 
     def submit(self, func: Any, callback: Callable[[Any], object] | None = None) -> DurableFuture[Any]:
-        """Make a call of a batch; ``callback`` gets its future."""
+        """Make a call of a batch.
+
+        Args:
+            func: The batch.
+            callback: Called with the future when the batch has ended. Default: None.
+
+        Returns:
+            The future of the batch.
+        """
         future: DurableFuture[Any] = self._executor.submit(self._call, func, func.items)
         with self._lock:
             self._under_way.add(future)
@@ -93,11 +134,25 @@ class ProcedureBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
             self._under_way.discard(future)
 
     def retrieve_result_callback(self, out: DurableFuture[Any]) -> Any:
-        """Result of the batch; raises its exception."""
+        """Result of a batch.
+
+        Args:
+            out: The future of the batch.
+
+        Returns:
+            The results of its calls.
+
+        Raises:
+            BaseException: A call of the batch raised it.
+        """
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Cancel batches that no worker has: their results are not wanted any more."""
+        """Cancel batches that no worker has: their results are no longer wanted.
+
+        Args:
+            ensure_ready: As of joblib; not used.
+        """
         del ensure_ready
         with self._lock:
             left = list(self._under_way)

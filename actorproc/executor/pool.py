@@ -1,4 +1,4 @@
-"""`ProcedureExecutor`, the face of the package."""
+"""`ProcedureExecutor`, a `concurrent.futures.Executor` whose calls are procedures."""
 
 from __future__ import annotations
 
@@ -40,27 +40,35 @@ T = TypeVar("T")
 class ProcedureExecutor(Executor):
     """A `concurrent.futures.Executor` whose calls are procedures: durable, and not broken by a dead worker.
 
-    ``manager`` is a started `ProcedureManager`, or the path of a directory: then the executor starts a manager of its
-    own there, with ``max_workers`` processes (default: as many as the processors this program may use), and stops it
-    in `shutdown`. It starts at the first call, or at the ``with``, so an executor may be made at the top of a module;
-    in a worker that imports the module it stays shut, and using it raises `UsageError`.
-
-    The other arguments are those of `ProcessPoolExecutor`. ``initializer(*initargs)`` runs once in each worker process
-    before its first call of this executor; when it fails, calls and later submits raise `CallBroken`. What it changes
-    of the process (limits, environment, working directory, umask, signal handlers) stays for the worker's life with a
-    manager of its own; with another's it is put back after that call, as all that a step changes.
-    ``mp_context`` may be a "spawn" or "forkserver" context, which is what the workers are like anyway; "fork" is a
-    `ValueError`. ``max_tasks_per_child`` is ``Config(recycle_steps=…)`` of a manager of its own, and refused with
-    another's.
-    ``priority`` and ``tags`` are those of `ProcedureManager.submit`, for all calls.
-
-    ``limits`` (`Limits`) are what each call may use, and ``retry`` (`RetryPolicy`) says which errors of a function are
-    tried again; None: no limits, and no error is. `submit_with` gives them for one call. ``config`` is that of a
-    manager of its own, and ``retain`` its ``Config.retain_for`` (seconds, timedelta). Both are refused with another's.
+    With a path, the executor starts a manager of its own there, and stops it in `shutdown`. It starts at the first
+    call, or at the ``with``, so an executor may be made at the top of a module. In a worker that imports the module it
+    stays shut, and using it raises `UsageError`.
 
     Functions and arguments are pickled in the thread that submits, by cloudpickle where plain pickle does not reach
     (lambdas, functions of a script). A call whose worker dies is made again, three times at most, so a function should
-    be safe to call twice; an exception is a result and is tried again only where ``retry`` says so.
+    be safe to call twice. An exception is a result, and is tried again only where ``retry`` says so.
+
+    Args:
+        manager: A started `ProcedureManager`, or the path of a directory for a manager of its own.
+        max_workers: Number of processes of a manager of its own. Default: the processors this program may use.
+        mp_context: A "spawn" or "forkserver" context, which is what the workers are like anyway. Default: None.
+        initializer: Called once in each worker process before its first call of this executor. When it fails, calls and
+            later submits raise `CallBroken`. Its changes of the process (limits, environment, working directory, umask,
+            signal handlers) stay for the worker's life with a manager of its own. With another's they are put back
+            after that call, as all changes of a step. Default: None.
+        initargs: Arguments of ``initializer``. Default: none.
+        max_tasks_per_child: ``Config(recycle_steps=…)`` of a manager of its own. Default: None.
+        priority: Priority of all calls, as of `ProcedureManager.submit`. Default: 0.
+        tags: Tags of all calls, as of `ProcedureManager.submit`. Default: None.
+        limits: `Limits` of each call. Default: None, no limits.
+        retry: Errors of a function that are tried again, a `RetryPolicy`. Default: None, no error is.
+        config: `Config` of a manager of its own. Default: None.
+        retain: Seconds, or a timedelta: ``Config.retain_for`` of a manager of its own. Default: None.
+
+    Raises:
+        ValueError: ``max_workers``, ``max_tasks_per_child``, ``config`` or ``retain`` is given with another's manager.
+            Or a number is too small, or ``mp_context`` forks.
+        TypeError: An argument is of the wrong kind.
     """
 
     def __init__(
@@ -173,14 +181,42 @@ class ProcedureExecutor(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:
         """Queue ``fn(*args, **kwargs)``; returns at once. ``future.durable()`` waits until it is on disk.
 
-        What cannot be pickled is told by the future. Raises `RuntimeError` after `shutdown`, `CallBroken` once the
-        initializer has failed.
+        Args:
+            fn: The function.
+            *args: Its arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            The future of the call. If the call cannot be pickled, the future has the error.
+
+        Raises:
+            RuntimeError: The executor is shut down.
+            CallBroken: The initializer has failed.
+            UsageError: A worker has imported the module that made the executor, which stays shut there.
+            ManagerStopped: This is a forked child, or the manager does not run.
         """
         return self._put(new_id(), self._options, fn, args, kwargs, alone=False)
 
     def submit_as(self, id: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:
-        """As `submit`, under an id of yours: a call that has this id already, also of an earlier run of the program,
-        is not made again, and its future is returned. Raises `InvalidId`, and `UsageError` when the id is not a call's.
+        """Queue a call, as `submit`, under an id of yours.
+
+        A call that has this id already, also of an earlier run of the program, is not made again: its future is
+        returned.
+
+        Args:
+            id: The id.
+            fn: The function.
+            *args: Its arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            The future of the call.
+
+        Raises:
+            InvalidId: The id is no id.
+            UsageError: The id is that of a procedure which is no call.
+            RuntimeError: The executor is shut down.
+            CallBroken: The initializer has failed.
         """
         return self._named(id, self._options, fn, args, kwargs)
 
@@ -248,7 +284,16 @@ class ProcedureExecutor(Executor):
     def get(self, id: str) -> DurableFuture[Any]:
         """A future of a call that is stored, also of an earlier run of the program.
 
-        Raises `UnknownProcedure`, `UsageError` when the id is not a call's, and `RuntimeError` after `shutdown`.
+        Args:
+            id: The id of the call.
+
+        Returns:
+            The future.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            UsageError: The id is that of a procedure which is no call.
+            RuntimeError: The executor is shut down.
         """
         if self.manager.info(id).type_name != Call.type_name:
             msg = f"{id} is no call of an executor; ask manager.get({id!r}) for it"
@@ -265,11 +310,24 @@ class ProcedureExecutor(Executor):
         chunksize: int = 1,
         **options: Any,
     ) -> Iterator[T]:
-        """``map(fn, *iterables)`` in the workers, results in order; ``chunksize`` calls make one procedure.
+        """``map(fn, *iterables)`` in the workers, with results in order.
 
-        Calls whose results are not waited for any more, because the iterator was dropped, are cancelled soon after.
-        Raises the builtin `TimeoutError` in the iteration when a result is not there ``timeout``, seconds or a
-        timedelta, after this call. ``options`` are passed on to the standard library (``buffersize``, Python 3.14).
+        If the iterator is dropped, the calls whose results are left in it are cancelled soon after.
+
+        Args:
+            fn: The function.
+            *iterables: Its arguments, one iterable each; the shortest decides.
+            timeout: Seconds, or a timedelta, from this call to the last result. Default: None, without limit.
+            chunksize: Number of calls that make one procedure, at least 1. Default: 1.
+            **options: Those of the standard library (``buffersize``, Python 3.14).
+
+        Returns:
+            An iterator of results. It raises what a call raised, and the builtin `TimeoutError` when the time is up.
+
+        Raises:
+            ValueError: ``chunksize`` is less than 1.
+            RuntimeError: The executor is shut down.
+            CallBroken: The initializer has failed.
         """
         if chunksize < 1:
             msg = "chunksize must be >= 1."
@@ -288,15 +346,19 @@ class ProcedureExecutor(Executor):
         return in_order(self._queue, [self.submit(fn, *args) for args in calls], end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; with ``wait`` return when all have ended. ``cancel_futures`` cancels what can be.
+        """Take no more calls, and stop a manager of its own when its last call has ended.
 
-        A manager of its own is stopped when its last call has ended. Without ``wait``, inside a callback of one of its
-        futures, which ends after this, and in a signal handler in the middle of a submit, that happens on a thread for
-        which the interpreter waits at its exit.
+        On some threads it never waits: inside a callback of one of its futures, and in a signal handler in the middle
+        of a submit. There, and without ``wait``, another thread does the rest; the interpreter waits for that thread at
+        its exit. Ctrl-C while it waits, or inside the ``with``, leaves within a second. Calls that have not ended stay
+        stored, and go on when an executor or a manager is started on that directory.
 
-        Ctrl-C while it waits, or inside the ``with``, leaves within a second: calls that have not ended stay stored,
-        and go on when an executor or a manager is started on that directory. Raises `StorageUnavailable` when the store
-        was removed meanwhile.
+        Args:
+            wait: Return when all calls have ended. Default: True.
+            cancel_futures: Cancel calls that no worker has. Default: False.
+
+        Raises:
+            StorageUnavailable: The store was removed meanwhile.
         """
         if os.getpid() != self._pid:
             self._is_shut_down = True

@@ -61,12 +61,34 @@ class LockKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True
 
     @classmethod
     def read(cls, path: str) -> LockKey:
-        """A shared lock of ``path`` and everything below it."""
+        """A shared lock of a key and everything below it.
+
+        Args:
+            path: The key: segments joined by ``/``, at most 255 bytes in UTF-8.
+
+        Returns:
+            The key.
+
+        Raises:
+            TypeError: ``path`` is no text.
+            ValueError: ``path`` can be no key.
+        """
         return cls(_checked(path), LockMode.READ)
 
     @classmethod
     def write(cls, path: str) -> LockKey:
-        """An exclusive lock of ``path`` and everything below it."""
+        """An exclusive lock of a key and everything below it.
+
+        Args:
+            path: The key: segments joined by ``/``, at most 255 bytes in UTF-8.
+
+        Returns:
+            The key.
+
+        Raises:
+            TypeError: ``path`` is no text.
+            ValueError: ``path`` can be no key.
+        """
         return cls(_checked(path), LockMode.WRITE)
 
 

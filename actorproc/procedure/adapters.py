@@ -49,20 +49,44 @@ class ValueAdapter:
 
     @staticmethod
     def dump(value: Any) -> Any:
-        """The value as something that can be kept: texts, numbers, containers, dataclasses of the procedure's hints.
+        """The value as data that can be kept: texts, numbers, containers, dataclasses of the procedure's hints.
 
         Equal values must give equal results: two submits under one id are compared by them.
+
+        Args:
+            value: A value of `kind`.
+
+        Returns:
+            The data.
         """
         raise NotImplementedError
 
     @staticmethod
     def load(data: Any) -> Any:
-        """The value again, of what `dump` returned. What it raises parks the procedure."""
+        """The value again. An exception parks the procedure.
+
+        Args:
+            data: What `dump`, or `migrate`, returned.
+
+        Returns:
+            The value.
+        """
         raise NotImplementedError
 
     @staticmethod
     def migrate(data: Any, from_version: int) -> Any:
-        """Turn what an older version's `dump` returned into the input of `load`."""
+        """Turn what an older version's `dump` returned into the input of `load`.
+
+        Args:
+            data: What `dump` returned then.
+            from_version: `version` of the adapter then.
+
+        Returns:
+            The input of `load`.
+
+        Raises:
+            NotImplementedError: The adapter does not override this.
+        """
         del data
         msg = f"a value has version {from_version}, and its adapter has no migrate()"
         raise NotImplementedError(msg)

@@ -77,7 +77,12 @@ class StepChannel(Protocol):
 class ChildOutcome:
     """End of one child (or its state, with ``wait="any"``): ``id``, ``type_name``, ``state``, ``output``, ``error``.
 
-    ``error`` is a `RemoteError` with the child's message and traceback text, None when it did not fail.
+    ``error`` is a `RemoteError` with the child's message and traceback text, None when it did not fail. Made by the
+    engine.
+
+    Args:
+        row: The outcome as the engine tells it.
+        fetch: Called for the output when that is asked for.
     """
 
     __slots__ = ("_fetch", "_output", "_row", "error", "id", "state", "type_name")
@@ -184,7 +189,7 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def aborting(self) -> bool:
-        """An abort was asked, or the tree is cancelled for another cause; a long step may look and stop early."""
+        """True if an abort was asked, or the tree is cancelled for another cause: a long step may stop early."""
         return self._channel.aborting()
 
     @property
@@ -212,11 +217,22 @@ class Context(msgspec.Struct, eq=False):
         return self._children
 
     def remember(self, key: str, make: Callable[[], Any]) -> Any:
-        """The value ``make()`` gave the first time, in whichever attempt; it is durable before this returns.
+        """The value that a function gave the first time, in whichever attempt; it is durable before this returns.
 
-        So "read the old value, then change it" is safe: a repeated step sees the value from before the change. Asked
-        for again, it is a new object each time: what the step does to one is not remembered. Of the threads of a step
-        that ask for one key, one makes the value.
+        So "read the old value, then change it" is safe: a repeated step sees the value from before the change. Each
+        call gives a new object: changes that the step makes to one are not remembered. If several threads of a step ask
+        for one key, only one of them makes the value.
+
+        Args:
+            key: A name for the value, one in this step.
+            make: Called without arguments when no attempt of this step has a value yet.
+
+        Returns:
+            The value.
+
+        Raises:
+            TypeError: ``key`` is no text.
+            StateNotEncodable: The value cannot be kept.
         """
         if not isinstance(key, str) or not is_text(key):
             msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
@@ -245,10 +261,15 @@ class Context(msgspec.Struct, eq=False):
         return value
 
     def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
-        """Show how far it is (``progress`` from 0 to 1, ``message`` for people). Silence never kills a step.
+        """Show how far the step is. Silence never kills a step.
 
-        Raises `TypeError` and `ValueError` for what can be no progress: a number outside of that range, such as a
-        percentage, and "not a number". What rounding adds to 1.0 is cut off.
+        Args:
+            progress: A fraction from 0 to 1; a rounding error beyond 1.0 is cut off. Default: None.
+            message: A text for people; 1000 characters of it are shown. Default: None.
+
+        Raises:
+            TypeError: ``progress`` is no number, or ``message`` no text.
+            ValueError: ``progress`` is outside of the range, such as a percentage, or not finite.
         """
         if message is not None and (not isinstance(message, str) or not is_text(message)):
             msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
@@ -257,7 +278,18 @@ class Context(msgspec.Struct, eq=False):
         self._channel.heartbeat(None if progress is None else _fraction(progress), text)
 
     def query(self, procedure_id: str) -> dict[str, Any]:
-        """Facts of `ProcedureManager.info` about a procedure, as plain data. Raises `UnknownProcedure`, `InvalidId`."""
+        """Facts of `ProcedureManager.info` about a procedure.
+
+        Args:
+            procedure_id: The procedure.
+
+        Returns:
+            The facts as plain data.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
         answer = self._channel.request("query", check_id(procedure_id))
         found = None if answer is None else PLAIN.decode(answer)
         if not isinstance(found, dict):

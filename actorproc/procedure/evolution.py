@@ -78,12 +78,15 @@ def value(*, version: Any = 1, aliases: Any = ()) -> Callable[[C], C]:
     """Declare the version of a class of values, and the names it was stored under before.
 
     Args:
-        version: whole number from 1; raise it when stored values mean something else than they did, and write a
+        version: Whole number from 1; raise it when stored values mean something else than they did, and write a
             migration (`migrates`). A class that is not declared has version 1.
-        aliases: earlier names of the class, as "module:Class".
+        aliases: Earlier names of the class, as "module:Class". Default: none.
+
+    Returns:
+        A decorator of classes, which returns the class.
 
     Raises:
-        TypeError: `version` is no such number, or an alias no such name.
+        TypeError: ``version`` is no such number, or an alias no such name, or the decorator stands above no class.
     """
     if type(version) is not int or version < 1:
         msg = f"value(version=…) is a whole number from 1, not {version!r:.60}"
@@ -110,9 +113,18 @@ def migrates(cls: type) -> Callable[[F], F]:
     """Declare the function that reads older values of a class: ``function(plain, from_version)``.
 
     It is asked when the stored version differs from today's, and when today's class cannot make the value. ``plain`` is
-    the mapping of the stored fields (of an enum: the member's name), with ``class_name`` and ``version``; values inside
-    that can be made are made. It returns the fields of today, or the value itself. What it raises parks the reader.
+    the mapping of the stored fields (of an enum: the member's name), with ``class_name`` and ``version``. Values inside
+    of it that can be made are made. It returns the fields of today, or the value itself; an exception parks the reader.
     Write it beside the class, or in a module that is imported with it.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        A decorator of functions, which returns the function.
+
+    Raises:
+        TypeError: ``cls`` is no class.
     """
     _check_class(cls, "@migrates(…) takes the class whose values it reads")
 

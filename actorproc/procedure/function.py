@@ -165,12 +165,23 @@ def procedure(
 ) -> Any:
     """Makes one-step procedures of a function: ``manager.run(resize(path, width=640))``.
 
-    Calling the function binds the arguments and runs nothing. A first parameter named ``ctx`` is given the `Context`
-    of the step. ``locks`` is called with the same arguments and returns lock keys; ``name`` is the type name (default:
-    "module.qualname").
+    Calling the function binds the arguments and runs nothing. A first parameter named ``ctx`` is given the `Context` of
+    the step. As a decorator it stands above the function, with options or without.
+
+    Args:
+        function: A plain function.
+        name: The type name. Default: "module.qualname".
+        version: Version of the arguments, as of a class (`Procedure.version`). Default: 1.
+        retry: Errors that are tried again. Default: ``RetryPolicy()``.
+        limits: Limits of the step. Default: ``Limits()``.
+        locks: Called with the arguments of the function; returns the lock keys. Default: None.
+        uses: Classes that values are made of beyond the type hints, and other procedures. Default: none.
+
+    Returns:
+        The `ProcedureFunction`; with options a decorator that returns it.
 
     Raises:
-        TypeError: it is no plain function (a method, a coroutine), or ``ctx`` is not its first parameter.
+        TypeError: It is no plain function (a method, a coroutine), or ``ctx`` is not its first parameter.
     """
     options = {"type_name": name, "version": version, "retry": retry, "limits": limits, "uses": uses}
     decorator = _Decorator({key: value for key, value in options.items() if value is not None}, locks)

@@ -47,31 +47,63 @@ class StateMachineProcedure(Procedure):
     _engine_forms: ClassVar[Mapping[str, str]] = {**HOOKS, **_OWN_HOOKS}
 
     def execute_from_state(self, ctx: Context, state: Any) -> Enum | Status | None:
-        """Do what ``state`` asks for; return the next state, a `Status` to stay in this one, or None at the end.
+        """Do the work of a state.
 
         With children added by `add_child`, the next state (or the end) comes when they are finished.
+
+        Args:
+            ctx: Facts and requests of the step.
+            state: The present state.
+
+        Returns:
+            The next state, a `Status` to stay in this one, or None at the end.
         """
         raise NotImplementedError
 
     def rollback_state(self, ctx: Context, state: Any) -> Status | None:
-        """Undo what was done in ``state``; ``Status.executing()``: call it again. Must be idempotent."""
+        """Undo the work of a state. Must be idempotent.
+
+        Args:
+            ctx: Facts and requests of the undo.
+            state: The state that ran.
+
+        Returns:
+            None when it is undone, or ``Status.executing()`` to be called again.
+        """
         raise NotImplementedError
 
     def is_rollback_supported(self, state: Any) -> bool:
-        """True if `rollback_state` has something to undo for this state; default: if it is overridden."""
+        """True if `rollback_state` has something to undo for a state.
+
+        Args:
+            state: The state.
+
+        Returns:
+            True or False. Default: True if `rollback_state` is overridden.
+        """
         del state
         return self._engine_supports_rollback()
 
     def is_no_return(self, state: Any) -> bool:
-        """True if ``state`` is a point of no return: once it was begun, failures only retry forward. Default: no."""
+        """True if a state is a point of no return: once it was begun, failures only retry forward.
+
+        Args:
+            state: The state.
+
+        Returns:
+            True or False. Default: False.
+        """
         del state
         return False
 
     def add_child(self, procedure: Procedure | tuple[str, Procedure]) -> None:
-        """Start this child, a procedure or an ``(id, procedure)`` pair, when the step returns.
+        """Start a child when the step returns.
 
         Not in a step that ends with another `Status` than ``suspended``, or ``executing`` without ``after``,
-        ``acquire`` and ``no_return``: that is `InvalidStatus`.
+        ``acquire`` and ``no_return``: that fails the step with `InvalidStatus`.
+
+        Args:
+            procedure: A procedure, or an ``(id, procedure)`` pair.
         """
         self.__added().append(procedure)
 
@@ -86,7 +118,11 @@ class StateMachineProcedure(Procedure):
         return self.__state()
 
     def execute(self, ctx: Context) -> Status:
-        """Run the current state."""
+        """Run the current state.
+
+        Raises:
+            InvalidStatus: `execute_from_state` returned something else than a state, a `Status` or None.
+        """
         state = self.__state()
         if state is None:
             return Status.done()

@@ -73,12 +73,24 @@ class _Explained(msgspec.StructMeta):
 class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
     """Rules for trying errors of a step again: which, how often and when.
 
-    The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer.
-    ``max_attempts`` counts the first try too; ``max_elapsed`` (since the first error) ends it earlier. Durations are
-    seconds or timedeltas.
-    ``retry_on`` and ``never_on`` are an exception class, a tuple of them, or a predicate; ``never_on`` wins.
-    A step that was killed for its ``wall_time`` or ``cpu_time`` is tried again only where ``retry_on`` takes a
-    `StepTimeout`, which the default does not; a predicate is asked that once, when the class is registered.
+    The nth retry waits ``base * factor**(n-1)``, at most ``cap``, and up to the fraction ``jitter`` longer. A step that
+    was killed for its ``wall_time`` or ``cpu_time`` is tried again only where ``retry_on`` takes a `StepTimeout`, which
+    the default does not. A predicate is asked that once, when the class is registered.
+
+    Args:
+        max_attempts: Greatest number of attempts, the first included, at least 1. Default: 3.
+        base: Seconds, or a timedelta, before the first retry. Default: 0.5.
+        factor: Factor from one wait to the next, at least 1. Default: 2.
+        cap: Seconds, or a timedelta: the longest wait. Default: 60.
+        jitter: Greatest random part of a wait, from 0 to 1. Default: 0.25.
+        max_elapsed: Seconds, or a timedelta, since the first error; then no retry begins. Default: None, without limit.
+        retry_on: Errors that are tried again: an exception class, a tuple of them, or a predicate. Default:
+            `RetryLater`, `ConnectionError` and `TimeoutError`.
+        never_on: Errors that are not, in the same form; it wins. Default: none.
+
+    Raises:
+        UsageError: A value makes no sense.
+        TypeError: There is no such option.
     """
 
     max_attempts: int = 3
@@ -111,7 +123,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
         return self.judge(StepTimeout("the step ran longer than its limits allow"))[0]
 
     def judge(self, error: BaseException) -> tuple[bool, float | None]:
-        """Tell whether this error is tried again, and after how many seconds (None: by the backoff)."""
+        """Tell whether an error is tried again, and after how many seconds.
+
+        Args:
+            error: The error of a step.
+
+        Returns:
+            True or False, and the seconds that a `RetryLater` asks for; None: by the backoff.
+        """
         if isinstance(error, _NEVER) or _matches(self.never_on, error):
             return False, None
         if not _matches(self.retry_on, error):
@@ -122,19 +141,32 @@ class RetryPolicy(msgspec.Struct, frozen=True, metaclass=_Explained):
 class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
     """Limits of one step. Durations are seconds or timedeltas, sizes bytes; None means no limit.
 
-    A step past ``wall_time`` or ``cpu_time`` (of its worker and the processes below it, sampled by the host) is asked
-    to stop with SIGTERM and killed after ``grace``: `StepTimeout`. ``memory`` is what a step may allocate on top of
-    what its worker holds already; beyond it allocation raises `MemoryError` in the step (Linux). ``memory_hard`` is
-    what the worker and the processes below it may have resident in all; beyond it they are killed, as a crash.
-    ``processes`` is how many processes a step may have started that live at the same time; beyond it they are killed
-    in the same way, and the kernel stops a fork bomb before it is seen, where it can (`Health.process_limits`).
-    ``crashes`` of one step make it fail with `WorkerCrashed`. ``dedicated`` gives the procedure a worker of its own
-    for its whole life. Up to ``threads`` steps of such procedures run at once in one worker: for steps that wait for
-    networks and disks. ``nice`` and ``cpus`` hold while the step runs. ``abort_grace`` is how long a step that was told
-    of an abort (`Context.aborting`) may go on, counted from the decision to undo its procedure; then it is stopped with
-    SIGTERM and killed after ``grace``. None: as `Config.abort_grace` says; `math.inf`: to its end, whatever that says.
+    Args:
+        wall_time: Duration after which the step is asked to stop with SIGTERM and killed after ``grace``:
+            `StepTimeout`. Default: None.
+        cpu_time: Processor time of its worker and the processes below it, sampled by the host; then it ends as by
+            ``wall_time``. Default: None.
+        memory: Bytes a step may allocate on top of what its worker holds already; beyond it allocation raises
+            `MemoryError` in the step (Linux). Default: None.
+        memory_hard: Bytes that the worker and the processes below it may have resident in all; beyond it they are
+            killed, as a crash. Default: None.
+        crashes: Number of crashes of one step that make it fail with `WorkerCrashed`, at least 1. Default: 3.
+        dedicated: Give the procedure a worker of its own for its whole life. Default: False.
+        threads: Number of steps of such procedures that run at once in one worker, at least 1: for steps that wait for
+            networks and disks. Default: 1.
+        nice: Niceness while the step runs, -20 to 19. Default: None.
+        cpus: Numbers of the processors it may use while the step runs. Default: None.
+        grace: Duration from SIGTERM to SIGKILL. Default: 1.
+        processes: Number of processes a step may have started that live at the same time. Beyond it they are killed, as
+            a crash; the kernel stops a fork bomb before it is seen, where it can (`Health.process_limits`). Default:
+            None.
+        abort_grace: Duration that a step may go on after the decision to undo its procedure; `Context.aborting` tells
+            it. Then it is stopped with SIGTERM and killed after ``grace``. `math.inf`: to its end. Default: None, as
+            `Config.abort_grace` says.
 
-    Raises `UsageError` for values that make no sense, and for ``threads`` with a limit of the whole process.
+    Raises:
+        UsageError: A value makes no sense, or ``threads`` is given with a limit of the whole process.
+        TypeError: There is no such option.
     """
 
     wall_time: float | timedelta | None = None

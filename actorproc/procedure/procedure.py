@@ -142,10 +142,16 @@ class Procedure(Submittable):
 
         @classmethod
         def load(cls, data: Any) -> Self:
-            """The object of a stored state: what `dump` returned, or what `migrate` made of it.
+            """The object of a stored state. Does not call ``__init__``.
 
-            Does not call ``__init__``. Any exception parks the procedure with its text as the reason, save
-            `MemoryError`: that counts as a failed attempt of the step, and a fresh worker makes the next one.
+            Any exception parks the procedure with its text as the reason, save `MemoryError`: that counts as a failed
+            attempt of the step, and a fresh worker makes the next one.
+
+            Args:
+                data: What `dump` returned, or what `migrate` made of it.
+
+            Returns:
+                The object.
             """
             made: Self = format_of(cls).load_fields(data)
             return made
@@ -154,7 +160,15 @@ class Procedure(Submittable):
         def migrate(cls, data: Any, from_version: int) -> Any:
             """Turn the state of an older version into the input of `load`.
 
-            ``data`` is the mapping of fields when `dump` is not overridden, else what `dump` returned then.
+            Args:
+                data: The mapping of fields when `dump` is not overridden, else what `dump` returned then.
+                from_version: `version` of the class then.
+
+            Returns:
+                The input of `load`.
+
+            Raises:
+                NotImplementedError: The class does not override this.
             """
             del data
             version = option(cls, "version")

@@ -86,7 +86,11 @@ class Saga(Procedure):
         warn_of_idle_methods(cls, {stage.undo for stage in cls.__stages})
 
     def execute(self, ctx: Context) -> Status:
-        """Run the step at the current position."""
+        """Run the step at the current position.
+
+        Raises:
+            InvalidStatus: The step returned work that nothing would run.
+        """
         stages = self.__stages
         at = self.__index()
         if at >= len(stages):

@@ -28,7 +28,11 @@ _NAME = re.compile(r"[\w.]+")
 class Secret(Generic[T_co]):
     """A value that is shown as asterisks; `reveal` gives it. As metadata, ``Annotated[str, Secret]``, it marks a field.
 
-    It is kept in states, outputs and payloads like any other value, as it is and not encrypted.
+    It is kept in states, outputs and payloads like any other value, as it is and not encrypted. The idea is pydantic's
+    ``SecretStr``.
+
+    Args:
+        value: The value.
     """
 
     __slots__ = ("_value",)

@@ -40,9 +40,19 @@ class Status(msgspec.Struct, frozen=True):
     ) -> Status:
         """There is more to do: call `execute` again.
 
-        ``persist=False`` permits the engine to skip the record of this step (it may be repeated after a crash).
-        ``yield_`` lets other procedures go first; ``after`` waits that number of seconds; ``acquire`` takes more locks
-        before the next step; ``no_return`` declares the next step the point of no return.
+        Args:
+            persist: False permits the engine to skip the record of this step; the step may be repeated after a crash.
+                Default: True.
+            yield_: Let other procedures go first. Default: False.
+            after: Seconds, or a timedelta, to wait before the next step. Default: 0.
+            acquire: More locks, granted before the next step. Default: none.
+            no_return: The next step is the point of no return. Default: False.
+
+        Returns:
+            The status.
+
+        Raises:
+            InvalidStatus: ``after`` is no duration, or ``acquire`` holds something else than `LockKey` values.
         """
         if persist and not yield_ and not after and not acquire and not no_return:
             return _EXECUTING
@@ -72,13 +82,24 @@ class Status(msgspec.Struct, frozen=True):
         max_parallel: int | None = None,
         on_parent_end: Literal["abort", "leave"] = "abort",
     ) -> Status:
-        """Start these children; the next step runs when ``wait`` says so ("all" finished, "any" one, or "each").
+        """Start children, and go on when they have ended.
 
-        A child is a `Procedure` or an ``(id, Procedure)`` pair; without an id it gets one made of parent, step and
-        index, so a repeated step names the same children. No children resume at once; twice in a row with an equal
-        state that is `InvalidStatus`. At most ``max_parallel`` of them run at a time. ``on_parent_end`` says what
-        happens to those still running when the parent ends.
-        ``persist`` has no effect: children are always stored together with their parent's state.
+        A child without an id gets one made of parent, step and index, so a repeated step names the same children.
+        Without children it goes on at once; twice in a row with an equal state that is `InvalidStatus`.
+
+        Args:
+            children: Procedures, or ``(id, procedure)`` pairs.
+            persist: Has no effect: children are always stored together with their parent's state. Default: True.
+            wait: The next step runs when "all" have finished, when "any" one has, or once for "each". Default: "all".
+            max_parallel: Number of children that run at a time, at least 1. Default: None, without limit.
+            on_parent_end: "abort" or "leave" the children that still run when the parent ends. Default: "abort".
+
+        Returns:
+            The status.
+
+        Raises:
+            InvalidStatus: An argument is none of these, a child is no procedure, or two children have one id.
+            InvalidId: The id of a child is no id.
         """
         del persist
         if wait not in {"all", "any", "each"}:
@@ -94,12 +115,34 @@ class Status(msgspec.Struct, frozen=True):
 
     @staticmethod
     def sleep(seconds: float | timedelta) -> Status:
-        """Go on after `seconds`; costs a record, no process."""
+        """Go on after some time; costs a record, no process.
+
+        Args:
+            seconds: Seconds, or a timedelta.
+
+        Returns:
+            The status.
+
+        Raises:
+            InvalidStatus: ``seconds`` is no duration.
+        """
         return Sleeping(_seconds("sleep(…)", seconds))
 
     @staticmethod
     def wait(event: str, timeout: float | timedelta | None = None) -> Status:
-        """Go on when this event is signalled (`ctx.event` is its payload), or call `on_timeout` after ``timeout``."""
+        """Go on when an event is signalled; ``ctx.event`` is its payload then.
+
+        Args:
+            event: The name of the event, 1 to 255 bytes in UTF-8.
+            timeout: Seconds, or a timedelta, after which `Procedure.on_timeout` is called. Default: None, without
+                limit.
+
+        Returns:
+            The status.
+
+        Raises:
+            InvalidStatus: ``event`` is no such name, or ``timeout`` is no duration.
+        """
         if not isinstance(event, str) or not is_text(event) or not 0 < len(event.encode()) <= 255:
             msg = f"Status.wait(event) is a name of 1 to 255 bytes in UTF-8, not {event!r:.60}"
             raise InvalidStatus(msg)
@@ -107,7 +150,14 @@ class Status(msgspec.Struct, frozen=True):
 
     @staticmethod
     def done(output: object = None) -> Status:
-        """The procedure is finished; ``output`` is any value the data codec keeps."""
+        """The procedure is finished.
+
+        Args:
+            output: Any value the data codec keeps. Default: None.
+
+        Returns:
+            The status.
+        """
         return Done(output)
 
     @staticmethod
@@ -137,9 +187,19 @@ class Status(msgspec.Struct, frozen=True):
 
     @staticmethod
     def poisoned(keys: Iterable[str | LockKey] | str | LockKey, error: BaseException | str) -> Status:
-        """End without being undone, and leave these keys refused to others until an operator clears them.
+        """End without being undone, and leave keys refused to other procedures until an operator clears them.
 
         Past the point of no return the step runs again instead, until it works; meanwhile the keys are refused.
+
+        Args:
+            keys: Keys, or their paths such as "catalog/db/table"; one or several.
+            error: The reason, an exception or a text.
+
+        Returns:
+            The status.
+
+        Raises:
+            InvalidStatus: A key is none, or ``error`` is neither an exception nor a text.
         """
         given: Any = error
         if not isinstance(given, BaseException | str):

@@ -79,10 +79,19 @@ class Step(Generic[R_co]):
         self.__doc__ = function.__doc__
 
     def undo(self, function: F) -> F:
-        """Decorates the method ``(self, ctx)`` that undoes this step; returns it as it is.
+        """Decorates the method ``(self, ctx)`` that undoes this step.
 
-        It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and
-        must cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone.
+        It returns None when it is done, or ``Status.executing()`` to be called again. It must be idempotent, and must
+        cope with a step that ran half. ``@Base.pay.undo`` in a subclass is for that subclass alone.
+
+        Args:
+            function: The method; its name is another one than the step's.
+
+        Returns:
+            The method as it is.
+
+        Raises:
+            TypeError: The step has an undo already, or the function is no ``def …(self, ctx)``.
         """
         is_inherited = self._is_of_class
         if self.undo_function is not None and not is_inherited:
@@ -124,18 +133,20 @@ def step(
 
     It returns a value (go on; the last step's value is the output) or a `Status`: ``executing`` repeats the step,
     ``suspended``, ``sleep`` and ``wait`` go on at the next one, ``done`` ends early. When the last step waits, the
-    payload of the event is the output. ``no_return=True`` declares it the point of no return: from there, failures
-    only retry forward. Other decorators stand below this one. A value that is work which nothing would run fails the
-    step with `InvalidStatus`: a procedure, a function that was not called, a coroutine.
+    payload of the event is the output. Other decorators stand below this one. Returned work that nothing would run
+    fails the step with `InvalidStatus`: a procedure, a function that was not called, a coroutine.
 
     Args:
-        function: the method.
-        no_return: the step is the point of no return.
-        name: the name of the step in the store and in idempotency keys; default: that of the method.
-        was: names that the step had in earlier code. A procedure stored with one of them goes on here.
+        function: The method.
+        no_return: The step is the point of no return: from there, failures only retry forward. Default: False.
+        name: The name of the step in the store and in idempotency keys. Default: that of the method.
+        was: Names that the step had in earlier code. A procedure stored with one of them goes on here. Default: none.
+
+    Returns:
+        The `Step`; with options a decorator that returns it.
 
     Raises:
-        TypeError: the function is no ``def …(self, ctx)``, or a name is none.
+        TypeError: The function is no ``def …(self, ctx)``, or a name is none.
     """
     if function is not None:
         return Step(function)

@@ -1,4 +1,4 @@
-"""The store protocol: what survives, and nothing about who runs next."""
+"""The store protocol: rows that survive, and nothing about their order of work."""
 
 from __future__ import annotations
 
@@ -26,22 +26,37 @@ __all__ = ["ProcedureStore", "RecordStore"]
 
 
 class RecordStore(Protocol):
-    """The reading half: what recovery and queries need, from any thread, as of the last commit.
+    """The reading half: rows for recovery and queries, from any thread, as of the last commit.
 
-    Every method verifies checksums and raises `StoreDamaged` naming the record.
+    Every method verifies checksums and raises `StoreDamaged` naming the record. Times are epoch seconds.
     """
 
     def load(self, *, whole: bool = True) -> Snapshot:
         """Everything recovery needs. Damaged records are listed, not raised.
 
-        Without `whole` trees in which all that has not ended waits for a time, an event or children may be left out:
-        `Snapshot.cold` says what must be known of them, and `tree` reads one that is needed. When anything is
-        damaged nothing is left out.
+        Args:
+            whole: False permits to leave out trees in which all that has not ended waits for a time, an event or
+                children. `Snapshot.cold` has the facts about these, and `tree` reads one that is needed. When anything
+                is damaged nothing is left out. Default: True.
+
+        Returns:
+            The rows, read in one transaction.
         """
         ...
 
     def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:
-        """One head, None when unknown; with `removed` also one whose tree is half removed."""
+        """The head of a procedure.
+
+        Args:
+            id: The procedure.
+            removed: Find also a member of a tree that is half removed. Default: False.
+
+        Returns:
+            The head; None when it is unknown.
+
+        Raises:
+            StoreDamaged: The record cannot be trusted.
+        """
         ...
 
     def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
@@ -49,31 +64,104 @@ class RecordStore(Protocol):
         ...
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
-        """All heads of a tree in submit order (root first) and its undo units, oldest first."""
+        """A tree, with what undoes it.
+
+        Args:
+            root: The root.
+
+        Returns:
+            All heads in submit order, the root first, and the undo units, oldest first.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def step(self, id: str, number: int) -> StepRecord | None:
-        """One record of the step log."""
+        """One record of the step log.
+
+        Args:
+            id: The procedure.
+            number: Number of the step.
+
+        Returns:
+            The record; None when there is none.
+
+        Raises:
+            StoreDamaged: The record cannot be trusted.
+        """
         ...
 
     def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:
-        """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
+        """The end of a procedure.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            The head and the closing record; None when it has not ended, or is unknown.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def steps(self, id: str) -> list[StepRecord]:
-        """The step log of a procedure in order of number."""
+        """The step log of a procedure.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            The records in order of number.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
-        """Links to children in order of (step, index); of one step when given."""
+        """Links to the children of a procedure.
+
+        Args:
+            parent: The procedure.
+            step: Number of a step; only its children. Default: None, those of all.
+
+        Returns:
+            The links in order of step and index.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:
-        """Write-ahead notes of a procedure; of one step when given."""
+        """Write-ahead notes of a procedure (`Context.remember`).
+
+        Args:
+            id: The procedure.
+            step: Number of a step; only its notes. Default: None, those of all.
+
+        Returns:
+            The notes.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def audit(self, target: str) -> list[AuditRecord]:
-        """Requests of operators, for a procedure or (empty target) the manager, in order."""
+        """Requests of operators.
+
+        Args:
+            target: The procedure; "": the manager.
+
+        Returns:
+            The requests, oldest first.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def locks(self) -> list[LockRecord]:
@@ -85,11 +173,31 @@ class RecordStore(Protocol):
         ...
 
     def events(self, target: str) -> list[EventRecord]:
-        """Signals of a target, oldest first, with notes of those that were taken."""
+        """Signals of a target, with notes of those that were taken.
+
+        Args:
+            target: The id of a procedure, or `event_target` of the name of an event.
+
+        Returns:
+            The records, oldest first.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def kept_signals(self, target: str | None = None) -> list[KeptSignal]:
-        """Signals and events that no procedure has taken, of one target when given; without their payloads."""
+        """Signals and events that no procedure has taken, without their payloads.
+
+        Args:
+            target: The id of a procedure, or `event_target` of the name of an event. Default: None, all.
+
+        Returns:
+            One `KeptSignal` for each.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def finished(
@@ -100,28 +208,65 @@ class RecordStore(Protocol):
         after: tuple[str, float] | None = None,
         reverse: bool = False,
     ) -> list[tuple[str, float]]:
-        """Finished roots and when they finished (epoch seconds), the longest finished first, or last with `reverse`.
+        """Finished roots and the times of their ends: the rows that retention looks at.
 
-        `before` leaves out what finished at that time or later, `after` all up to this root in that order. This is
-        what retention looks at. Trees that are half removed are not listed.
+        Trees that are half removed are not listed.
+
+        Args:
+            before: Epoch seconds; leave out roots that finished then or later. Default: None.
+            limit: Greatest number of roots. Default: None, all.
+            after: A root and its time; go on behind it. Default: None.
+            reverse: The last finished come first, in place of the longest finished. Default: False.
+
+        Returns:
+            Id and epoch seconds of each.
         """
         ...
 
     def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
-        """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
+        """A tree as its removal needs it.
+
+        Args:
+            root: The root.
+            limit: Greatest number of members.
+
+        Returns:
+            The tree; None when there is no such root.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
-        """Remaining members of a half removed tree: the latest ones, at most `limit`, and whether there are more."""
+        """Remaining members of a half removed tree, the latest ones.
+
+        Args:
+            root: The root.
+            limit: Greatest number of members; None: all.
+
+        Returns:
+            The heads, and True if there are more.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     has_files: bool
     """Long fields of the step log may stand in files, of which `place_of` tells."""
 
     def place_of(self, id: str, number: int) -> str | None:
-        """The file that holds the long field of a record of the step log, from its beginning; None: there is none.
+        """The file that holds the long field of a record of the step log, from its beginning.
 
         Another process of this user may map it as long as the record is there.
+
+        Args:
+            id: The procedure.
+            number: Number of the step.
+
+        Returns:
+            Path of the file; None when there is none.
         """
         ...
 
@@ -131,7 +276,14 @@ class RecordStore(Protocol):
         ...
 
     def ids(self, start: str) -> list[str]:
-        """Ids that begin with this text, in order of ids."""
+        """Ids that begin with a text.
+
+        Args:
+            start: The text; "": all ids.
+
+        Returns:
+            The ids, in order of ids.
+        """
         ...
 
     def count_states(self) -> dict[ProcedureState, int]:
@@ -153,44 +305,75 @@ class RecordStore(Protocol):
         reverse: bool = False,
         skip_damaged: bool = False,
     ) -> Iterator[ProcedureRecord]:
-        """Heads in submit order that match all given filters; newest first with `reverse`.
+        """Heads in submit order that match all given filters.
 
-        Read in chunks while the caller iterates, each from one snapshot: none comes twice, and one that changed
-        meanwhile comes as it is when its chunk is read. `after` is the id of the last one seen. Raises
-        `UnknownProcedure` when `after` is unknown; a damaged head raises `StoreDamaged` unless `skip_damaged`.
+        Read in chunks while the caller iterates, each from one snapshot. So none comes twice, and one that changed
+        meanwhile comes as it is when its chunk is read.
+
+        Args:
+            state: Only heads in this state. Default: None.
+            type_name: Only heads of this type. Default: None.
+            root: Only heads of this tree. Default: None.
+            tag: Only heads with this tag. Default: None.
+            after: The id of the last head seen; go on behind it. Default: None.
+            reverse: Newest first. Default: False.
+            skip_damaged: Leave damaged heads out. Default: False, they are raised.
+
+        Returns:
+            An iterator of heads.
+
+        Raises:
+            UnknownProcedure: ``after`` is unknown.
+            StoreDamaged: A head is damaged, and ``skip_damaged`` is False.
         """
         ...
 
 
 class ProcedureStore(RecordStore, Protocol):
-    """Applies batches of writes atomically and reads what recovery and queries need.
+    """Applies batches of writes atomically and reads the rows for recovery and queries.
 
-    One owner at a time. `own`, `commit`, `reopen` and `close` are called from one thread only (LMDB
-    binds a write transaction to its thread); the reading methods may be called from any thread and see
-    the last commit. Every reading method verifies checksums and raises `StoreDamaged` naming the record.
+    One owner at a time. `own`, `commit`, `reopen` and `close` are called from one thread only, because LMDB binds a
+    write transaction to its thread. The reading methods may be called from any thread and see the last commit. Every
+    reading method verifies checksums and raises `StoreDamaged` naming the record.
     """
 
     def own(self) -> int:
-        """Become the owner: raise the epoch by one, durably, and return it.
+        """Become the owner: raise the epoch by one, durably.
 
-        Raises `StoreInUse`, `StoreFormat`, `StorageUnavailable`, or `OSError`-based `EngineError`s that
-        say which path and permission is missing.
+        Returns:
+            The new epoch.
+
+        Raises:
+            StoreInUse: Another process owns the store.
+            StoreFormat: The store is of a newer format, or is none.
+            StorageUnavailable: The disk refuses.
+            EngineError: A path cannot be used; the message says which permission is missing.
         """
         ...
 
     def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
-        """Apply all writes or none, durably, if `epoch` is still the stored one.
+        """Apply all writes or none, durably, if the epoch is still the stored one.
 
-        `batch` numbers the commits of one owner, upwards from 1, and is stored with the writes: after a failure
-        `load().batch` says whether this one was applied. 0: not numbered.
+        A full map is grown inside and is no error.
 
-        Raises `StorageUnavailable` when the disk refuses (the outcome is then unknown until `reopen`), and
-        `StoreInUse` when a newer epoch owns the store. A full map is grown inside and is no error.
+        Args:
+            writes: The writes, in order.
+            epoch: The epoch that `own` returned.
+            batch: Number of the commit of this owner, upwards from 1, stored with the writes. After a failure
+                `load().batch` says whether it was applied. Default: 0, not numbered.
+
+        Raises:
+            StorageUnavailable: The disk refuses; the outcome is then unknown until `reopen`.
+            StoreInUse: A newer epoch owns the store.
         """
         ...
 
     def reopen(self) -> None:
-        """After a failed commit: close, open again, and make one synced empty commit. Same epoch."""
+        """After a failed commit: close, open again, and make one synced empty commit. The epoch stays.
+
+        Raises:
+            StorageUnavailable: The disk still refuses.
+        """
         ...
 
     def close(self) -> None:
@@ -201,14 +384,29 @@ class ProcedureStore(RecordStore, Protocol):
         """Give unused space back to the file system; on the thread of `commit`, which waits meanwhile.
 
         Readers go on. Interrupted at any point, the store is as it was or compact, with all that was committed.
-        Raises `NotAllowed` while a backup is being made, `StorageUnavailable` when there is no room for the copy.
+
+        Returns:
+            Sizes before and after, in bytes.
+
+        Raises:
+            NotAllowed: A backup is being made.
+            StorageUnavailable: There is no room for the copy.
         """
         ...
 
     def backup(self, path: str | os.PathLike[str]) -> BackupReport:
         """Copy the last commit into a new directory, which is a store of its own; from any thread.
 
-        Commits and reads go on meanwhile. Raises `NotAllowed` when something is at `path` already, or for a store
-        that has no files; `EngineError`s when the copy cannot be written, and then leaves nothing.
+        Commits and reads go on meanwhile.
+
+        Args:
+            path: Directory that does not exist yet.
+
+        Returns:
+            A `BackupReport`.
+
+        Raises:
+            NotAllowed: Something is at ``path`` already, or the store has no files.
+            EngineError: The copy cannot be written; nothing is left of it then.
         """
         ...

@@ -1,4 +1,4 @@
-"""Would a deploy park what is unfinished? A test over an export of the store that runs the old code."""
+"""`survives_deploy`: a test that new code parks nothing, over an export of the store that runs the old code."""
 
 from __future__ import annotations
 

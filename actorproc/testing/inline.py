@@ -61,13 +61,25 @@ class VirtualClock:
         return time.monotonic() + self._ahead
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let this much time pass now: seconds or a timedelta, not negative."""
+        """Let some time pass now.
+
+        Args:
+            seconds: Seconds, or a timedelta, not negative.
+
+        Raises:
+            TypeError: ``seconds`` is no duration.
+            ValueError: ``seconds`` is negative or not finite.
+        """
         self._ahead += in_seconds(seconds, "the time to advance by")
         for watcher in list(self._watchers):
             watcher()
 
     def when_moved(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` after each `advance`."""
+        """Have a function called after each `advance`.
+
+        Args:
+            watcher: Called without arguments.
+        """
         self._watchers.append(watcher)
 
 
@@ -169,9 +181,19 @@ class _OwnClasses(TypeShelf):
 class InlineManager(ProcedureManager):
     """A `ProcedureManager` without processes and files, for tests; a context manager.
 
-    One worker unless `workers` says otherwise; a `MemoryStore` unless `store` is given; `clock` a `VirtualClock` unless
-    given. All other arguments and all methods are those of `ProcedureManager`. What threads cannot do is told in
+    All methods are those of `ProcedureManager`. The limits of threads in place of processes are listed in
     docs/testing.md.
+
+    Args:
+        procedures: Classes and `procedure` functions to register at once. Default: none.
+        workers: Number of workers. Default: 1.
+        store: A store. Default: a new `MemoryStore`.
+        clock: A clock. Default: a new `VirtualClock`.
+        config: All other settings. Default: those of `Config` with short waits.
+        on_run: Called with each step that is handed out. Default: None.
+        loses: Asked about each answer of a step. If it returns True, the worker dies before the manager hears the
+            answer. Default: None.
+        **options: Those of `ProcedureManager`.
     """
 
     def __init__(
@@ -207,7 +229,14 @@ class InlineManager(ProcedureManager):
         return self.pool
 
     def crash_worker(self, slot: int | None = None) -> bool:
-        """Let a worker die now, the first one that runs a step if no slot is named; whether there was one."""
+        """Let a worker die now.
+
+        Args:
+            slot: Its slot. Default: None, the first worker that runs a step.
+
+        Returns:
+            False when there was no such worker.
+        """
         for worker, info in self.pool.facts().items() if self._tree is not None else ():
             if (slot is None and info.state == "busy") or worker.slot == slot:
                 self.pool.crash(worker)
@@ -217,8 +246,17 @@ class InlineManager(ProcedureManager):
     def finish(self, handle: ProcedureHandle, timeout: float | timedelta = 20.0) -> ProcedureHandle:
         """Wait until a procedure has ended, and skip the time in which nothing happens.
 
-        Whenever no step runs, the clock is moved to what the engine waits for next. Raises `TimeoutError` after
-        `timeout`, in real seconds or as a timedelta.
+        Whenever no step runs, the clock is moved to what the engine waits for next.
+
+        Args:
+            handle: The procedure.
+            timeout: Real seconds, or a timedelta, to wait at most. Default: 20.
+
+        Returns:
+            The handle.
+
+        Raises:
+            TimeoutError: The time is up; the message has phase and reason.
         """
         patience = in_seconds(timeout, "timeout", endless=True)
         deadline = time.monotonic() + patience
@@ -230,7 +268,11 @@ class InlineManager(ProcedureManager):
         return handle
 
     def skip(self) -> float:
-        """If nothing runs, let the time pass until the engine wants to do something; the seconds skipped."""
+        """Let the time pass until the engine wants to do something, if nothing runs.
+
+        Returns:
+            The seconds skipped; 0 when something runs.
+        """
         tree = self._tree
         at = _next_at(tree) if tree is not None else None
         # What is due already is on its way: it comes before everything that is later.

@@ -40,7 +40,11 @@ class Passages:
 
 
 def crash_point(name: str) -> None:
-    """Die here if a test wants it; else nothing, at the cost of two look-ups. In the thread of the step itself."""
+    """Die here if a test wants it; else nothing, at the cost of two look-ups. In the thread of the step itself.
+
+    Args:
+        name: The name of the point.
+    """
     if not _watching and not _armed:
         return
     die: Callable[[], None] | None = getattr(_here, "die", None)
@@ -57,10 +61,19 @@ def crash_point(name: str) -> None:
 
 @contextlib.contextmanager
 def crashing_at(name: str, passage: int = 1) -> Iterator[None]:
-    """Inside, the inline worker that passes this point for the `passage`-th time dies there.
+    """Let the inline worker that passes a crash point die there. A context manager.
 
-    Raises `AssertionError` at the end when none came so far, `ValueError` when `passage` is not at least 1, and
-    `UsageError` when the point is armed already.
+    Args:
+        name: The name of the point.
+        passage: The passage at which it dies, counted from 1. Default: 1.
+
+    Yields:
+        None.
+
+    Raises:
+        AssertionError: At the end, the point was passed fewer times.
+        ValueError: ``passage`` is not at least 1.
+        UsageError: The point is armed already.
     """
     with armed(name, passage) as left, watched() as seen:
         yield
@@ -71,7 +84,19 @@ def crashing_at(name: str, passage: int = 1) -> Iterator[None]:
 
 @contextlib.contextmanager
 def armed(name: str, passage: int) -> Iterator[Callable[[], int]]:
-    """As `crashing_at`, but nothing is asserted: what is given says how many passages are left."""
+    """Arm a crash point, as `crashing_at`, and assert nothing.
+
+    Args:
+        name: The name of the point.
+        passage: The passage at which it dies, counted from 1.
+
+    Yields:
+        A function that returns how many passages are left.
+
+    Raises:
+        ValueError: ``passage`` is not at least 1.
+        UsageError: The point is armed already.
+    """
     if isinstance(passage, bool) or not isinstance(passage, int) or passage < 1:
         msg = f"passages of a crash point are counted from 1, so it cannot crash at {passage!r:.60}"
         raise ValueError(msg)

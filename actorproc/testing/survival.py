@@ -1,16 +1,16 @@
-"""Does a procedure end the same way whatever crashes on its way? Every crash is tried.
+"""`survives_crashes`: tries every crash on the way of a procedure, and compares the ends.
 
-`survives_crashes` runs a procedure undisturbed, and then again and again, each time with one disturbance:
+It runs a procedure undisturbed, and then again and again, each time with one disturbance:
 
 - the host dies before a record of the step log is stored, and right after: once for each record; the same for each
   value that `ctx.remember` stores in the middle of a step;
-- a worker dies when a step, or an undo, is complete and its answer was not heard: the step runs twice; once for each;
-- a worker dies at a named crash point: once for each passage.
+- a worker dies when a step, or an undo, is complete and its answer was not heard: the step runs twice; once for each; -
+a worker dies at a named crash point: once for each passage.
 
 Each run must end as the undisturbed one did, with the same output or error, and must leave the world as that did. That
-an undisturbed run always does is tried first: else the world was not put back, and nothing can be concluded. The
-engine promises at-least-once execution of a step; that twice is as good as once is what a step has to see to, with
-`ctx.idempotency_key`, `ctx.remember`, or by saying what is wanted and not what to change. Steps that do not are named.
+an undisturbed run always does is tried first: else the world was not put back, and nothing can be concluded. The engine
+promises at-least-once execution of a step. That twice is as good as once is up to the step, with `ctx.idempotency_key`,
+`ctx.remember`, or by saying what is wanted and not what to change. Steps that do not are named.
 
 HBase's tests of ProcedureV2 kill before and after each store update in this way.
 """
@@ -112,20 +112,32 @@ def survives_crashes(
     check: bool = True,
     timeout: float | timedelta = 20.0,
 ) -> SurvivalReport:
-    """Run `procedure` with every crash there is, one at a time, and compare the ends.
+    """Run a procedure with every crash there is, one at a time, and compare the ends.
 
-    `procedure` is an object, or a function that makes one for each run. `reset` puts the world back to how it was
-    before each run, and `observe` says how it is after it: rows of a database, names of files, balances; anything that
-    compares with ``==``. `procedures` are further classes (children). `drive` does what the procedure needs from
-    outside, such as ``manager.signal(…)``; it is called again in each life of the host, and must bear that.
-    `environment` makes ``ctx.env``, as that of a `ProcedureManager` does.
+    Runs without processes (`InlineManager`), with one worker; time in which nothing happens is skipped. Errors of
+    ``reset``, ``observe`` and ``drive`` are passed on, with a note of the run.
 
-    Raises `UsageError` when the undisturbed run does not end, when two of them end differently (then `reset` is missing
-    or does not put all back), and when what `observe` gives cannot be copied or compared; `TypeError` and `ValueError`
-    for arguments that are none. What `reset`, `observe` and `drive` raise is passed on, with a note in which run.
+    Args:
+        procedure: An object, or a function that makes one for each run.
+        observe: Returns the state of the world after a run: rows of a database, names of files, balances. Anything that
+            compares with ``==``. Default: None, only the ends are compared.
+        reset: Puts the world back to how it was before each run. Default: None.
+        procedures: Further classes (children). Default: none.
+        drive: Does what the procedure needs from outside, such as ``manager.signal(…)``, called as ``drive(manager,
+            handle)``. It is called again in each life of the host, and must bear that. Default: None.
+        environment: Makes ``ctx.env``, as that of a `ProcedureManager` does. Default: None.
+        check: Raise when an end differs; else only report it. Default: True.
+        timeout: Seconds, or a timedelta, for each run. Default: 20.
 
-    Runs without processes (`InlineManager`), with one worker; time in which nothing happens is skipped. Raises
-    `DidNotSurvive` unless `check` is false; `timeout` bounds each run, in seconds or as a timedelta.
+    Returns:
+        Runs that were tried, and their results.
+
+    Raises:
+        DidNotSurvive: A crash changed how the procedure ended, or what it left behind.
+        UsageError: The undisturbed run does not end, or two of them end differently: then ``reset`` is missing or does
+            not put all back. Or a result of ``observe`` cannot be copied or compared.
+        TypeError: An argument is of the wrong kind.
+        ValueError: ``timeout`` makes no sense.
     """
     __tracebackhide__ = True  # pytest shows the test, and what was found
     bench = Bench(

@@ -88,29 +88,45 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerPool(Protocol):
-    """Starts, feeds and kills workers. All methods return at once and may be called from any thread."""
+    """Starts, feeds and kills workers. All methods return at once, but for `stack` and `close`, on any thread."""
 
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
-        """Begin; `sink` gets every event, on a thread of the pool, and must not block."""
+        """Begin.
+
+        Args:
+            sink: Called with every event, on a thread of the pool; it must not block.
+        """
         ...
 
     def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
-        """Start this worker, or name a warm spare so. Ends in `WorkerBooted` or `WorkerDied`.
+        """Start a worker, or name a warm spare so. Ends in `WorkerBooted` or `WorkerDied`.
 
-        With `replace` the pool may give its place to a spare when it dies in a step: the next incarnation, and so on.
+        Args:
+            worker: The worker.
+            replace: When it dies in a step, the pool may give its place to a spare: the next incarnation, and so on.
+                Default: False.
         """
         ...
 
     def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
-        """Queue messages for a worker, in order. Messages for a dead or unknown worker are dropped."""
+        """Queue messages for a worker. Messages for a dead or unknown worker are dropped.
+
+        Args:
+            worker: The worker.
+            messages: The messages, in order.
+        """
         ...
 
     def forget_spares(self) -> None:
-        """End the processes that wait to replace a worker: they have loaded what was on disk when they started."""
+        """End the processes that wait to replace a worker: they have loaded the code that was on disk at their start."""
         ...
 
     def stop(self, worker: WorkerId) -> None:
-        """Ask for an orderly end after the running step."""
+        """Ask for an orderly end after the running step.
+
+        Args:
+            worker: The worker.
+        """
         ...
 
     def kill(
@@ -122,11 +138,26 @@ class WorkerPool(Protocol):
         reason: str = "",
         kind: str = "",
     ) -> None:
-        """SIGTERM, `grace` seconds, then SIGKILL of the whole group; `reason` and `kind` go into the crash report."""
+        """Send SIGTERM, then SIGKILL to the whole process group.
+
+        Args:
+            worker: The worker.
+            grace: Seconds between the two signals. Default: 0.
+            blamed: The step that is the cause, for the crash report. Default: None.
+            reason: The cause in words, for the crash report. Default: "".
+            kind: Kind of the crash report. Default: "", "timeout" when a step is blamed, else "stopped".
+        """
         ...
 
     def usage(self, worker: WorkerId) -> tuple[float, int] | None:
-        """CPU seconds and resident bytes of a worker and what it started, now; None when that cannot be told."""
+        """Use of processor and memory by a worker and the processes it started, now.
+
+        Args:
+            worker: The worker.
+
+        Returns:
+            Processor seconds and resident bytes; None when that cannot be told.
+        """
         ...
 
     @property
@@ -140,19 +171,46 @@ class WorkerPool(Protocol):
         ...
 
     def processes(self, worker: WorkerId) -> int | None:
-        """Number of processes that a worker has started and that live now; None when that cannot be told."""
+        """Number of live processes that a worker has started.
+
+        Args:
+            worker: The worker.
+
+        Returns:
+            The number; None when that cannot be told.
+        """
         ...
 
     def limit_memory(self, worker: WorkerId, size: int | None) -> None:
-        """Limit the memory of a worker and of what it starts to `size` bytes, if the system can; None: no limit."""
+        """Limit the memory of a worker and of the processes it starts, if the system can.
+
+        Args:
+            worker: The worker.
+            size: Bytes; None: no limit.
+        """
         ...
 
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
-        """The Python stack of a running step, waited for; "" when it does not run any more."""
+        """The Python stack of a running step; waits for the worker's answer.
+
+        Args:
+            token: The step.
+            timeout: Seconds to wait at most. Default: 5.
+
+        Returns:
+            The stack as text; "" when the step no longer runs.
+        """
         ...
 
     def logs(self, procedure: str) -> list[LogEntry]:
-        """Prints and log records of a procedure, as far as they are kept."""
+        """Prints and log records of a procedure, as far as they are kept.
+
+        Args:
+            procedure: The id of the procedure.
+
+        Returns:
+            The entries, oldest first.
+        """
         ...
 
     def facts(self) -> dict[WorkerId, WorkerInfo]:
@@ -160,5 +218,9 @@ class WorkerPool(Protocol):
         ...
 
     def close(self, timeout: float) -> None:
-        """Stop all workers in order, kill what is left after `timeout` seconds, reap everything. Idempotent."""
+        """Stop all workers in order, kill those that are left, and reap everything. Idempotent.
+
+        Args:
+            timeout: Seconds before the kill.
+        """
         ...
