@@ -37,25 +37,29 @@ _LEAST = {
 class Config:
     """Settings of a `ProcedureManager`; sizes in bytes, times in seconds or as a `datetime.timedelta`.
 
-    Times are kept, and read, as seconds. Raises `ValueError` naming the field and the rule.
+    Times are kept, and read, as seconds. Each field has its default, its unit and its meaning below.
+
+    Raises:
+        ValueError: A value makes no sense; the message names the field and the rule.
+        TypeError: A time is no duration.
     """
 
     stop_timeout: Seconds = Seconds(30.0)
     """Seconds that leaving ``with`` may take: running steps are waited for, then their workers are killed."""
     boot_timeout: Seconds = Seconds(30.0)
-    """Seconds that `start` waits for the first answer of every worker. Later ones have twice as long to boot,
-    then they are ended, and their slot is parked."""
+    """Seconds that `start` waits for the first answer of every worker. Workers started later have twice as long to
+    boot; then they are killed, and their slot is parked."""
     control: bool = True
     """Let other processes of this user reach the manager, through the socket ``control.sock`` in its
     directory (`ProcedureClient`, the command line)."""
     max_frame: int = DEFAULT_MAX_FRAME
     """Longest message to or from a worker, in bytes, but for one with a call of `max_call`; a state must fit in it."""
     max_call: int = 1024**3
-    """Longest pickled arguments, and longest pickled result, of a call of `ProcedureExecutor`, in bytes; below 2 GiB,
-    and 16 MiB in any case."""
+    """Longest pickled arguments, and longest pickled result, of a call of `ProcedureExecutor`, in bytes; below 2 GiB.
+    16 MiB are allowed in any case."""
     max_state: int = 16 * 1024 * 1024
-    """Longest dumped state that `submit` accepts, in bytes. What steps keep and give back may be as long, and 16 MiB
-    in any case."""
+    """Longest dumped state that `submit` accepts, in bytes. States, outputs and notes of steps may be as long; 16 MiB
+    are allowed in any case."""
     spares: int = 1
     """Warm spare worker processes that make a replacement immediate; 0: none."""
     warm_limit: int = 1024
@@ -64,15 +68,15 @@ class Config:
     """Number of times within `restart_period` that workers of one slot may fail to boot, or end by themselves while
     idle, before the slot is parked. Workers killed by another process do not count."""
     restart_period: Seconds = Seconds(30.0)
-    """See `restart_limit`."""
+    """Seconds in which `restart_limit` counts."""
     parked_for: Seconds = Seconds(30.0)
     """Seconds that a parked slot rests before one worker is tried in it; doubles after failures, up to 32-fold."""
     max_depth: int = 64
-    """Deepest nesting of sub-procedures; the step that would exceed it fails, as with the two below."""
+    """Deepest nesting of sub-procedures; the step that would exceed it fails."""
     max_children: int = 100_000
-    """Children of one procedure, over all its steps."""
+    """Greatest number of children of one procedure, over all its steps; the step that would exceed it fails."""
     max_tree: int = 1_000_000
-    """Procedures under one root, the root included."""
+    """Greatest number of procedures under one root, the root included; the step that would exceed it fails."""
     keep_steps: int | None = 100
     """Done steps that stay in the step log of a procedure with nothing to undo, at least; None: all. A class may say
     otherwise with its own ``keep_steps``."""
@@ -81,50 +85,54 @@ class Config:
     recycle_steps: int | None = None
     """Steps after which a worker is replaced by a fresh one, between two steps; None: never."""
     recycle_age: OptionalSeconds = OptionalSeconds(None)
-    """Age after which a worker that ends a step is replaced; None: never."""
+    """Age in seconds after which a worker that ends a step is replaced; None: never."""
     recycle_memory: int | None = None
-    """Growth of a worker's memory since its first step after which it is replaced; None: never."""
+    """Bytes of growth of a worker's memory since its first step after which it is replaced; None: never."""
     log_bytes: int = 256 * 1024
-    """Output and log records kept of each procedure, in memory, the newest; 0: none."""
+    """Bytes of output and log records kept of each procedure, in memory, the newest; 0: none."""
     log_bytes_total: int = 64 * 1024 * 1024
-    """The same of all procedures together; those silent for longest go first."""
+    """Bytes of output and log records of all procedures together, in memory. Those of the procedures that are silent
+    for longest go first."""
     log_file_bytes: int = 16 * 1024 * 1024
-    """The same of all procedures together in two files beside the store, for later lives of the program; 0: none."""
+    """Bytes of output and log records of all procedures together in two files beside the store, for later lives of the
+    program; 0: none."""
     parked_grace: Seconds = Seconds(5.0, least="zero")
     """Seconds that a procedure is parked, or this manager runs, before that is logged as a warning and waiting callers
     get `ProcedureParked`: classes may be registered meanwhile. `math.inf`: never."""
     commit_backoff: Seconds = Seconds(0.1)
-    """First wait before a refused commit is tried again; doubles each time."""
+    """Seconds before a refused commit is tried again for the first time; doubles each time."""
     commit_backoff_cap: Seconds = Seconds(10.0)
-    """The longest of these waits."""
+    """Longest wait in seconds before a refused commit is tried again."""
     retain_for: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
     """Seconds for which finished procedures are kept, with all that ran below them; None: for ever."""
     retain_count: int | None = None
     """Number of roots that finished last and are kept, however young the others are; None: all."""
     retain_failed_for: OptionalSeconds = OptionalSeconds(None, least="zero")
-    """Seconds for which those are kept that own poisoned keys or could not be undone; None: until repaired."""
+    """Seconds for which procedures are kept that own poisoned keys or could not be undone; None: until repaired."""
     retain_acknowledged: Seconds = Seconds(60.0, least="zero")
     """Seconds for which a procedure is kept after `ProcedureManager.acknowledge`."""
     retain_signals: OptionalSeconds = OptionalSeconds(7 * 86400.0, least="zero")
     """Seconds for which an event that was published and not taken by a procedure is kept; None: for ever. A signal
-    to one is kept as long as the procedure may take it."""
+    to one procedure is kept as long as that may take it."""
     sweep_interval: Seconds = Seconds(30.0, endless=False)
     """Seconds between searches for finished procedures and events to be removed; oftener, down to once a second, when a
     fifth of `retain_for` is less."""
     priority_ageing: Seconds = Seconds(60.0)
-    """Waiting for a worker that outweighs one level of priority; `math.inf`: no waiting does."""
+    """Seconds of waiting for a worker that outweigh one level of priority; `math.inf`: no waiting does."""
     max_running: int | None = None
-    """Submitted procedures (roots) that run at once, from their first step to their end; the others wait."""
+    """Greatest number of submitted procedures (roots) that run at once, from their first step to their end; the others
+    wait. None: without limit."""
     max_queued: int = 1_000_000
-    """Unfinished ones that are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
+    """Unfinished procedures that are accepted beyond `max_running`; then `submit` raises `ManagerBusy`."""
     concurrency: Mapping[str, int] = field(default_factory=dict)
-    """Procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, by itself."""
+    """Greatest number of procedures at once, by limit key; ``"tenant/*"`` holds for each key that begins so, singly."""
     rate: Mapping[str, tuple[int, float | timedelta]] = field(default_factory=dict)
-    """By limit key ``(n, seconds)``: at most n procedures start in any span of that length."""
+    """By limit key ``(n, seconds)``: at most n procedures start in any span of that length, in seconds or as a
+    timedelta."""
     worker_shares: Mapping[str, float] = field(default_factory=dict)
     """The part of the workers, above 0 to 1, that a class of work may use while others want them; at least one."""
     reserved_workers: Mapping[str, int] = field(default_factory=dict)
-    """Workers that are kept free for a class of work."""
+    """Number of workers that are kept free for a class of work."""
     stuck_after: Seconds = Seconds(10.0)
     """Seconds in their steps after which, if work waits, all workers count as stuck and an extra worker is started."""
     extra_worker_idle: Seconds = Seconds(60.0)
@@ -219,7 +227,15 @@ class Config:
                     raise ValueError(msg)
 
     def scheduling(self, workers: int, max_workers: int) -> Scheduling:
-        """Order, limits and shares of work, as the core is told."""
+        """Order, limits and shares of work, for the core.
+
+        Args:
+            workers: Number of workers.
+            max_workers: Greatest number of workers while all are stuck.
+
+        Returns:
+            The settings, with times in seconds.
+        """
         return Scheduling(
             priority_ageing=self.priority_ageing,
             max_running=self.max_running,

@@ -101,6 +101,21 @@ def raised_by(function: Any) -> set[str]:
     return {name.id for name in names if isinstance(name, ast.Name) and _is_error(name.id)}
 
 
+def docstrings_of_fields(owner: type) -> dict[str, str]:
+    """Text below each annotated field of a class, by the field's name."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: text.value.value
+        for field, text in zip(body.body, body.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
 def _public_things() -> Iterator[Any]:
     for package in (actorproc, testing):
         yield from (getattr(package, name) for name in package.__all__)

@@ -118,7 +118,7 @@ class WorkerPool(Protocol):
         ...
 
     def forget_spares(self) -> None:
-        """End the processes that wait to replace a worker: they have loaded the code that was on disk at their start."""
+        """End the processes that wait to replace a worker: they have loaded the code of their start."""
         ...
 
     def stop(self, worker: WorkerId) -> None:
