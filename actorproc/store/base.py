@@ -60,7 +60,17 @@ class RecordStore(Protocol):
         ...
 
     def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
-        """The heads of those of these that are known."""
+        """The heads of several procedures, as `procedure` gives one.
+
+        Args:
+            ids: The procedures.
+
+        Returns:
+            The heads of those that are known, in the order of the ids.
+
+        Raises:
+            StoreDamaged: A record cannot be trusted.
+        """
         ...
 
     def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:

@@ -94,7 +94,7 @@ class RecordReader(ABC):
             return head if head is None or removed or not _is_removed(rows, head_key(head.root)) else None
 
     def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
-        """The heads of those of these that are known."""
+        """The heads of the procedures that are known, in the order of the ids."""
         with self._view() as rows:
             found = [head for id in ids if (head := _head(rows, head_key(id))) is not None]
             return [head for head in found if not _is_removed(rows, head_key(head.root))]
