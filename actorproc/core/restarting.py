@@ -27,9 +27,7 @@ KEPT = 16
 
 
 def refusal(book: Book, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
-    """Why a submit cannot have the id of an existing procedure as its policy says; None when it can, or was done."""
-    if was_done(known, reuse):
-        return None
+    """Why a submit that was not done cannot have the id of an existing procedure as its policy says; None: it can."""
     if reuse.policy == "error":
         return DuplicateProcedure(
             f"procedure {known.id} ({known.type_name}) exists and is {known.state}, and was submitted with "
@@ -66,7 +64,7 @@ def _no_restart(book: Book, reuse: IdReuse, known: ProcedureRecord) -> Actorproc
 
 
 def was_done(known: ProcedureRecord, reuse: IdReuse) -> bool:
-    """Whether this very submit began a generation of the procedure: it was sent again."""
+    """True if this very submit began a generation of the procedure: it was sent again."""
     tokens = known.tokens
     return any(tokens[at : at + TOKEN] == reuse.token for at in range(0, len(tokens), TOKEN))
 

@@ -53,6 +53,8 @@ def submit(book: Book, event: Submitted) -> None:
 def _refused(book: Book, new: NewProcedure) -> ActorprocError | None:
     """As `refusal`; and a state that cannot be compared by its bytes is one that the submitter has to compare."""
     if new.reuse is not None and (existing := book.procs.get(new.id)) is not None:
+        if restarting.was_done(existing, new.reuse):
+            return None
         return restarting.refusal(book, new, new.reuse, existing) or _missing(book, new, root="")
     error = refusal(book, new)
     known = book.procs.get(new.id) if error is None and new.digest and not new.is_compared else None

@@ -399,3 +399,19 @@ def test_what_waits_for_nothing_but_a_worker_begins_anew_in_the_backlog() -> Non
     assert (written.generation, written.state) == (2, RUNNABLE)
     assert error_of(stage, again(stage, "p", "restart")) is not None
     assert difference(stage) is None
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_submit_that_is_sent_again_is_not_refused_for_what_came_of_it(policy: str) -> None:
+    stage = Stage(workers=1)
+    sent = again(stage, "p", policy, locks=(LockKey.write("a"),), poisons=("a",))
+    assert error_of(stage, sent) is None
+    stage.answer("p", boom())
+    assert "a" in image_of(stage).poisons
+
+    assert error_of(stage, sent) is None
+
+    later = restarted(stage)  # its class is not known yet, or is gone
+    later.core.load([image_of(later).heads["p"]], [])
+    assert error_of(later, sent) is None
+    assert generation(later, "p") == 1

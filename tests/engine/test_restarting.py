@@ -68,7 +68,7 @@ class Risky(Procedure):
 
     def execute(self, ctx):
         if self.fails:
-            raise ValueError("half written")
+            raise ValueError(f"half written by {ctx.idempotency_key}")
         return Status.done("written")
 
 
@@ -192,9 +192,19 @@ def test_many_are_restarted_in_one_commit_or_none(manager):
 def test_a_retried_procedure_keeps_its_generation_and_its_keys(manager):
     failed(manager, Risky(), "risky")
     assert manager.retry("risky")
-    with pytest.raises(ProcedureFailed):
+    with pytest.raises(ProcedureFailed, match=r"half written by risky\.1$"):
         manager.get("risky").result(BOUND)
     assert manager.info("risky").generation == 1
+
+    manager.clear_poison("disk")
+    manager.submit(Risky(), id="risky", on_existing="restart-failed")
+    for _ in range(2):
+        with pytest.raises(ProcedureFailed, match=r"half written by risky\.g2\.1$"):
+            manager.get("risky").result(BOUND)
+        assert manager.retry("risky")
+    with pytest.raises(ProcedureFailed):
+        manager.get("risky").result(BOUND)
+    assert manager.info("risky").generation == 2
 
 
 @pytest.mark.parametrize("policy", ["restarts", "", "RESTART", "same "])
