@@ -23,20 +23,25 @@ from pathlib import Path
 
 import msgspec
 
-from actorproc.errors import StorageUnavailable
+from actorproc.errors import StorageUnavailable, StoreDamaged
 from actorproc.model.records import StepRecord
 from actorproc.model.writes import DeleteProcedure, PutStep, TrimLog, Write
 from actorproc.staged import LONG, STAGED, StagedFile, in_file
-from actorproc.store.codec import OUTSIDE, Outside, Reference, reference_in
+from actorproc.store.codec import OUTSIDE, Outside, Reference, checked_reference, reference_in
 from actorproc.store.directory import BLOBS, new_private, sync_names
 from actorproc.store.layout import PutOutside
 from actorproc.store.step_log import owner_of, step_key
+from actorproc.store.tables import Table
 
 __all__ = ["LONG", "BlobFiles", "blobs_in", "names_in", "open_blob", "size_of_blobs", "with_blob"]
 
 _NAME = re.compile(r"[0-9a-f]{16}")
-_TRAILER = struct.Struct(">H8s")
-"""Length of the key of the row, which stands in front of it, and what every such file ends with."""
+_TRAILER = struct.Struct(">HI8s")
+"""Length and CRC-32 of the key of the row, which stands in front of it, and what every such file ends with."""
+_NUMBER = 8
+"""Bytes of a key in front of the id."""
+_LONGEST_KEY = 511
+"""Bytes that LMDB takes."""
 _MAGIC = b"ap-blob1"
 
 RawGet = Callable[[bytes], bytes | None]
@@ -114,15 +119,15 @@ class BlobFiles:
         for name in blobs_in(self._path):
             key = _key_in(self._path / name)
             if key is not None:
-                reference = reference_in(get(key))
-                is_named = reference is not None and reference.name == name
+                is_named = _names(get(key), key, name)
             else:  # a crash cut its writing short, or it was damaged later
                 if named is None:
                     named = dict(_named(rows()))
                 key = named.get(name)
                 is_named = key is not None
             if is_named and key is not None:
-                self._owned.setdefault(owner_of(key).decode(), {})[int.from_bytes(key[:8])] = name
+                own = self._owned.setdefault(owner_of(key).decode("utf-8", "replace"), {})
+                own[int.from_bytes(key[:_NUMBER])] = name
             else:
                 self._unneeded.append(name)
 
@@ -167,7 +172,7 @@ class BlobFiles:
         try:
             if staged is None:
                 _write_all(fd, content)
-            _write_all(fd, key + _TRAILER.pack(len(key), _MAGIC))
+            _write_all(fd, key + _TRAILER.pack(len(key), zlib.crc32(key), _MAGIC))
             if self._sync:
                 os.fsync(fd)
         finally:
@@ -243,6 +248,15 @@ def names_in(rows: Iterable[tuple[bytes, bytes]]) -> set[str]:
     return {name for name, _ in _named(rows)}
 
 
+def _names(value: bytes | None, key: bytes, name: str) -> bool:
+    """Whether a row names this file, or is damaged and may have: then the file may be all that is left."""
+    try:
+        reference = checked_reference(Table.STEPS, key, value) if reference_in(value) is not None else None
+    except StoreDamaged:
+        return True
+    return reference is not None and reference.name == name
+
+
 def _named(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, bytes]]:
     for key, value in rows:
         reference = reference_in(value)
@@ -269,9 +283,11 @@ def _key_in(file: Path) -> bytes | None:
         end = os.pread(fd, _TRAILER.size, max(0, size - _TRAILER.size))
         if len(end) < _TRAILER.size:
             return None
-        length, magic = _TRAILER.unpack(end)
+        length, checksum, magic = _TRAILER.unpack(end)
+        if magic != _MAGIC or not _NUMBER < length <= _LONGEST_KEY:
+            return None
         key = os.pread(fd, length, max(0, size - _TRAILER.size - length))
-        return key if magic == _MAGIC and len(key) == length > 8 else None
+        return key if len(key) == length and zlib.crc32(key) == checksum else None
     finally:
         os.close(fd)
 

@@ -59,6 +59,7 @@ __all__ = [
     "VERSION",
     "Outside",
     "Reference",
+    "checked_reference",
     "damaged",
     "decode",
     "encode",
@@ -201,7 +202,7 @@ def decode(table: Table, key: bytes, value: bytes) -> Any:
     elif version == _BY_DIGEST:
         body = _checked_by_digest(table, key, value)
     elif version == OUTSIDE[0]:
-        return _with_content(table, key, value, checksum)
+        return _with_content(table, key, value)
     else:
         raise damaged(table, key, f"record version {version} is not known here (1 to 3 are)")
     return _decoded(table, key, body)
@@ -214,11 +215,19 @@ def _decoded(table: Table, key: bytes, body: bytes | memoryview) -> Any:
         raise damaged(table, key, f"the checksum matches, but the record does not decode: {error}") from error
 
 
-def _with_content(table: Table, key: bytes, value: bytes, checksum: int) -> Any:
-    """A record together with the field that stands in its file."""
+def checked_reference(table: Table, key: bytes, value: bytes | None) -> Reference:
+    """As `reference_in`, of a row that is sound. Raises `StoreDamaged`."""
     reference = reference_in(value)
-    if reference is None or checksum != _crc32(value[_HEAD_SIZE:], _crc32(key, _OUTSIDE_SEED[table])):
+    if value is None or reference is None:
         raise damaged(table, key, "the checksum does not match")
+    if _unpack_head(value)[1] != _crc32(value[_HEAD_SIZE:], _crc32(key, _OUTSIDE_SEED[table])):
+        raise damaged(table, key, "the checksum does not match")
+    return reference
+
+
+def _with_content(table: Table, key: bytes, value: bytes) -> Any:
+    """A record together with the field that stands in its file."""
+    reference = checked_reference(table, key, value)
     record = _decoded(table, key, value[_OUTSIDE_SIZE:])
     content = value.read(reference) if isinstance(value, Outside) else None
     if content is None:

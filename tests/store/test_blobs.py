@@ -176,6 +176,39 @@ def test_a_named_file_that_lost_its_end_stays(owned, make):
         owned.step("a", 1)
 
 
+@pytest.mark.parametrize("place", range(1, 24))
+def test_a_named_file_stays_whatever_its_end_says(owned, make, place):
+    """A bit that changes in the key, its length, its checksum or the mark."""
+    put(owned, make, record("a"), record("b"))
+    file = Path(owned.place_of("a", 1))
+    owned.close()
+    content = bytearray(file.read_bytes())
+    content[-place] ^= 0x40
+    file.write_bytes(content)
+    owned.own()
+
+    assert file.exists()
+    assert owned.step("a", 1) == record("a")
+    assert owned.place_of("a", 1) == os.fspath(file)
+
+
+def test_the_file_of_a_damaged_row_stays(owned, make):
+    put(owned, make, record("a"), record("b"))
+    file = Path(owned.place_of("a", 1))
+    key = (1).to_bytes(8) + b"a"
+    with owned._view() as rows:
+        value = bytearray(rows.get(Table.STEPS, key))
+    value[6] ^= 1  # in the name of the file
+    owned._transact(lambda txn: txn.put(key, bytes(value), db=owned._databases[Table.STEPS]))
+    owned.close()
+    owned.own()
+
+    assert file.exists()
+    with pytest.raises(StoreDamaged, match="checksum"):
+        owned.step("a", 1)
+    assert owned.step("b", 1) == record("b")
+
+
 def remove(file):
     file.unlink()
 
@@ -386,7 +419,7 @@ def test_files_and_their_names_are_on_the_disk_before_the_commit(owned, make, mo
     noting(Path, "unlink", lambda *_: "remove")
     owned.commit([PutStep(record("a", state=b"n" * LONG))], 1)
 
-    assert done == [f"write {LONG}", "write 19", "sync", "sync names", "commit", "remove"]
+    assert done == [f"write {LONG}", "write 23", "sync", "sync names", "commit", "remove"]
 
 
 def test_a_failed_commit_removes_nothing_whatever_comes_next(owned, make, monkeypatch):
@@ -450,7 +483,9 @@ def test_a_row_with_a_file_looks_as_it_is_written_down(owned, make):
     rest += msgspec.msgpack.encode(short)
     key = (1).to_bytes(8) + b"a"
     assert value == b"\3" + zlib.crc32(b"\3steps\0" + key + rest).to_bytes(4) + rest
-    assert (owned.path / "blobs" / name).read_bytes() == b"s" * LONG + key + len(key).to_bytes(2) + b"ap-blob1"
+    assert (owned.path / "blobs" / name).read_bytes() == b"s" * LONG + key + len(key).to_bytes(2) + zlib.crc32(
+        key
+    ).to_bytes(4) + b"ap-blob1"
 
 
 def test_a_stopped_store_is_rid_of_them_by_a_command(lmdb_path, monkeypatch):
