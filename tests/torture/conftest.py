@@ -43,6 +43,7 @@ def short() -> Plan:
         Fault(FaultKind.EIO_LOST, nth=5),
         Fault(FaultKind.EIO_LOST, nth=7),
         Fault(FaultKind.HOST_POINT, point="after-commit", nth=9),
+        Fault(FaultKind.RELOAD, after=0.02),
     )
     return Plan(
         seed=7,

@@ -38,7 +38,7 @@ def test_an_episode_with_kills_failing_commits_and_odd_answers_breaks_no_promise
     assert episode.violations == []
     kinds = {kind for kind, _ in episode.tally.hits}
     assert kinds >= {FaultKind.WORKER_POINT, FaultKind.HOST_POINT, FaultKind.EIO_APPLIED, FaultKind.EIO_LOST}
-    assert kinds >= {FaultKind.ANSWER_TWICE, FaultKind.SLOW_DISK}
+    assert kinds >= {FaultKind.ANSWER_TWICE, FaultKind.SLOW_DISK, FaultKind.RELOAD}
     assert episode.tally.hits[FaultKind.HOST_POINT, Phase.ACTING] == 1
     assert episode.tally.worker_kills >= 3
 

@@ -28,6 +28,7 @@ class FaultKind(StrEnum):
     DISK_FULL = "disk full for a while"
     SLOW_DISK = "slow disk"
     CLOCK = "wall clock jumps"
+    RELOAD = "workers replaced one by one"
 
 
 class Phase(StrEnum):

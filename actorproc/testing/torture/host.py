@@ -6,6 +6,7 @@ last life waits until everything has ended. All it says goes to the journal.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -32,6 +33,7 @@ from actorproc.errors import (
 from actorproc.manager import ProcedureManager
 from actorproc.procedure.failures import in_words
 from actorproc.procedure.procedure import Procedure
+from actorproc.testing.torture.faults import FaultKind, Phase
 from actorproc.testing.torture.gauge import Gauge, Mark, Stage
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
 from actorproc.testing.torture.own import own_procedures
@@ -44,6 +46,8 @@ __all__ = ["Notary", "main", "settings"]
 
 _INTO_THE_STOP = 0.01
 """Seconds from the beginning of an orderly stop to the kill that interrupts it."""
+_RELOADS_WITHIN = 20.0
+"""Seconds a reload may take; then it is given up half-way."""
 _LOOK = 0.05
 """Seconds between two looks at the clock."""
 _PAUSE = 0.02
@@ -177,6 +181,9 @@ def main(folder: Path, number: int) -> int:
     gauge.set(Mark.STAGE, Stage.RUNNING)
     threading.Thread(target=_watch_for_lag, args=(journal,), daemon=True).start()
     clock.up()
+    for fault in life.faults:
+        if fault.kind is FaultKind.RELOAD:
+            threading.Thread(target=_reload, args=(manager, journal, fault.after), daemon=True).start()
     _live(
         manager, journal, clock, plan, life, roots, is_stopping=life.ends == "stopped" or executioner.is_due("stopping")
     )
@@ -192,6 +199,14 @@ def _end_with_the_tormentor() -> None:
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _reload(manager: ProcedureManager, journal: EpisodeJournal, after: float) -> None:
+    """Replace the workers one by one `after` this many seconds. Other faults, and a stop, may cut it short."""
+    time.sleep(after)
+    journal.struck(FaultKind.RELOAD, Phase.WAITING)
+    with contextlib.suppress(ActorprocError, TimeoutError):
+        manager.reload(timeout=_RELOADS_WITHIN)
 
 
 def _watch_for_lag(journal: EpisodeJournal) -> None:

@@ -310,6 +310,7 @@ def _disturbance(chance: Random, seconds: float) -> Fault:
         (FaultKind.DISK_FULL, 2),
         (FaultKind.SLOW_DISK, 2),
         (FaultKind.CLOCK, 2),
+        (FaultKind.RELOAD, 1),
     )
     kind = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
     after = round(chance.uniform(0.0, seconds), 3)
