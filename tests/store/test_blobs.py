@@ -20,6 +20,7 @@ import pytest
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.cli.main import main
 from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreDamaged
+from actorproc.model.ids import new_id
 from actorproc.model.records import StepKind, StepRecord
 from actorproc.model.writes import DeleteProcedure, PutProcedure, PutStep, TrimLog
 from actorproc.staged import LONG as REALLY_LONG, stage, taken
@@ -308,6 +309,19 @@ def test_a_backup_has_files_of_its_own(owned, make, tmp_path, monkeypatch, who, 
     assert (copy.step("a", 1), copy.step("b", 1)) == (record("a"), record("b"))
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (tmp_path / "copy" / "blobs").iterdir())
     copy.close()
+
+
+def test_what_a_killed_backup_left_goes_with_its_files(owned, make, tmp_path):
+    put(owned, make, record("a"))
+    left = tmp_path / f".copy.{new_id()}"
+    (left / "blobs").mkdir(parents=True)
+    (left / "data.mdb").touch()
+    os.link(owned.place_of("a", 1), left / "blobs" / "0123456789abcdef")
+    (left / "blobs" / "0123456789abcdef.new").touch()
+    owned.backup(tmp_path / "copy")
+
+    assert not left.exists()
+    assert owned.step("a", 1) == record("a")
 
 
 def test_what_is_removed_while_a_backup_is_made_stays_until_it_is_there(owned, make, tmp_path, monkeypatch):
