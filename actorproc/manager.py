@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from actorproc.actors.clock import Clock, SystemClock, waiting_seconds
 from actorproc.arguments import (
@@ -25,9 +25,11 @@ from actorproc.arguments import (
 from actorproc.changes import LifecycleEvent
 from actorproc.config import Config
 from actorproc.durations import in_seconds
-from actorproc.errors import ActorprocError, ManagerStopped, NotAllowed, StoreInUse, UsageError
+from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse, UsageError
+from actorproc.facade.async_life import AsyncLife
 from actorproc.facade.base import RunningEngine
 from actorproc.facade.keeping import Keeping
+from actorproc.facade.registering import Registering
 from actorproc.facade.reloading import Reloading
 from actorproc.facade.repairing import Repairing
 from actorproc.facade.scaling import Scaling
@@ -41,8 +43,6 @@ from actorproc.procedure.codec import permit_calls, permit_size
 from actorproc.procedure.function import ProcedureFunction
 from actorproc.procedure.importing import shut_here
 from actorproc.procedure.own_states import OWN_STATES
-from actorproc.procedure.probing import differences
-from actorproc.procedure.procedure import Procedure
 from actorproc.procedure.shipping import pickled_by_value
 from actorproc.queries import Queries
 from actorproc.registration import Registration
@@ -60,15 +60,15 @@ __all__ = ["ProcedureManager"]
 
 logger = logging.getLogger("actorproc")
 
-_C = TypeVar("_C", bound=type | ProcedureFunction[..., Any])
 _OWNER_LOOK = 0.05
 """Seconds between tries to own a directory that another owner is to give up."""
-_T = TypeVar("_T")
 _List = list
 """`ProcedureManager.list` hides the builtin inside the class."""
 
 
-class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Reloading, Succession):
+class ProcedureManager(
+    Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Reloading, Registering, AsyncLife, Succession
+):
     """Runs procedures in worker processes and remembers every step in a directory.
 
     The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
@@ -296,27 +296,6 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
             server.close()
             server.join()
 
-    def _check_reload(self) -> None:
-        """Raise `NotAllowed` when new workers would not go together with this process."""
-        changed = self._types.code.changed()
-        if changed and not self._is_service:
-            msg = (
-                f"{', '.join(changed)} changed, and this program has loaded it as it was: what it submits would be of "
-                "the old code, and what its workers run of the new. Restart the program, as start(wait=…) allows "
-                "without a gap"
-            )
-            raise NotAllowed(msg)
-        wrong = differences(self._types.known())
-        if wrong:
-            facts = "; ".join(wrong)
-            msg = f"the manager would decide by other facts than its workers, so none was replaced: {facts}. Restart it"
-            raise NotAllowed(msg)
-
-    def _reloaded(self) -> None:
-        """All workers run the new code: what was parked is tried again."""
-        self._types.code.accept()
-        self._types.announce_again()
-
     def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
         """Have this called as well as ``on_fatal``, and before it; for code that runs a manager it did not make."""
         self._on_fatal.insert(0, listener)
@@ -403,72 +382,6 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         # Ctrl-C and SystemExit mean now; other exceptions are no reason to interrupt steps.
         self.stop(drain=kind is None or issubclass(kind, Exception), timeout=self._config.stop_timeout)
 
-    async def __aenter__(self) -> Self:
-        import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
-
-        over: list[None] = []
-        """The start has ended, and its caller does not want it any more: the later of the two stops it."""
-
-        def begin() -> None:
-            try:
-                self.start()
-            finally:
-                over.append(None)
-                if len(over) > 1:
-                    self.__exit__(asyncio.CancelledError, None, None)
-
-        starting = asyncio.ensure_future(_in_thread(begin))
-        try:
-            await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # A thread cannot be cancelled, and no other would stop what it starts. It does so itself: a caller
-            # that is cancelled once more does not even wait for it.
-            over.append(None)
-            if len(over) > 1:
-                await _in_thread(lambda: self.__exit__(asyncio.CancelledError, None, None))
-            await asyncio.wait([starting])
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await _in_thread(lambda: self.__exit__(kind, error, trace))
-
-    # ------------------------------------------------------------ types
-    def register(self, procedure_class: _C) -> _C:
-        """Make a class or a `procedure` function known, before or after `start`. Usable as a decorator.
-
-        Procedures that were parked for want of it go on.
-
-        Args:
-            procedure_class: The class or function.
-
-        Returns:
-            The class or function itself.
-
-        Raises:
-            UsageError: The class cannot be run.
-            DuplicateType: Another class has its type name.
-        """
-        self._types.register(procedure_class)
-        return procedure_class
-
-    def register_loader(self, type_name: str, loader: Callable[[Any], Procedure]) -> None:
-        """Make a type known by a function that loads its states.
-
-        It takes the place of the `load` of a class that has this name too.
-
-        Args:
-            type_name: The type name in the store.
-            loader: A function that turns a stored state into a procedure; it runs in a worker.
-
-        Raises:
-            UsageError: The name is empty or no text, or the loader is no function.
-            DuplicateType: Another loader is registered under this name.
-        """
-        self._types.register_loader(type_name, loader)
-
     # ------------------------------------------------------------ health
     def health(self) -> Health:
         """Health of the engine; never raises, also when it is stopped or broken."""
@@ -478,9 +391,3 @@ class ProcedureManager(Submitting, Repairing, Verbs, Signalling, Keeping, Scalin
         if tree is None or os.getpid() != self._pid or (tree.closed and tree.failure is None):
             return Health.stopped()
         return Queries(tree).health(tree.failure)
-
-
-async def _in_thread(call: Callable[[], _T]) -> _T:
-    import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
-
-    return await asyncio.to_thread(call)
