@@ -13,7 +13,7 @@ from actorproc.errors import ActorprocError, StorageUnavailable
 from actorproc.executor.queue import CallQueue, on_its_way
 from actorproc.manager import ProcedureManager
 
-__all__ = ["finish", "finish_later", "leave", "watch_for_exit"]
+__all__ = ["finish", "finish_dropped", "finish_later", "finish_or_leave", "leave", "watch_for_exit"]
 
 logger = logging.getLogger("actorproc")
 
@@ -42,9 +42,30 @@ def finish(calls: CallQueue, owned: ProcedureManager | None) -> None:
         owned.stop()
 
 
+def finish_or_leave(calls: CallQueue, owned: ProcedureManager | None, *, is_first: bool) -> None:
+    """Finish; Ctrl-C leaves instead, and another exit while it waits has a thread finish, unless one does already."""
+    try:
+        finish(calls, owned)
+    except KeyboardInterrupt:
+        leave(calls, owned)
+        raise
+    except StorageUnavailable:
+        raise
+    except BaseException:  # nothing else would stop what is running
+        if is_first:
+            finish_later(calls, owned)
+        raise
+
+
 def finish_later(calls: CallQueue, owned: ProcedureManager | None) -> None:
-    """Do the same on a thread for which the interpreter waits at its exit."""
+    """Finish on a thread for which the interpreter waits at its exit."""
     threading.Thread(target=_finish_alone, args=(calls, owned), name="actorproc-finish", daemon=False).start()
+
+
+def finish_dropped(calls: CallQueue, owned: ProcedureManager | None, pid: int, _: object) -> None:
+    """Finish an executor that was dropped, on a thread, in the process that used it."""
+    if os.getpid() == pid and threading.main_thread().is_alive():
+        finish_later(calls, owned)
 
 
 def _finish_alone(calls: CallQueue, owned: ProcedureManager | None) -> None:

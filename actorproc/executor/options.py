@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -13,10 +15,12 @@ from actorproc.config import Config
 from actorproc.durations import seconds_or_none
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.results import CallTimeout
+from actorproc.manager import ProcedureManager
 from actorproc.model.policies import StepLimits
+from actorproc.procedure.call import Call, call_chunk
 from actorproc.procedure.policies import Limits, RetryPolicy
 
-__all__ = ["CallOptions", "Submit", "check_arguments", "config_of"]
+__all__ = ["CallOptions", "Submit", "check_arguments", "manager_for", "name_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,7 +73,31 @@ def _takes_timeouts(retry: RetryPolicy) -> bool:
     return retry.retries_overtime or CallTimeout in classes
 
 
-def config_of(config: Any, max_tasks_per_child: int | None, retain: Any) -> Config:
+def manager_for(
+    manager: ProcedureManager | str | os.PathLike[str],
+    max_workers: int | None,
+    max_tasks_per_child: int | None,
+    config: Any,
+    retain: Any,
+) -> ProcedureManager:
+    """The manager of an executor: the one that is given, or a new one of its own at a path.
+
+    Raises TypeError and ValueError; also for options that are given with another's manager.
+    """
+    if not isinstance(manager, ProcedureManager):
+        settings = _config_of(config, max_tasks_per_child, retain)
+        return ProcedureManager(manager, procedures=[Call], workers=max_workers, config=settings)
+    if any(given is not None for given in (max_workers, max_tasks_per_child, config, retain)):
+        msg = (
+            "max_workers, max_tasks_per_child, config and retain are for an executor with a manager of its "
+            "own; a manager is given them when it is made"
+        )
+        raise ValueError(msg)
+    manager.register(Call)
+    return manager
+
+
+def _config_of(config: Any, max_tasks_per_child: int | None, retain: Any) -> Config:
     """The settings of an executor's own manager. Raises TypeError and ValueError."""
     if config is not None and not isinstance(config, Config):
         msg = f"config is a Config(…), not {config!r:.60}"
@@ -98,3 +126,12 @@ def check_arguments(max_workers: Any, mp_context: Any, initializer: Any, max_tas
     if max_tasks_per_child is not None and (not isinstance(max_tasks_per_child, int) or max_tasks_per_child <= 0):
         msg = "max_tasks_per_child must be a number of calls, greater than 0"
         raise ValueError(msg)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The function's name for people who look at the calls, as their ``owner``."""
+    while isinstance(function, functools.partial):
+        function = function.args[0] if function.func is call_chunk else function.func
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    full = f"{getattr(function, '__module__', '')}.{name}"[:200]
+    return full if full.isascii() else full.encode("ascii", "backslashreplace").decode()

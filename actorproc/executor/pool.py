@@ -16,11 +16,11 @@ from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 from actorproc.actors.clock import waiting_seconds
 from actorproc.arguments import checked_on_existing, checked_priority, checked_tags
 from actorproc.config import Config
-from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
+from actorproc.errors import ManagerStopped, UsageError
 from actorproc.executor.futures import DurableFuture, is_called_back_by
-from actorproc.executor.leaving import finish, finish_later, leave, watch_for_exit
+from actorproc.executor.leaving import finish_dropped, finish_later, finish_or_leave, leave, watch_for_exit
 from actorproc.executor.mapping import chunks_of, flat, in_order
-from actorproc.executor.options import CallOptions, Submit, check_arguments, config_of
+from actorproc.executor.options import CallOptions, Submit, check_arguments, manager_for, name_of
 from actorproc.executor.queue import CallQueue
 from actorproc.facade.submitting import checked_reuse
 from actorproc.manager import ProcedureManager
@@ -92,19 +92,8 @@ class ProcedureExecutor(Executor):
         labels, weight = checked_tags(tags), checked_priority(priority)
         is_own = not isinstance(manager, ProcedureManager)
         setup = pickled_initializer(initializer, tuple(initargs), is_kept=is_own)
-        if isinstance(manager, ProcedureManager):
-            if any(given is not None for given in (max_workers, max_tasks_per_child, config, retain)):
-                msg = (
-                    "max_workers, max_tasks_per_child, config and retain are for an executor with a manager of its "
-                    "own; a manager is given them when it is made"
-                )
-                raise ValueError(msg)
-            manager.register(Call)
-            self._manager = manager
-        else:
-            settings = config_of(config, max_tasks_per_child, retain)
-            self._manager = ProcedureManager(manager, procedures=[Call], workers=max_workers, config=settings)
-        self._owned = None if isinstance(manager, ProcedureManager) else self._manager
+        self._manager = manager_for(manager, max_workers, max_tasks_per_child, config, retain)
+        self._owned = self._manager if is_own else None
         self._max_workers = self._manager._slots
         self._pid = os.getpid()
         self._queue = CallQueue(
@@ -175,7 +164,9 @@ class ProcedureExecutor(Executor):
             self._has_begun = True
             # As the executors of the standard library: one that is dropped finishes what it has, and ends. Not by
             # weakref.finalize, which registers an exit hook.
-            self._queue.dropped = weakref.ref(self, functools.partial(_on_dropped, self._queue, self._owned, self._pid))
+            self._queue.dropped = weakref.ref(
+                self, functools.partial(finish_dropped, self._queue, self._owned, self._pid)
+            )
 
     # ------------------------------------------------------------ calls
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> DurableFuture[T]:
@@ -373,17 +364,7 @@ class ProcedureExecutor(Executor):
         # In a callback, or a signal handler in the middle of a submit: who is waited for would wait for this thread.
         must_not_wait = is_called_back_by(self._queue) or self._queue.is_interrupted or self._is_interrupted
         if wait and not must_not_wait:
-            try:
-                finish(self._queue, self._owned)
-            except KeyboardInterrupt:
-                leave(self._queue, self._owned)
-                raise
-            except StorageUnavailable:
-                raise
-            except BaseException:  # an exit while it waits: nothing else would stop what is running
-                if is_first:
-                    finish_later(self._queue, self._owned)
-                raise
+            finish_or_leave(self._queue, self._owned, is_first=is_first)
         elif is_first:
             finish_later(self._queue, self._owned)
 
@@ -413,7 +394,7 @@ class ProcedureExecutor(Executor):
             return unsent
         with self._state:
             self._check_open()
-            return self._queue.put(id, call, _name_of(fn), options.stored, alone=alone, reuse=reuse)
+            return self._queue.put(id, call, name_of(fn), options.stored, alone=alone, reuse=reuse)
 
     @property
     def _is_interrupted(self) -> bool:
@@ -434,17 +415,3 @@ class ProcedureExecutor(Executor):
         if self._has_begun and os.getpid() != self._pid:
             msg = f"this executor belongs to process {self._pid} and cannot be used in its forked child"
             raise ManagerStopped(msg)
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    """The function's name for people who look at the calls, as their ``owner``."""
-    while isinstance(function, functools.partial):
-        function = function.args[0] if function.func is call_chunk else function.func
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    full = f"{getattr(function, '__module__', '')}.{name}"[:200]
-    return full if full.isascii() else full.encode("ascii", "backslashreplace").decode()
-
-
-def _on_dropped(calls: CallQueue, owned: ProcedureManager | None, pid: int, _: object) -> None:
-    if os.getpid() == pid and threading.main_thread().is_alive():
-        finish_later(calls, owned)
