@@ -7,7 +7,6 @@ from actorproc.core.cancelling import cancel_step, kill_cancelled, stop_forced
 from actorproc.core.damage import error_of
 from actorproc.core.failing import aborted_error, fail
 from actorproc.core.queueing import note_unbegun, park, wake
-from actorproc.core.turns import keep_nothing
 from actorproc.errors import UnknownProcedure
 from actorproc.model.commands import AskAbort, Reply
 from actorproc.model.events import AbortRequested
@@ -116,7 +115,6 @@ def on_refused(book: Book, record: ProcedureRecord, outcome: Refused) -> None:
     record.parked = outcome.reason
     book.touch(record)
     park(book, record, outcome.needs)
-    keep_nothing(book, record)
     book.parkings += 1  # also where another one of the same id was parked before
     if record.forced and may_abort(book, record):  # its answer came before the kill did
         fail(book, record, aborted_error(record))

@@ -152,6 +152,7 @@ def park(book: Book, record: ProcedureRecord, needs: str = "") -> None:
     if record.id not in parked:  # else a signal found it where it was
         parked[record.id] = None
         book.parkings += 1
+        keep_nothing(book, record)
     if needs and needs != record.type_name:
         book.parked.setdefault(needs, {})[record.id] = None
 

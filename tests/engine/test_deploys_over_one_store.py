@@ -75,6 +75,35 @@ def test_one_that_new_code_parks_holds_no_slot_is_counted_and_hears_what_comes(t
         program.close()
 
 
+def test_one_whose_class_is_gone_holds_no_slot_either():
+    @dataclass
+    class Holds(Procedure):
+        def limit_keys(self):
+            return ["one at a time"]
+
+        def execute(self, ctx):
+            return Status.wait("go") if ctx.event is None else Status.done("gone on")
+
+    @dataclass
+    class Other(Procedure):
+        def limit_keys(self):
+            return ["one at a time"]
+
+        def execute(self, ctx):
+            return Status.done("done")
+
+    store, config = MemoryStore(), replace(FAST, concurrency={"one at a time": 1})
+    with InlineManager([Holds, Other], config=config, store=store) as manager:
+        manager.submit(Holds(), id="holds")
+        wait_until(lambda: manager.info("holds").phase == "waiting")
+    with InlineManager([Other], config=config, store=store) as manager:
+        manager.publish("go", "now")
+        wait_until(lambda: manager.info("holds").phase == "parked")
+        assert manager.run(Other(), timeout=10) == "done"
+        manager.register(Holds)
+        assert manager.get("holds").result(timeout=10) == "gone on"
+
+
 # ---------------------------------------------------------------- what cannot be read now
 @dataclass
 class Waits(Procedure):
