@@ -33,7 +33,7 @@ class RunningEngine(Engine, Protocol):
 
     @property
     def closed(self) -> bool:
-        """It cannot be asked any more."""
+        """True once it takes no more requests."""
         ...
 
     def request(self, make: Callable[[int], Event]) -> Any:
@@ -45,11 +45,11 @@ class RunningEngine(Engine, Protocol):
         ...
 
     def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
-        """Have each of these futures told the end of its procedure."""
+        """Settle each of these futures with the end of its procedure."""
         ...
 
     def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
-        """Have each of these listeners told the end of its procedure."""
+        """Call each of these listeners with the end of its procedure."""
         ...
 
     def recent_end(self, id: str) -> Ending | None:
@@ -109,7 +109,7 @@ class Facade:
         return f"<{type(self).__name__} {self._path!r} {self._life()}>"
 
     def _life(self) -> str:
-        """The word that says if it can be used."""
+        """"running", "stopped", or the reason why it cannot be used."""
         tree = self._tree
         if tree is None:
             return "not started"

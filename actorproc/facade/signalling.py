@@ -1,4 +1,4 @@
-"""Telling procedures something: signals to one procedure, events for whichever waits for them."""
+"""Messages to procedures: signals to one procedure, events for the procedure that waits for them."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ class Signalling(Facade):
         *,
         reason: str | None = None,
     ) -> bool:
-        """Send a signal to one procedure, which gets it at its next ``Status.wait``, whatever event that names.
+        """Send a signal to one procedure, which gets it at its next ``Status.wait``, of any event.
 
-        Durable when it returns. One that comes before the wait is kept for it, at most 1000 for a procedure, and goes
-        when the procedure ends. In a `FAILED` tree it stays for a `retry`.
+        Durable when it returns. A signal that comes before the wait is kept for it, at most 1000 for a procedure, and
+        goes when the procedure ends. In a ``FAILED`` tree it stays for a `retry`.
 
         Args:
             id: The procedure; a child is as good as a root.
-            payload: The step finds it in ``ctx.event``. It may hold whatever a state may hold; the classes in it must
-                be named by the receiver's type hints or its ``uses``.
-            dedup: Signals to one procedure with the same text count once, also across restarts and after the first was
-                taken: the last 1000 such texts are remembered (100,000 of all procedures and events).
-            reason: An operator's; with it the signal is recorded (`audit`).
+            payload: The step finds it in ``ctx.event``. It may hold all that a state may hold. The classes in it must
+                be named by the receiver's type hints or its ``uses``. Default: None.
+            dedup: Signals to one procedure with equal texts count once, also across restarts and after the first was
+                taken. The last 1000 such texts are remembered (100,000 of all procedures and events). Default: None.
+            reason: An operator's reason; with it the signal is recorded (`audit`). Default: None.
 
         Returns:
             False when the procedure has ended, and nothing was sent.
 
         Raises:
-            UnknownProcedure: No procedure has this id, or not any more.
+            UnknownProcedure: No procedure has this id, or it was removed.
+            InvalidId: The id is no id.
             StateNotEncodable: The payload cannot be kept, or the receiver, whose class is registered here, does not
                 know a class in it.
             StateTooLarge: The payload takes more bytes than `Config.max_state`.
             NotAllowed: 1000 signals to it wait already.
+            ManagerStopped: No manager runs.
         """
         name, once, why = checked_receiver(id), _checked_dedup(dedup), checked_reason(reason)
         data = self._checked_size(self._payload_for(name, payload))
@@ -60,16 +62,17 @@ class Signalling(Facade):
         and 100,000 in all, for `Config.retain_signals` seconds; `signals` lists what is kept.
 
         Args:
-            name: What steps wait for: ``Status.wait(name)``.
-            payload: As in `signal`. A procedure that takes an event with a class that it does not know is parked, and
-                goes on when its class is registered again and knows it.
-            dedup: As in `signal`, of the events with this name.
-            reason: As in `signal`.
+            name: The name that steps wait for: ``Status.wait(name)``.
+            payload: As in `signal`. A procedure that takes an event with a class that it does not know is parked. It
+                goes on when its class is registered again and knows it. Default: None.
+            dedup: As in `signal`, of the events with this name. Default: None.
+            reason: As in `signal`. Default: None.
 
         Raises:
             StateNotEncodable: The payload cannot be kept.
             StateTooLarge: The payload takes more bytes than `Config.max_state`.
             NotAllowed: As many events are kept as may be.
+            ManagerStopped: No manager runs.
         """
         event, once, why = checked_event(name), _checked_dedup(dedup), checked_reason(reason)
         data = self._checked_size(encode_payload(payload))
@@ -86,16 +89,18 @@ class Signalling(Facade):
         """Remove signals, or events, that no procedure has taken yet. Durable when it returns, and recorded (`audit`).
 
         Args:
-            id: The procedure to which they were sent.
-            event: Or the name under which they were published.
-            number: Only the one with this `SignalInfo.number`; default: all of them.
-            reason: Why; it is recorded.
+            id: The procedure to which they were sent. Default: None.
+            event: Or the name under which they were published. Default: None.
+            number: Only the one with this `SignalInfo.number`, at least 1. Default: None, all of them.
+            reason: An operator's reason; it is recorded. Default: None.
 
         Returns:
-            How many were removed.
+            The number of those removed.
 
         Raises:
-            UsageError: Not one of ``id`` and ``event`` is given, or both are.
+            UsageError: Neither ``id`` nor ``event`` is given, or both are.
+            ValueError: ``number`` is no such number.
+            ManagerStopped: No manager runs.
         """
         if kept_target(id, event) is None:
             raise UsageError("say what to withdraw: signals to an id, or event=… for those published under a name")

@@ -254,22 +254,22 @@ class Submitting(Looking):
         wait_parked: bool = False,
         **options: Any,
     ) -> Any:
-        """Submit with the options of `submit`, wait for the end and return the output.
+        """Submit a procedure, wait for its end and return its output.
 
         Args:
-            procedure: What is to run.
-            id: Its name, as of `submit`.
-            timeout: Seconds, or a timedelta, to wait at most in all, the submit included; None: without limit.
-            wait_parked: Wait on while it is parked, as `ProcedureHandle.result`.
+            procedure: The procedure.
+            id: Its name, as of `submit`. Default: None.
+            timeout: Seconds, or a timedelta, to wait at most in all, the submit included. Default: None, without limit.
+            wait_parked: Wait on while it is parked, as `ProcedureHandle.result`. Default: False.
             **options: Those of `submit`.
 
         Returns:
             The output.
 
         Raises:
-            ResultTimeout: The time is up (a builtin `TimeoutError`); the procedure goes on. When not even the store
-                has answered by then (a full disk), it may be stored and run later: `get` tells, by the given ``id``.
-            ActorprocError: What `submit` and `ProcedureHandle.result` raise.
+            ResultTimeout: The time is up (a builtin `TimeoutError`); the procedure goes on. When not even the store has
+                answered by then (a full disk), it may be stored and run later: `get` tells, by the given ``id``.
+            ActorprocError: Any error of `submit` and `ProcedureHandle.result`.
         """
         patience = waiting_seconds(timeout)
         begun = time.monotonic()

@@ -130,7 +130,7 @@ class Succession(Facade):
         tree.wait_until_closed()
 
     def _give_up(self, former: Succession | None, error: BaseException) -> None:
-        """There is no successor after all: the error is that of all who wait for one."""
+        """There is no successor after all: all callers that wait for one get the error."""
         if former is None:
             return
         for manager in list(self._predecessors):
