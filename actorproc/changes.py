@@ -82,7 +82,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in TERMINAL
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold, in this order of fields."""
+        """Plain data that JSON can hold, in this order of fields."""
         return plain_dict(self)
 
 
@@ -96,7 +96,7 @@ class Overflow(msgspec.Struct, frozen=True, kw_only=True):
     """Number of changes that were dropped; None: not known."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -119,7 +119,7 @@ class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The key, of a "poisoned"."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold, in this order of fields."""
+        """Plain data that JSON can hold, in this order of fields."""
         return plain_dict(self)
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold, in this order of fields."""
+        """Plain data that JSON can hold, in this order of fields."""
         return plain_dict(self)
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ class DeployFinding(msgspec.Struct, frozen=True, kw_only=True):
     """The first five of them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -52,5 +52,5 @@ class DeployReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.parks
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)

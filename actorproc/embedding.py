@@ -5,9 +5,9 @@ A host that is built of Pykka actors starts, watches and replaces the whole engi
     engine = EngineActor.start("state", procedures=[Order], workers=2, supervisor=self.actor_ref)
     handle = engine.proxy().submit(Order("book")).get()
 
-When the engine is beyond help (no worker can be started any more, or a bug stopped it), the actor fails: its
-`on_failure` runs, it is dead, and its supervisor is told with an `EngineFailed`. Starting another `EngineActor` on the
-same directory then recovers everything that was acknowledged.
+If no worker can be started any more, or a bug stopped the engine, the actor fails. Its `on_failure` runs, it is dead,
+and its supervisor gets an `EngineFailed`. Starting another `EngineActor` on the directory then recovers everything that
+was acknowledged.
 """
 
 from __future__ import annotations

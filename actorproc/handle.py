@@ -114,9 +114,10 @@ class ProcedureHandle:
             ResultTimeout: The time is up; a builtin `TimeoutError` that says phase, step and reason.
             ProcedureParked: It cannot end as things are: it, or one of its tree, has been parked for
                 `Config.parked_grace`.
-            ProcedureQuarantined: The same, for a damaged record; whatever ``wait_parked`` says.
+            ProcedureQuarantined: It cannot end before a damaged record is repaired, also with ``wait_parked``.
             StoreDamaged: The record that has the output cannot be trusted.
-            ValueNotDecodable: The classes of the output have changed since. `UnknownType`: they are not registered.
+            ValueNotDecodable: The classes of the output have changed since.
+            UnknownType: The classes of the output are not registered.
             ManagerStopped: The manager stopped first.
         """
         return self._result(timeout, wait_parked=wait_parked, asked=timeout)

@@ -89,7 +89,7 @@ class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Steps whose records were removed from its step log: records 2 to ``trimmed + 1``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -112,7 +112,7 @@ class ProcedureTree(msgspec.Struct, frozen=True, kw_only=True):
         return 1 + sum(child.size for child in self.children)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -147,7 +147,7 @@ class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why it is dangling; None in the lock table."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -166,7 +166,7 @@ class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
     """With what: by force, which key, which procedure was deleted, from where a retry went on."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -184,7 +184,7 @@ class PoisonInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of those who poisoned it besides; it is free when all of them took it back."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -205,7 +205,7 @@ class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The text by which another one is known to be the same."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -272,7 +272,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Backlog in the removal of finished procedures."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
     @property

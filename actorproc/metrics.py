@@ -107,7 +107,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by which the oldest of them is overdue."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold, in this order of fields."""
+        """Plain data that JSON can hold, in this order of fields."""
         return plain_dict(self)
 
     def prometheus(self) -> str:

@@ -42,7 +42,7 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True):
     host: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 
@@ -69,7 +69,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the file that rows take; the rest is used again before it grows."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold, in this order of fields."""
+        """Plain data that JSON can hold, in the order of the fields."""
         return plain_dict(self)
 
 

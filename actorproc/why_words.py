@@ -99,7 +99,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
     def roots(self) -> Iterator[Cause]:

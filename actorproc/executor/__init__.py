@@ -1,7 +1,7 @@
 """`ProcedureExecutor`: functions called in worker processes, through the interface of `concurrent.futures`.
 
-Each call is a procedure. So it is on disk before it runs, a worker that dies costs one attempt of one call, and what
-was not finished when the host program ended goes on when it is started again.
+Each call is a procedure. So it is on disk before it runs, and a worker that dies costs one attempt of one call. If the
+host program ends, its unfinished calls go on when it is started again.
 """
 
 from __future__ import annotations

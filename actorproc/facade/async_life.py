@@ -26,7 +26,7 @@ class AsyncLife:
         import asyncio  # noqa: PLC0415 - hosts without a loop need not load it
 
         over: list[None] = []
-        """The start has ended, and its caller does not want it any more: the later of the two stops it."""
+        """An entry when the start has ended, and one when its caller was cancelled: the later of the two stops it."""
 
         def begin() -> None:
             try:

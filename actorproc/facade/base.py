@@ -109,7 +109,7 @@ class Facade:
         return f"<{type(self).__name__} {self._path!r} {self._life()}>"
 
     def _life(self) -> str:
-        """"running", "stopped", or the reason why it cannot be used."""
+        """ "running", "stopped", or the reason why it cannot be used."""
         tree = self._tree
         if tree is None:
             return "not started"

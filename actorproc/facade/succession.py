@@ -1,8 +1,8 @@
 """Cells that run again: in an interactive session, a manager takes over from the one that was made there before.
 
-A notebook's cell with a manager or an executor in it is run again and again. The one of the last run has the directory
-then, though no name leads to it any more. So the new one stops it and starts in its place. The old one *goes on
-through* its successor: what is asked of it is asked of the successor, and callers that wait for ends wait on.
+A notebook's cell with a manager or an executor in it is run again and again. The manager of the last run has the
+directory then, though no name leads to it. So the new one stops it and starts in its place. The old one *goes on
+through* its successor: its requests are sent to the successor, and callers that wait for ends wait on.
 
 This holds between two statements of the interactive `__main__` (IPython, the REPL). Two managers that one statement
 makes on one directory are a mistake there as in any program, and `StoreInUse` says so.

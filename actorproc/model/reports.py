@@ -24,7 +24,7 @@ class CompactionReport:
         return max(0, self.before - self.after)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return asdict(self) | {"freed": self.freed}
 
 
@@ -54,7 +54,7 @@ class BackupReport:
     """The name of the store it was copied from."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return asdict(self)
 
 

@@ -194,11 +194,12 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """The same text for every attempt of this step, and no other: give it to systems that can drop repeats.
+        """One text for every attempt of this step, and no other: give it to systems that can drop repeats.
 
-        It is made of the procedure's id, from its second generation on of the generation's number, and of the step:
-        in a `Saga` its name, and from its second repetition (``Status.executing()``) on how often it ran; elsewhere
-        its number. A submit under an id that was used and removed has the same keys again.
+        It begins with the procedure's id, and from the second generation on with the generation's number. The name of
+        the step follows in a `Saga`, elsewhere its number. From the second repetition of a saga's step on
+        (``Status.executing()``) the number of the repetition is part of it too. A submit under an id that was used and
+        removed has its keys again.
         """
         start = self.id if self.generation == 1 else f"{self.id}.g{self.generation}"
         if self._live is not None and (name := self._live._engine_key(self.mode, self.unit)) is not None:
@@ -211,7 +212,7 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def children(self) -> Mapping[str, ChildOutcome]:
-        """Outcomes of the children of the last ``Status.suspended``, in its order; the same on a replay."""
+        """Outcomes of the children of the last ``Status.suspended``, in its order; a replay sees equal ones."""
         if self._children is None:
             self._children = _Children(self._load_children)
         return self._children

@@ -211,7 +211,7 @@ class Limits(msgspec.Struct, frozen=True, metaclass=_Explained):
 
     @property
     def of_step(self) -> StepLimits:
-        """The same as the engine carries and stores it."""
+        """The limits as the engine carries and stores them."""
         return msgspec.convert(self, StepLimits, from_attributes=True)
 
 

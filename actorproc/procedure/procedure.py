@@ -61,8 +61,8 @@ class Procedure(Submittable):
     rollback_retry: ClassVar[RetryPolicy] = RetryPolicy(max_attempts=10, retry_on=(Exception, RetryLater))
     """As ``retry``, for an undo."""
     rollback_supported: ClassVar[bool]
-    """There is something to undo; default: what the nearest base class says that says it or has an undo of
-    its own, which is to override `rollback` (`StateMachineProcedure.rollback_state`, an undo of a step in a `Saga`)."""
+    """There is something to undo. Default: True where the class, or the nearest base that decides it, has an undo of
+    its own: it overrides `rollback` (`StateMachineProcedure.rollback_state`), or a step of its `Saga` has an undo."""
     rollback_mode: ClassVar[Literal["strict", "best-effort"]] = "strict"
     """ "best-effort": an undo that gave up is recorded and skipped, and the rollback goes on. See `ProcedureInfo`'s
     ``leftovers``."""

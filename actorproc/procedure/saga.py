@@ -47,13 +47,13 @@ class SagaOptions(ClassOptions, total=False):
 class Saga(Procedure):
     """A dataclass procedure made of `step`s in the order of definition, each with an optional undo.
 
-    Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another.
-    On failure the undos of all steps that were started run in reverse, the failing one's included.
+    Steps of base classes come first; an overridden step keeps its place, and its undo unless it brings another. On
+    failure the undos of all steps that were started run in reverse, the failing one's included.
 
-    A procedure stored by earlier code goes on by the names of its steps: one that is done never runs again, and steps
-    behind all that are done run. Where a step that has not run stands before one that is done, or the next step is
-    gone, ``on_change`` in the class line says what happens: ``"park"`` (default), ``"run"`` the first step that has
-    not run, or ``"skip"`` those before the last done one. ``order=("reserve", "pay")`` states the order of the steps;
+    A procedure stored by earlier code goes on by the names of its steps. A step that is done never runs again; steps
+    behind all that are done run. New code may have a step that has not run before one that is done, or lack the next
+    step. Then ``on_change`` in the class line decides: ``"park"`` (default), ``"run"`` the first step that has not run,
+    or ``"skip"`` those before the last done one. ``order=("reserve", "pay")`` states the order of the steps.
     ``@step(name=…, was=(…))`` keeps the identity of a renamed one.
 
     Options of the dataclass stand in the class line: ``class Order(Saga, kw_only=True)``; all of

@@ -1,11 +1,11 @@
 """Values that are kept and never shown.
 
-``Secret("…")`` is a value that hides what it holds, as pydantic's SecretStr does: wherever it is printed there are
-asterisks. ``Annotated[str, Secret]`` marks a field, which stays a plain string to the program, and which the engine
-does not show: not in the `repr` of its procedure, and not in an export of the store.
+``Secret("…")`` is a value that hides its content, as pydantic's SecretStr does: wherever it is printed there are
+asterisks. ``Annotated[str, Secret]`` marks a field, which stays a plain string to the program. The engine shows it
+neither in the `repr` of its procedure nor in an export of the store.
 
 Neither is encrypted: the store holds the value as it is. In the stored bytes it stands in an envelope of its own, so
-that those who have nothing but the bytes can leave it out (`actorproc.procedure.redaction`).
+that readers of the bytes alone can leave it out (`actorproc.procedure.redaction`).
 """
 
 from __future__ import annotations

@@ -45,23 +45,23 @@ def survives_deploy(
 ) -> DeployReport:
     """Read every unfinished procedure of an export with these classes, and run none of them.
 
-    Keep exports of procedures at every step beside the tests (``actorproc export --all --reveal --out FILE``): the
-    test fails when an edit would park what was stored before it. What an export left out cannot be told, and does
-    not fail the test.
+    Keep exports of procedures at every step beside the tests (``actorproc export --all --reveal --out FILE``). The test
+    fails when an edit would park a procedure stored before it. Fields that an export left out are unknown, and do not
+    fail the test.
 
     Args:
-        procedures: the classes and `procedure` functions, with what they `uses`.
-        export: the file that ``actorproc export`` wrote.
-        signing_key: the key, or keys, of the store that was exported; classes with ``codec = "pickle"`` need it.
+        procedures: The classes and `procedure` functions, with what they `uses`.
+        export: The file that ``actorproc export`` wrote.
+        signing_key: The key, or keys, of the store that was exported; classes with ``codec = "pickle"`` need it.
             Default: none.
-        check: raise when something would be parked; else only report it.
+        check: Raise when something would be parked; else only report it. Default: True.
 
     Returns:
-        What goes on and what would be parked.
+        A `DeployReport` of the procedures that go on and those that would be parked.
 
     Raises:
-        DidNotSurviveDeploy: something would be parked.
-        UsageError: the file is no export, or a class cannot be run, or needs a signing key.
+        DidNotSurviveDeploy: A procedure would be parked.
+        UsageError: The file is no export, or a class cannot be run, or needs a signing key.
     """
     registry = TypeRegistry(signing_key=signing_key)
     for procedure_class in procedures:

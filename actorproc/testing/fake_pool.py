@@ -30,7 +30,12 @@ logger = logging.getLogger("actorproc.testing")
 
 
 class FakePool(NoProcesses):
-    """Workers as threads of this program. `boot_failures` workers die before they are ready, then all boot."""
+    """Workers as threads of this program.
+
+    Args:
+        warm_limit: Live procedure objects that a worker keeps between steps. Default: 1024.
+        boot_failures: Number of workers that die before they are ready; then all boot. Default: 0.
+    """
 
     def __init__(self, *, warm_limit: int = 1024, boot_failures: int = 0) -> None:
         self._warm_limit = warm_limit
@@ -98,7 +103,12 @@ class FakePool(NoProcesses):
         self.crash(worker, CrashReport(kind=kind, message=reason or "the worker pool ended it", signal="SIGKILL"))
 
     def crash(self, worker: WorkerId, report: CrashReport | None = None) -> None:
-        """Let a worker die: by SIGKILL from nowhere, unless a report says how."""
+        """Let a worker die.
+
+        Args:
+            worker: The worker.
+            report: The manner of its death. Default: None, by SIGKILL from outside.
+        """
         if report is None:
             report = CrashReport(kind="signal", message="killed by signal 9 (SIGKILL)", signal="SIGKILL")
         self._bury(worker, report, booted=True)
@@ -114,13 +124,25 @@ class FakePool(NoProcesses):
         }
 
     def stack(self, token: StepToken, timeout: float = 5.0) -> str:
-        """The stack of the thread that plays the worker of this step; `timeout` is not needed."""
+        """The stack of the thread that plays the worker of a step.
+
+        Args:
+            token: The step.
+            timeout: Not needed.
+
+        Returns:
+            The stack as text; "" when the step does not run.
+        """
         del timeout
         fake = self._workers.get(token.worker)
         return stacks.text_of(fake.desk.running, token) if fake is not None else ""
 
     def close(self, timeout: float) -> None:
-        """Stop all workers; after `timeout` seconds the rest is dead. Idempotent."""
+        """Stop all workers. Idempotent.
+
+        Args:
+            timeout: Seconds after which the rest is dead.
+        """
         deadline = time.monotonic() + timeout
         with self._lock:
             self._closed = True

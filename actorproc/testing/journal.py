@@ -1,13 +1,12 @@
 """For steps of real procedures in real processes: a journal that survives every death, and a referee for locks.
 
-Both live in files, so they see what happened, whatever was killed: a `Journal` line is one `write` of less than 4 KiB
-to a file opened for appending, so the lines of all processes stand in one order; a kill can cut a line short only
-where it crosses a page, and then it counts as not written. A `Referee` takes a kernel lock (``flock``) beside each
-lock the engine granted; that one is gone exactly when its process is, so a conflict is proof that two steps ran under
-locks that exclude each other.
+Both live in files, so they survive every kill. A `Journal` line is one `write` of less than 4 KiB to a file opened for
+appending, so the lines of all processes stand in one order. A kill can cut a line short only where it crosses a page,
+and then it counts as not written. A `Referee` takes a kernel lock (``flock``) beside each lock the engine granted. That
+one is gone exactly when its process is, so a conflict is proof that two steps ran under locks that exclude each other.
 
-`actorproc.testing.real_histories.check_journal` judges the lines together with the store. Nothing here loads the
-store, so a worker process may import it.
+`actorproc.testing.real_histories.check_journal` judges the lines together with the store. Nothing here loads the store,
+so a worker process may import it.
 """
 
 from __future__ import annotations
@@ -73,8 +72,11 @@ class Journal:
     """A file of `JournalLine`s. Cheap to make, keeps nothing open: make one in each step from its path.
 
     A step writes ``enter`` when it begins, ``effect`` for what it does to the world, and ``exit`` when it is about to
-    return; `step` does the first and the last. A caller writes ``submitted`` before and ``acknowledged`` after;
-    a killer writes ``killing`` before the signal.
+    return; `step` does the first and the last. A caller writes ``submitted`` before and ``acknowledged`` after; a
+    killer writes ``killing`` before the signal.
+
+    Args:
+        path: The file; it is made with the first line.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -82,24 +84,52 @@ class Journal:
 
     # ------------------------------------------------------------ inside steps
     def enter(self, ctx: Context, procedure: Procedure) -> None:
-        """The step begins, with this state."""
+        """Note that a step begins.
+
+        Args:
+            ctx: Context of the step.
+            procedure: The procedure, with the state at the begin.
+        """
         self._write_step("enter", ctx, procedure=procedure)
 
     def effect(self, ctx: Context, text: str = "") -> None:
-        """The step changed something outside."""
+        """Note that a step changed something outside.
+
+        Args:
+            ctx: Context of the step.
+            text: The change. Default: "".
+        """
         self._write_step("effect", ctx, text=text)
 
     def exit(self, ctx: Context, procedure: Procedure) -> None:
-        """The step is about to answer, with this state. Its fields must not change any more."""
+        """Note that a step is about to answer.
+
+        Args:
+            ctx: Context of the step.
+            procedure: The procedure, with its last state: its fields must not change after this.
+        """
         self._write_step("exit", ctx, procedure=procedure)
 
     def raised(self, ctx: Context, error: BaseException) -> None:
-        """The step is about to fail."""
+        """Note that a step is about to fail.
+
+        Args:
+            ctx: Context of the step.
+            error: The error.
+        """
         self._write_step("raised", ctx, text=type(error).__qualname__)
 
     @contextlib.contextmanager
     def step(self, ctx: Context, procedure: Procedure) -> Iterator[None]:
-        """Around the whole body of a step or an undo: `enter`, then `exit`, or `raised` and the exception."""
+        """Enclose the whole body of a step or an undo: `enter`, then `exit`, or `raised` and the exception.
+
+        Args:
+            ctx: Context of the step.
+            procedure: The procedure.
+
+        Yields:
+            None.
+        """
         self.enter(ctx, procedure)
         try:
             yield
@@ -110,19 +140,37 @@ class Journal:
 
     # ------------------------------------------------------------ outside of steps
     def submitted(self, id: str) -> None:
-        """A root is about to be submitted under this id."""
+        """Note that a root is about to be submitted.
+
+        Args:
+            id: Its id.
+        """
         self._write(JournalLine(kind="submitted", at=time.monotonic_ns(), pid=os.getpid(), procedure=id))
 
     def acknowledged(self, id: str) -> None:
-        """`submit` returned: it must be there from now on."""
+        """Note that `submit` returned: the root must be there from now on.
+
+        Args:
+            id: Its id.
+        """
         self._write(JournalLine(kind="acknowledged", at=time.monotonic_ns(), pid=os.getpid(), procedure=id))
 
     def resolved(self, id: str, state: str) -> None:
-        """A handle gave this final state."""
+        """Note that a handle gave a final state.
+
+        Args:
+            id: The procedure.
+            state: The state.
+        """
         self._write(JournalLine(kind="resolved", at=time.monotonic_ns(), pid=os.getpid(), procedure=id, text=state))
 
     def killing(self, pid: int, *, is_host: bool = False) -> None:
-        """This process is about to get SIGKILL; with a host all its workers end."""
+        """Note that a process is about to get SIGKILL; with a host all its workers end.
+
+        Args:
+            pid: The process.
+            is_host: The process runs a manager. Default: False.
+        """
         what = "host" if is_host else "worker"
         self._write(JournalLine(kind="killing", at=time.monotonic_ns(), pid=pid, text=what))
 
@@ -175,12 +223,16 @@ class Journal:
 
 
 class Referee:
-    """Proves that locks exclude: one canary file per key in `folder`, locked by the kernel while a step runs.
+    """Proves that locks exclude: one canary file per key, locked by the kernel while a step runs.
 
-    Give it the same keys as `lock_keys`. A conflict is a line in the journal, and the step goes on unharmed.
-    The kernel knows shared and exclusive only: a write below a key that another step reads, where both hold that key
-    shared, is a conflict that it does not see. Steps of one tree share what their tree holds: a parent that runs
-    beside its children (``wait="any"``) must not hold here what they hold.
+    A conflict is a line in the journal, and the step goes on unharmed. The kernel knows shared and exclusive only. It
+    does not see the conflict of a write below a key that another step reads, where both hold that key shared. Steps of
+    one tree share the locks of their tree: a parent that runs beside its children (``wait="any"``) must not hold their
+    keys here.
+
+    Args:
+        folder: Directory of the files.
+        journal: The journal for conflicts.
     """
 
     def __init__(self, folder: str | os.PathLike[str], journal: Journal) -> None:
@@ -189,10 +241,19 @@ class Referee:
 
     @contextlib.contextmanager
     def hold(self, key: str | LockKey, *, shared: bool = False, ctx: Context | None = None) -> Iterator[bool]:
-        """Hold a key (and, shared, every key above it) without waiting; yields True when it was free.
+        """Hold a key (and, shared, every key above it) without waiting. Hold the keys that `lock_keys` returns.
 
-        `key` is a path or a `LockKey`, which says itself whether it is `shared`. `ctx` lets the conflict's line name
-        the step. Raises `TypeError` and `ValueError` for what can be no key.
+        Args:
+            key: A path or a `LockKey`, which itself says whether it is ``shared``.
+            shared: Hold it shared. Default: False.
+            ctx: Context of the step, for the line of a conflict. Default: None.
+
+        Yields:
+            True when it was free.
+
+        Raises:
+            TypeError: The key is no text and no `LockKey`.
+            ValueError: The key can be none.
         """
         wanted = checked_lock_key(key) if isinstance(key, LockKey) else LockKey.write(key)
         shared = wanted.mode is LockMode.READ if isinstance(key, LockKey) else shared

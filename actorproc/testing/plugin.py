@@ -89,7 +89,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The same where the plugin is loaded too late for the hook above."""
+    """Keep modules shut where the plugin is loaded too late for `pytest_load_initial_conftests`."""
     _begin(config)
 
 

@@ -31,7 +31,15 @@ _INIT = 1
 
 
 def check_journal(lines: Iterable[JournalLine], dump: StoreDump) -> list[Violation]:
-    """All violations, those of single lines first. Pure. The dump is taken when the last host has stopped."""
+    """Judge the lines of a journal against a dump of the store. Pure.
+
+    Args:
+        lines: The lines, in order.
+        dump: The store when the last host has stopped.
+
+    Returns:
+        All violations, those of single lines first.
+    """
     history = _History(dump)
     for line in lines:
         history.read(line)

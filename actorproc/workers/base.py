@@ -83,7 +83,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
 

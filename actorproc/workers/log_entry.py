@@ -28,7 +28,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a log record: the logger's name."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data that JSON can hold."""
+        """Plain data that JSON can hold."""
         return plain_dict(self)
 
     @property
