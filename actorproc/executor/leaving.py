@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from concurrent.futures import wait
@@ -31,10 +32,20 @@ _STOP_SECONDS = 0.3
 def finish(calls: CallQueue, owned: ProcedureManager | None) -> None:
     """Wait until every call has ended, then stop the executor's own manager.
 
-    Raises `StorageUnavailable` when the store was removed, so that no call can end any more; then all is stopped.
+    Raises `StorageUnavailable` when the store was removed, so that no call can end any more; then all is stopped. On
+    another thread than the main one, raises `KeyboardInterrupt` once Ctrl-C has ended the main one.
     """
+    calls.is_finishing = True
+    is_main = threading.current_thread() is threading.main_thread()
+    earlier = getattr(sys, "last_value", None)
+
+    def look() -> None:
+        _check_store(calls.manager)
+        if not is_main and _is_interrupted(earlier):
+            raise KeyboardInterrupt
+
     try:
-        calls.finish(lambda: _check_store(calls.manager), _LOOK_EVERY)
+        calls.finish(look, _LOOK_EVERY if is_main else _LOOK_FOR_END)
     except StorageUnavailable:
         _stop_now(calls, owned)
         raise
@@ -73,6 +84,14 @@ def _finish_alone(calls: CallQueue, owned: ProcedureManager | None) -> None:
         finish(calls, owned)
     except StorageUnavailable as error:
         logger.error("the executor of %s ends with calls open: %s", calls.manager._path, error)  # noqa: TRY400
+    except KeyboardInterrupt:
+        leave(calls, owned)
+
+
+def _is_interrupted(earlier: object) -> bool:
+    """The main thread ended by an exception that the interpreter printed, not the earlier one, and it was Ctrl-C."""
+    last = getattr(sys, "last_value", None)
+    return not threading.main_thread().is_alive() and last is not earlier and isinstance(last, KeyboardInterrupt)
 
 
 def _check_store(manager: ProcedureManager) -> None:
@@ -157,6 +176,6 @@ def _watch(calls: CallQueue, owned: ProcedureManager | None) -> None:
         beats += 1
         if not beats % _BEATS and calls.needs_no_watch():
             return
-    if not calls.is_left:
+    if not calls.is_left and not calls.is_finishing:
         lost = _await_stored(calls, calls.manager._config.stop_timeout)
         _tell("the program ended without shutdown() of its executor", calls, owned, lost)

@@ -141,7 +141,7 @@ class ProcedureExecutor(Executor):
             return False
         with self._state:
             was_open, self._is_shut_down = not self._is_shut_down, True
-        if was_open:  # else who shuts it down has seen to it
+        if was_open or (self._queue.unfinished and not self._queue.is_left):
             self._queue.dropped = None
             leave(self._queue, self._owned)
         return False

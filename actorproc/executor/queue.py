@@ -84,6 +84,8 @@ class CallQueue:
         """The executor has ended, so its watcher may."""
         self.is_left = False
         """The program was interrupted: it waits for no call any more."""
+        self.is_finishing = False
+        """The executor was shut down or dropped: what it has is awaited."""
         self.pid = os.getpid()
         """The process that makes calls."""
         self.dropped: object = None

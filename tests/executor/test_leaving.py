@@ -174,3 +174,111 @@ def test_a_store_that_is_there_is_waited_for(open_executor, tmp_path, monkeypatc
 
     assert future.done()
     assert looks
+
+
+WITHOUT_WAITING = {
+    "then waits for a result": """
+executor = ProcedureExecutor(path, 1)
+futures = begin(executor)
+executor.shutdown(wait=False)
+futures[0].result()
+""",
+    "then does something else": """
+executor = ProcedureExecutor(path, 1)
+begin(executor)
+executor.shutdown(wait=False)
+time.sleep(100)
+""",
+    "and cancels the rest": """
+executor = ProcedureExecutor(path, 1)
+futures = begin(executor)
+executor.shutdown(wait=False, cancel_futures=True)
+futures[0].result()
+""",
+    "in a block that waits": """
+with ProcedureExecutor(path, 1) as executor:
+    futures = begin(executor)
+    executor.shutdown(wait=False)
+    futures[0].result()
+""",
+    "in a block that ends": """
+with ProcedureExecutor(path, 1) as executor:
+    begin(executor)
+    executor.shutdown(wait=False)
+""",
+    "and shuts down again": """
+executor = ProcedureExecutor(path, 1)
+begin(executor)
+executor.shutdown(wait=False)
+executor.shutdown()
+""",
+    "by dropping it": """
+executor = ProcedureExecutor(path, 1)
+futures = begin(executor)
+del executor
+futures[0].result()
+""",
+    "on another thread that waits": """
+executor = ProcedureExecutor(path, 1)
+futures = begin(executor)
+threading.Thread(target=executor.shutdown).start()
+futures[0].result()
+""",
+    "and the program ends": """
+executor = ProcedureExecutor(path, 1)
+begin(executor)
+executor.shutdown(wait=False)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WITHOUT_WAITING)
+def test_one_ctrl_c_leaves_an_executor_that_was_shut_down_without_waiting(tmp_path, way):
+    with run(tmp_path, WITHOUT_WAITING[way]) as program:
+        assert program.stdout.readline() == "ready\n"
+        time.sleep(0.2)  # until it waits; nothing tells
+        program.send_signal(signal.SIGINT)
+        _, said = program.communicate(timeout=20)
+
+    assert "KeyboardInterrupt" in said
+    if way != "and the program ends":  # the interpreter itself leaves its wait for threads
+        assert program.returncode == -signal.SIGINT
+        assert "not ended. They stay stored in" in said
+    (tmp_path / "release").touch()
+    with ProcedureExecutor(tmp_path / "state", 1) as executor:
+        assert executor.get("first").result(60) is not None
+
+
+def test_a_program_that_ends_after_a_shutdown_without_waiting_makes_its_calls_and_says_nothing(tmp_path):
+    program = """
+executor = ProcedureExecutor(path, 1)
+futures = begin(executor)
+futures[0].add_done_callback(lambda future: print("made", flush=True))
+executor.shutdown(wait=False)
+threading.Timer(1.0, open(release, "w").close).start()
+"""
+    with run(tmp_path, program) as running:
+        out, said = running.communicate(timeout=60)
+
+    assert (running.returncode, out, said) == (0, "ready\nmade\n", "")
+
+
+def test_a_program_that_goes_on_after_ctrl_c_waits_for_its_calls_at_its_end(tmp_path):
+    program = """
+executor = ProcedureExecutor(path, 1)
+futures = begin(executor)
+executor.shutdown(wait=False)
+try:
+    futures[0].result()
+except KeyboardInterrupt:
+    open(release, "w").close()
+    print("goes on", flush=True)
+print(futures[0].result() is not None)
+"""
+    with run(tmp_path, program) as running:
+        assert running.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate(timeout=60)
+
+    assert (running.returncode, out, said) == (0, "goes on\nTrue\n", "")
