@@ -156,9 +156,9 @@ class ProcedureManager(
     def start(self, gated: bool = False, *, wait: float | timedelta = 0.0) -> Self:
         """Own the directory, recover what was unfinished, and start the workers.
 
-        Starting a started manager does nothing. In an interactive session (IPython, the REPL), the manager that an
-        earlier statement made on the directory is stopped first, and goes on through this one. At the top of a module
-        that a worker imports it does nothing either: a manager that an import made stays shut there.
+        Starting a started manager does nothing. An interactive session (IPython, the REPL) may have made another one on
+        the directory in an earlier statement: that one is stopped first, and goes on through this one. At the top of a
+        module that a worker imports a start does nothing: a manager that an import made stays shut there.
 
         Args:
             gated: Hold everything back until `open`. Everything is recovered, locks are held and submits are accepted,

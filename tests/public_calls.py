@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import concurrent.futures
 import inspect
 import re
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import actorproc
-from actorproc import embedding, errors, testing
+from actorproc import embedding, errors, executor, testing
 from actorproc.executor import futures, joblib as backend
 from actorproc.store import base as store_base
 from actorproc.workers import base as workers_base
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields):$")
 _ENTRY = re.compile(r"^ {4}(\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*):(?: |$)")
+_PART = re.compile(r"\n\s*\n|\n\s+(?=[\w*]+: )|\n\s*- |::\n")
+_SENTENCE = re.compile(r"(?<=[.;:])\s+")
+_HOMES_OF_ERRORS = (builtins, errors, executor, concurrent.futures, testing)
 _NOTHING = {"None", "NoReturn", "Never"}
 _MODULES = (store_base, workers_base, embedding, futures, backend)
 
@@ -91,6 +96,18 @@ def missing(call: Call) -> list[str]:
         *([f"{call.name}: no Returns"] if wanted and call.returns and not {"Returns", "Yields"} & set(has) else []),
         *(f"{call.name}: Raises lacks {name}" for name in sorted(raised)),
     ]
+
+
+def sentences(docstring: str) -> list[str]:
+    """Sentences of a docstring; headings, entries of lists and of sections are sentences of their own."""
+    parts = _PART.split(docstring)
+    return [found for part in parts for found in _SENTENCE.split(" ".join(part.split())) if found]
+
+
+def unknown_errors(call: Call) -> list[str]:
+    """Names under `Raises:` that no module has which a caller may import errors from."""
+    named = sections(call.docstring).get("Raises", [])
+    return [name for name in named if not any(hasattr(module, name) for module in _HOMES_OF_ERRORS)]
 
 
 def raised_by(function: Any) -> set[str]:

@@ -10,10 +10,23 @@ import pytest
 from actorproc.config import Config
 from actorproc.errors import NotAllowed
 from actorproc.procedure.policies import Limits, RetryPolicy
-from tests.public_calls import Call, docstrings_of_fields, missing, public_calls, raised_by, sections
+from tests.public_calls import (
+    Call,
+    docstrings_of_fields,
+    missing,
+    public_calls,
+    raised_by,
+    sections,
+    sentences,
+    unknown_errors,
+)
 
 ENTRIES = 300
 """Fewer arguments than this, of all public calls, would mean that the search has lost some."""
+
+
+WORDS = 25
+"""Greatest number of words in a sentence."""
 
 
 def good(id: str, *rest: int, ctx: object = None) -> bool:
@@ -67,6 +80,16 @@ def test_public_calls_document_their_arguments_results_and_errors():
     assert sum(len(call.parameters) for call in calls) > ENTRIES
 
 
+def test_errors_that_are_documented_exist():
+    assert [(call.name, names) for call in public_calls() if (names := unknown_errors(call))] == []
+
+
+def test_sentences_about_public_calls_are_short():
+    counted = {text: len(text.split()) for call in public_calls() for text in sentences(call.docstring)}
+
+    assert {text: words for text, words in counted.items() if words > WORDS} == {}
+
+
 def test_public_calls_have_a_headline():
     assert [call.name for call in public_calls() if not call.docstring.strip()] == []
 
@@ -106,6 +129,24 @@ def test_sections_end_where_text_begins_again():
     )
 
     assert found == {"Args": ["a", "b", "c"], "Raises": ["E"]}
+
+
+def test_sentences_are_split_at_stops_and_entries():
+    text = "One two.\n\nThree four;\nfive.\n\nArgs:\n    a: Six\n        seven.\n    b: Eight.\n- nine"
+
+    assert sentences(text) == ["One two.", "Three four;", "five.", "Args:", "a:", "Six seven.", "b:", "Eight.", "nine"]
+
+
+def test_an_error_that_no_module_has_is_found():
+    def call() -> None:
+        """Fail.
+
+        Raises:
+            NotAllowed: It may.
+            NotKnown: It cannot.
+        """
+
+    assert unknown_errors(Call("call", call, None)) == ["NotKnown"]
 
 
 def test_errors_of_the_package_are_found_in_a_body_and_others_are_not():

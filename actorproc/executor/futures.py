@@ -244,8 +244,8 @@ class DurableFuture(Future[T], Generic[T]):
     def cancel(self) -> bool:
         """Cancel the call if no worker has it yet; True when it is cancelled.
 
-        The answer is durable. On the thread of a running event loop, which must not wait for a disk, the call is
-        cancelled soon after, and the answer is False.
+        The answer is durable. The thread of a running event loop must not wait for a disk: there the answer is False,
+        and the call is cancelled soon after.
         """
         if self.done():
             return self.cancelled()

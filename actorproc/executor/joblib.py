@@ -42,9 +42,6 @@ def register_joblib_backend(
 
     Returns:
         The executor.
-
-    Raises:
-        ImportError: joblib is not installed; raised by the import of this module.
     """
     opened = ProcedureExecutor(executor) if isinstance(executor, ProcedureManager) else executor
     register_parallel_backend(name, functools.partial(ProcedureBackend, opened), make_default=make_default)

@@ -88,7 +88,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerPool(Protocol):
-    """Starts, feeds and kills workers. All methods return at once, but for `stack` and `close`, on any thread."""
+    """Starts, feeds and kills workers, from any thread. All methods but `stack` and `close` return at once."""
 
     def open(self, sink: Callable[[PoolEvent], None]) -> None:
         """Begin.
