@@ -41,7 +41,6 @@ class Config:
 
     Raises:
         ValueError: A value makes no sense; the message names the field and the rule.
-        TypeError: A time is no duration.
     """
 
     stop_timeout: Seconds = Seconds(30.0)

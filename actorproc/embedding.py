@@ -132,6 +132,7 @@ class EngineActor(pykka.ThreadingActor):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         return self.manager.get(id)
 
@@ -146,6 +147,7 @@ class EngineActor(pykka.ThreadingActor):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         return self.manager.info(id)
 
@@ -161,6 +163,7 @@ class EngineActor(pykka.ThreadingActor):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         return self.manager.abort(id, force)
 

@@ -166,6 +166,7 @@ class StoreReader(Reading):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         with self._asking() as queries:
             return queries.spooled_logs(id, Path(self.path))

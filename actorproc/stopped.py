@@ -87,6 +87,7 @@ class StoppedStore(Submitting, Repairing, Verbs, Signalling, Keeping):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         with self._asking() as queries:
             return queries.spooled_logs(id, Path(self._path))

@@ -283,6 +283,7 @@ class ProcedureExecutor(Executor):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             UsageError: The id is that of a procedure which is no call.
             RuntimeError: The executor is shut down.
         """

@@ -54,6 +54,7 @@ class Looking(Facade, Reading):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             ManagerStopped: No manager runs.
         """
         return ProcedureHandle(Queries(self._running()).head(id).id, self)
@@ -86,6 +87,7 @@ class Looking(Facade, Reading):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             ValueError: ``since`` or ``buffer`` is no such number.
             ManagerStopped: No manager runs.
         """
@@ -135,6 +137,7 @@ class Looking(Facade, Reading):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             ManagerStopped: No manager runs.
         """
         return Queries(self._running()).stack(id)
@@ -153,6 +156,7 @@ class Looking(Facade, Reading):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             ManagerStopped: No manager runs.
         """
         return Queries(self._running()).logs(id)

@@ -53,6 +53,7 @@ class Reading(ABC):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         with self._asking() as queries:
             return queries.info(id)
@@ -146,6 +147,7 @@ class Reading(ABC):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             ValueError: ``limit`` is no such number.
         """
         with self._asking() as queries:
@@ -162,6 +164,7 @@ class Reading(ABC):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         with self._asking() as queries:
             return queries.steps(id)
@@ -212,6 +215,7 @@ class Reading(ABC):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         with self._asking() as queries:
             return queries.audit(id)
@@ -227,6 +231,7 @@ class Reading(ABC):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         from actorproc.looks import QueryLooks  # noqa: PLC0415 - a list need not wait for it
         from actorproc.why import explain  # noqa: PLC0415

@@ -48,6 +48,7 @@ class Repairing(Looking):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             NotAllowed: It is a child, or has not failed. Or a part was undone and the rest cannot be: there is never a
                 way forward after an undo.
             KeyPoisoned: It needs a key that another tree poisoned.
@@ -82,6 +83,7 @@ class Repairing(Looking):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             NotAllowed: A step runs or descendants have not ended, and the flag for that is not given.
             TypeError: A flag is neither True nor False.
         """
@@ -107,6 +109,7 @@ class Repairing(Looking):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             NotAllowed: It is a child, is past the point of no return, has no rollback, or has failed. Or it has
                 succeeded: how to undo that is not kept.
         """
@@ -129,6 +132,7 @@ class Repairing(Looking):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         name = check_id(id) if id is not None else None
         why = checked_reason(reason)
@@ -149,6 +153,7 @@ class Repairing(Looking):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
         """
         name = check_id(id) if id is not None else None
         why = checked_reason(reason)

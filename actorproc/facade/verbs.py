@@ -38,6 +38,7 @@ class Verbs(Facade):
 
         Raises:
             UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
             ManagerStopped: No manager runs.
         """
         name, why = check_id(id), checked_reason(reason)

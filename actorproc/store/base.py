@@ -343,8 +343,7 @@ class ProcedureStore(RecordStore, Protocol):
     """Applies batches of writes atomically and reads the rows for recovery and queries.
 
     One owner at a time. `own`, `commit`, `reopen` and `close` are called from one thread only, because LMDB binds a
-    write transaction to its thread. The reading methods may be called from any thread and see the last commit. Every
-    reading method verifies checksums and raises `StoreDamaged` naming the record.
+    write transaction to its thread. The reading methods may be called from any thread.
     """
 
     def own(self) -> int:
