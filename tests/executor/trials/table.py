@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "executor.md"
-SCRIPTS = ("classes", "lasting")
+SCRIPTS = ("classes", "lasting", "surroundings")
 POOLS = {"actorproc": "`ProcedureExecutor`", "stdlib": "`ProcessPoolExecutor`", "loky": "loky"}
 _TABLE = re.compile(r"(<!-- trials -->\n).*?(<!-- /trials -->)", re.DOTALL)
 

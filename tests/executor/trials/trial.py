@@ -101,6 +101,8 @@ def _play(kind, folder):
         for title, function in _rows.items():
             try:
                 found[title] = "yes" if function(pool.call) else "no"
+                if found[title] == "no":
+                    pool.close()  # it may be broken, and caught
             except Exception as error:  # noqa: BLE001 - that is the outcome
                 found[title] = type(error).__name__
                 print(f"{title}: {error!r:.500}", file=sys.stderr)
