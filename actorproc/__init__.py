@@ -91,14 +91,33 @@ from actorproc.errors import (
 )
 
 if TYPE_CHECKING:
-    from actorproc.changes import Change, Overflow, ProcedureEvent, WorkerEvent
-    from actorproc.client import ProcedureClient
+    from actorproc.api.client import ProcedureClient
+    from actorproc.api.deploy_check import check_deploy
+    from actorproc.api.handle import ProcedureHandle, as_completed
+    from actorproc.api.manager import ProcedureManager
+    from actorproc.api.reader import StoreReader
+    from actorproc.api.watch import Watch
     from actorproc.config import Config
-    from actorproc.deploy import check_deploy
-    from actorproc.deploy_report import DeployFinding, DeployReport
     from actorproc.executor import ProcedureExecutor
-    from actorproc.handle import ProcedureHandle, as_completed
-    from actorproc.info import (
+    from actorproc.model.crash_report import CrashReport
+    from actorproc.model.policies import LockKey
+    from actorproc.model.reports import BackupReport, CompactionReport
+    from actorproc.model.rows.records import ErrorInfo, Leftover
+    from actorproc.model.states import Phase, ProcedureState
+    from actorproc.procedure.authoring.context import ChildOutcome, Context
+    from actorproc.procedure.authoring.function import procedure
+    from actorproc.procedure.authoring.machine import StateMachineProcedure
+    from actorproc.procedure.authoring.procedure import Procedure
+    from actorproc.procedure.authoring.saga import Saga, step
+    from actorproc.procedure.authoring.status import Status
+    from actorproc.procedure.declaring.policies import Limits, RetryPolicy
+    from actorproc.procedure.values.adapters import ValueAdapter
+    from actorproc.procedure.values.evolution import migrates, value
+    from actorproc.procedure.values.secret import Secret
+    from actorproc.procedure.values.stored import decode_value
+    from actorproc.report.changes import Change, Overflow, ProcedureEvent, WorkerEvent
+    from actorproc.report.deploy_report import DeployFinding, DeployReport
+    from actorproc.report.info import (
         AuditInfo,
         Health,
         LockInfo,
@@ -110,30 +129,11 @@ if TYPE_CHECKING:
         SignalInfo,
         SlotHealth,
     )
-    from actorproc.manager import ProcedureManager
-    from actorproc.metrics import Metrics
-    from actorproc.model.crash_report import CrashReport
-    from actorproc.model.policies import LockKey
-    from actorproc.model.records import ErrorInfo, Leftover
-    from actorproc.model.reports import BackupReport, CompactionReport
-    from actorproc.model.states import Phase, ProcedureState
-    from actorproc.procedure.adapters import ValueAdapter
-    from actorproc.procedure.context import ChildOutcome, Context
-    from actorproc.procedure.evolution import migrates, value
-    from actorproc.procedure.function import procedure
-    from actorproc.procedure.machine import StateMachineProcedure
-    from actorproc.procedure.policies import Limits, RetryPolicy
-    from actorproc.procedure.procedure import Procedure
-    from actorproc.procedure.saga import Saga, step
-    from actorproc.procedure.secret import Secret
-    from actorproc.procedure.status import Status
-    from actorproc.procedure.stored import decode_value
-    from actorproc.reader import StoreReader
-    from actorproc.step_log import StepInfo
-    from actorproc.watch import Watch
+    from actorproc.report.metrics import Metrics
+    from actorproc.report.step_log import StepInfo
     from actorproc.workers.base import WorkerInfo
-    from actorproc.workers.frozen import freeze_support
-    from actorproc.workers.log_entry import LogEntry
+    from actorproc.workers.os.frozen import freeze_support
+    from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = [
     "ActorprocError",
@@ -229,59 +229,59 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AuditInfo": "actorproc.info",
+    "AuditInfo": "actorproc.report.info",
     "BackupReport": "actorproc.model.reports",
-    "Change": "actorproc.changes",
-    "ChildOutcome": "actorproc.procedure.context",
+    "Change": "actorproc.report.changes",
+    "ChildOutcome": "actorproc.procedure.authoring.context",
     "CompactionReport": "actorproc.model.reports",
     "Config": "actorproc.config",
-    "Context": "actorproc.procedure.context",
+    "Context": "actorproc.procedure.authoring.context",
     "CrashReport": "actorproc.model.crash_report",
-    "DeployFinding": "actorproc.deploy_report",
-    "DeployReport": "actorproc.deploy_report",
-    "ErrorInfo": "actorproc.model.records",
-    "Health": "actorproc.info",
-    "Leftover": "actorproc.model.records",
-    "Limits": "actorproc.procedure.policies",
-    "LockInfo": "actorproc.info",
+    "DeployFinding": "actorproc.report.deploy_report",
+    "DeployReport": "actorproc.report.deploy_report",
+    "ErrorInfo": "actorproc.model.rows.records",
+    "Health": "actorproc.report.info",
+    "Leftover": "actorproc.model.rows.records",
+    "Limits": "actorproc.procedure.declaring.policies",
+    "LockInfo": "actorproc.report.info",
     "LockKey": "actorproc.model.policies",
-    "LockWaiterInfo": "actorproc.info",
-    "LogEntry": "actorproc.workers.log_entry",
-    "Metrics": "actorproc.metrics",
-    "Overflow": "actorproc.changes",
+    "LockWaiterInfo": "actorproc.report.info",
+    "LogEntry": "actorproc.workers.protocol.log_entry",
+    "Metrics": "actorproc.report.metrics",
+    "Overflow": "actorproc.report.changes",
     "Phase": "actorproc.model.states",
-    "PoisonInfo": "actorproc.info",
-    "Procedure": "actorproc.procedure.procedure",
-    "ProcedureEvent": "actorproc.changes",
+    "PoisonInfo": "actorproc.report.info",
+    "Procedure": "actorproc.procedure.authoring.procedure",
+    "ProcedureEvent": "actorproc.report.changes",
     "ProcedureExecutor": "actorproc.executor",
-    "ProcedureHandle": "actorproc.handle",
-    "ProcedureInfo": "actorproc.info",
-    "ProcedureManager": "actorproc.manager",
+    "ProcedureHandle": "actorproc.api.handle",
+    "ProcedureInfo": "actorproc.report.info",
+    "ProcedureManager": "actorproc.api.manager",
     "ProcedureState": "actorproc.model.states",
-    "ProcedureTree": "actorproc.info",
-    "RetentionHealth": "actorproc.info",
-    "RetryPolicy": "actorproc.procedure.policies",
-    "Saga": "actorproc.procedure.saga",
-    "Secret": "actorproc.procedure.secret",
-    "SignalInfo": "actorproc.info",
-    "SlotHealth": "actorproc.info",
-    "StateMachineProcedure": "actorproc.procedure.machine",
-    "Status": "actorproc.procedure.status",
-    "StepInfo": "actorproc.step_log",
-    "ProcedureClient": "actorproc.client",
-    "StoreReader": "actorproc.reader",
-    "ValueAdapter": "actorproc.procedure.adapters",
-    "Watch": "actorproc.watch",
-    "WorkerEvent": "actorproc.changes",
+    "ProcedureTree": "actorproc.report.info",
+    "RetentionHealth": "actorproc.report.info",
+    "RetryPolicy": "actorproc.procedure.declaring.policies",
+    "Saga": "actorproc.procedure.authoring.saga",
+    "Secret": "actorproc.procedure.values.secret",
+    "SignalInfo": "actorproc.report.info",
+    "SlotHealth": "actorproc.report.info",
+    "StateMachineProcedure": "actorproc.procedure.authoring.machine",
+    "Status": "actorproc.procedure.authoring.status",
+    "StepInfo": "actorproc.report.step_log",
+    "ProcedureClient": "actorproc.api.client",
+    "StoreReader": "actorproc.api.reader",
+    "ValueAdapter": "actorproc.procedure.values.adapters",
+    "Watch": "actorproc.api.watch",
+    "WorkerEvent": "actorproc.report.changes",
     "WorkerInfo": "actorproc.workers.base",
-    "as_completed": "actorproc.handle",
-    "check_deploy": "actorproc.deploy",
-    "decode_value": "actorproc.procedure.stored",
-    "freeze_support": "actorproc.workers.frozen",
-    "migrates": "actorproc.procedure.evolution",
-    "procedure": "actorproc.procedure.function",
-    "step": "actorproc.procedure.saga",
-    "value": "actorproc.procedure.evolution",
+    "as_completed": "actorproc.api.handle",
+    "check_deploy": "actorproc.api.deploy_check",
+    "decode_value": "actorproc.procedure.values.stored",
+    "freeze_support": "actorproc.workers.os.frozen",
+    "migrates": "actorproc.procedure.values.evolution",
+    "procedure": "actorproc.procedure.authoring.function",
+    "step": "actorproc.procedure.authoring.saga",
+    "value": "actorproc.procedure.values.evolution",
 }
 
 
@@ -319,7 +319,7 @@ class _Package(types.ModuleType):
     @property
     def procedure(self) -> Any:
         """The decorator, although importing the package of that name sets the attribute to the package."""
-        return importlib.import_module("actorproc.procedure.function").procedure
+        return importlib.import_module("actorproc.procedure.authoring.function").procedure
 
     @procedure.setter
     def procedure(self, _package: types.ModuleType) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from actorproc.durations import OptionalSeconds, Seconds, in_seconds
 from actorproc.model.policies import Retention, Scheduling
-from actorproc.workers.frames import DEFAULT_MAX_FRAME
+from actorproc.support.durations import OptionalSeconds, Seconds, in_seconds
+from actorproc.workers.protocol.frames import DEFAULT_MAX_FRAME
 
 __all__ = ["Config"]
 

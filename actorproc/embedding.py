@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import pykka
 
-from actorproc.durations import seconds_or_none
+from actorproc.api.handle import ProcedureHandle
+from actorproc.api.manager import ProcedureManager
 from actorproc.errors import ActorprocError
-from actorproc.handle import ProcedureHandle
-from actorproc.info import Health, ProcedureInfo
-from actorproc.manager import ProcedureManager
-from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.report.info import Health, ProcedureInfo
+from actorproc.support.durations import seconds_or_none
 
 __all__ = ["EngineActor", "EngineFailed"]
 

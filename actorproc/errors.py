@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from actorproc.durations import seconds_or_none
+from actorproc.support.durations import seconds_or_none
 
 __all__ = [
     "ActorprocError",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep, Was, Write
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure, PutStep, Was, Write
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 DIGEST = b"0123456789abcdef"
 _SLICE = 5_000

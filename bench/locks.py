@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from common import report
 
-from actorproc.core.lock_table import LockTable, Request
+from actorproc.core.locks.table import LockTable, Request
 from actorproc.model.policies import LockKey, LockMode
 
 _HOT = "shop/orders/hot"

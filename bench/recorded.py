@@ -23,15 +23,15 @@ from bare import STEP, Bare, Commit, Live, encode
 from common import middle, options, raw_commits_per_second, report
 from steps import Count, flood, steps_of
 
-from actorproc.model.events import NewProcedure
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.messages.events import NewProcedure
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep, Was
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure, PutStep, Was
-from actorproc.procedure.call import Call
-from actorproc.procedure.signing import seal
-from actorproc.procedure.type_runtime import TypeRuntime
+from actorproc.procedure.authoring.call import Call
+from actorproc.procedure.encoding.signing import seal
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
 from actorproc.store.committer import coalesce
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 _COUNT = TypeRuntime.of_class(Count)
 _CALL = TypeRuntime.of_class(Call, signing_key=bytes(32))

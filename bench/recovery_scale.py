@@ -27,7 +27,7 @@ from common import raw_commits_per_second, report, store_bytes
 from jobs import Job
 from starting import started
 
-from actorproc.procedure.type_runtime import TypeRuntime
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
 
 
 def fill_and_die(path: str, procedures: int, size: int, updates: int) -> None:

@@ -22,10 +22,10 @@ from common import fresh_directory, middle, options, report
 from rest import wait_for_spares
 
 from actorproc import Config, ProcedureManager, StoreReader, procedure
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import TERMINAL
-from actorproc.model.writes import PutProcedure
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 _CHUNK = 5_000
 

@@ -25,15 +25,15 @@ from collections import deque
 from common import report
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.lock_table import LockTable, Request
-from actorproc.core.ready import ReadyQueue
-from actorproc.model.commands import RunStep
-from actorproc.model.events import StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.core.locks.table import LockTable, Request
+from actorproc.core.queues.run_queue import ReadyQueue
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Finished
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.events import StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import LockKey, TypeMeta
-from actorproc.model.records import NewProcedure
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.snapshot import Snapshot
 
 _WORKERS = 4
 _SLICE = 100

@@ -1,7 +1,7 @@
 """Every run of the tests tries the same examples, so that what passed once passes again.
 
 Others are looked for on purpose: `HYPOTHESIS_PROFILE=explore pytest tests/simulation`, and the campaigns of
-`python -m actorproc.testing.simulation`.
+`python -m tests.simulator.core_sim.simulation`.
 """
 
 from __future__ import annotations

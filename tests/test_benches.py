@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from actorproc import ProcedureManager
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "bench"

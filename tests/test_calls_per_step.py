@@ -7,12 +7,12 @@ bounds are close. Who makes the way shorter lowers them; who needs more raises t
 
 import pytest
 
-from actorproc.model.commands import RunStep
-from actorproc.model.events import StepEnded
-from actorproc.model.outcomes import Advanced, Finished, Suspended
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.events import StepEnded
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.store.committer import coalesce
-from actorproc.store.layout import rows_of
-from actorproc.workers.frames import Ended, FrameBuffer, Run, decode_from_worker, encode_frame
+from actorproc.store.rows.layout import rows_of
+from actorproc.workers.protocol.frames import Ended, FrameBuffer, Run, decode_from_worker, encode_frame
 from tests.core.stage import Stage
 from tests.kit.counting import calls_of
 

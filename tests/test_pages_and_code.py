@@ -12,18 +12,18 @@ from typing import get_args
 import pytest
 
 from actorproc import Config, Context, Limits, ProcedureClient, ProcedureHandle, ProcedureInfo, RetryPolicy, Status
-from actorproc.changes import EventKind, WorkerEventKind
-from actorproc.cli import common
 from actorproc.cli.main import COMMANDS, build_parser
+from actorproc.cli.select import common
 from actorproc.model.states import Phase
-from actorproc.schema.document import KINDS as OBJECTS
-from actorproc.store.tables import Table
+from actorproc.report.changes import EventKind, WorkerEventKind
+from actorproc.report.schema.document import KINDS as OBJECTS
+from actorproc.store.rows.tables import Table
 from actorproc.testing import InlineManager
-from actorproc.testing.damaged_stores import KINDS as DAMAGES
-from actorproc.testing.small_scenarios import SMALL_SCENARIOS
 from actorproc.testing.torture.faults import FaultKind
 from tests.simulation.test_core_lines import LINES
 from tests.simulation.test_seeded_bugs import BUGS, NEW_CODE_BUGS
+from tests.simulator.disk.damaged_stores import KINDS as DAMAGES
+from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/*.md")])
@@ -140,7 +140,7 @@ def source_of(module: str) -> str:
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     source = "".join(file.read_text() for file in files)
     if "campaign_command" in source:
-        source += (ROOT / "actorproc/testing/campaigns.py").read_text()
+        source += (ROOT / "tests/simulator/core_sim/campaigns.py").read_text()
     return source
 
 

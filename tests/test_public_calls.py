@@ -9,7 +9,7 @@ import pytest
 
 from actorproc.config import Config
 from actorproc.errors import NotAllowed
-from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from tests.public_calls import (
     Call,
     docstrings_of_fields,

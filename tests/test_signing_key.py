@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from actorproc.errors import EngineError, StorageUnavailable
-from actorproc.signing_key import FILE_NAME, keep_keys, read_keys, rotate
+from actorproc.store.signing_key import FILE_NAME, keep_keys, read_keys, rotate
 
 
 def test_of_many_who_bring_a_key_at_once_all_get_the_same(tmp_path):

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from actorproc.cli.common import OK
-from actorproc.cli.extras import need
+from actorproc.cli.output.extras import need
+from actorproc.cli.select.common import OK
 
 __all__ = ["SHELLS", "add_completion", "script_for"]
 

@@ -12,48 +12,48 @@ from typing import Any
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "status": ("looking", "add_status"),
-    "list": ("looking", "add_list"),
-    "show": ("detail", "add_show"),
-    "tree": ("detail", "add_tree"),
-    "steps": ("detail", "add_steps"),
-    "why": ("detail", "add_why"),
-    "locks": ("looking", "add_locks"),
-    "poisons": ("looking", "add_poisons"),
-    "signals": ("signals", "add_signals"),
-    "audit": ("looking", "add_audit"),
-    "workers": ("live", "add_workers"),
-    "stack": ("live", "add_stack"),
-    "logs": ("live", "add_logs"),
-    "watch": ("live", "add_watch"),
-    "top": ("live", "add_top"),
-    "metrics": ("live", "add_metrics"),
-    "submit": ("submit", "add_submit"),
-    "abort": ("verbs", "add_abort"),
-    "retry": ("verbs", "add_retry"),
-    "rollback": ("verbs", "add_rollback"),
-    "bypass": ("verbs", "add_bypass"),
-    "pause": ("verbs", "add_pause"),
-    "resume": ("verbs", "add_resume"),
-    "signal": ("signals", "add_signal"),
-    "publish": ("signals", "add_publish"),
-    "withdraw": ("signals", "add_withdraw"),
-    "clear-poison": ("signals", "add_clear_poison"),
-    "ack": ("verbs", "add_ack"),
-    "delete": ("verbs", "add_delete"),
-    "gc": ("verbs", "add_gc"),
-    "backup": ("keeping", "add_backup"),
-    "compact": ("keeping", "add_compact"),
-    "reload": ("keeping", "add_reload"),
-    "rotate-key": ("keeping", "add_rotate_key"),
-    "export": ("exporting", "add_export"),
-    "import": ("exporting", "add_import"),
-    "doctor": ("doctor", "add_doctor"),
-    "check": ("checking", "add_check"),
-    "run": ("run", "add_command"),
-    "demo": ("demo", "add_command"),
-    "torture": ("torture", "add_command"),
-    "schema": ("keeping", "add_schema"),
+    "status": ("commands.inspect", "add_status"),
+    "list": ("commands.inspect", "add_list"),
+    "show": ("commands.detail", "add_show"),
+    "tree": ("commands.detail", "add_tree"),
+    "steps": ("commands.detail", "add_steps"),
+    "why": ("commands.detail", "add_why"),
+    "locks": ("commands.inspect", "add_locks"),
+    "poisons": ("commands.inspect", "add_poisons"),
+    "signals": ("commands.signals", "add_signals"),
+    "audit": ("commands.inspect", "add_audit"),
+    "workers": ("commands.live", "add_workers"),
+    "stack": ("commands.live", "add_stack"),
+    "logs": ("commands.live", "add_logs"),
+    "watch": ("commands.live", "add_watch"),
+    "top": ("commands.live", "add_top"),
+    "metrics": ("commands.live", "add_metrics"),
+    "submit": ("commands.submit", "add_submit"),
+    "abort": ("commands.operator", "add_abort"),
+    "retry": ("commands.operator", "add_retry"),
+    "rollback": ("commands.operator", "add_rollback"),
+    "bypass": ("commands.operator", "add_bypass"),
+    "pause": ("commands.operator", "add_pause"),
+    "resume": ("commands.operator", "add_resume"),
+    "signal": ("commands.signals", "add_signal"),
+    "publish": ("commands.signals", "add_publish"),
+    "withdraw": ("commands.signals", "add_withdraw"),
+    "clear-poison": ("commands.signals", "add_clear_poison"),
+    "ack": ("commands.operator", "add_ack"),
+    "delete": ("commands.operator", "add_delete"),
+    "gc": ("commands.operator", "add_gc"),
+    "backup": ("commands.maintenance", "add_backup"),
+    "compact": ("commands.maintenance", "add_compact"),
+    "reload": ("commands.maintenance", "add_reload"),
+    "rotate-key": ("commands.maintenance", "add_rotate_key"),
+    "export": ("commands.exporting", "add_export"),
+    "import": ("commands.exporting", "add_import"),
+    "doctor": ("doctor.command", "add_doctor"),
+    "check": ("commands.check", "add_check"),
+    "run": ("service.run", "add_command"),
+    "demo": ("commands.demo", "add_command"),
+    "torture": ("commands.torture", "add_command"),
+    "schema": ("commands.maintenance", "add_schema"),
     "completion": ("completion", "add_completion"),
 }
 """Each command with its module and the function that adds it, in the order of the help."""
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 well, 1 a procedure failed or the command says no, 2 it was called wrongly, 3 nothing has this id, 4 no manager
     answers, 5 the manager refuses, 124 the time was up, 130 interrupted, 141 its output is not read any more.
     """
-    from actorproc.cli.standard import replace_closed_streams
+    from actorproc.cli.output.standard_streams import replace_closed_streams
 
     replace_closed_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -108,9 +108,9 @@ def _done(given: list[str]) -> int:
 
 def _told(error: Exception, command: str | None) -> int:
     """Tell an error in one line; returns its exit code. An unforeseen error keeps its traceback."""
-    from actorproc.cli.common import USAGE, code_of
-    from actorproc.cli.extras import MissingExtra
-    from actorproc.cli.output import complain
+    from actorproc.cli.output.extras import MissingExtra
+    from actorproc.cli.output.output import complain
+    from actorproc.cli.select.common import USAGE, code_of
     from actorproc.errors import ActorprocError
 
     if isinstance(error, MissingExtra):
@@ -152,7 +152,7 @@ def _named(arguments: Sequence[str]) -> str | None:
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or for a quick start of one."""
-    from actorproc.cli.output import FORMATS
+    from actorproc.cli.output.output import FORMATS
 
     parser = argparse.ArgumentParser(
         prog="actorproc",

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from actorproc.actors.replies import settle_future
 from actorproc.control.interruption import refuse_whom_it_interrupts
 from actorproc.control.pending import Pending
 from actorproc.control.wire import (
@@ -37,9 +36,10 @@ from actorproc.control.wire import (
     peer_uid,
     read_frame,
 )
+from actorproc.engine.reply_router import settle_future
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, OutcomeUnknown
 from actorproc.store.directory import OWNER_FILE
-from actorproc.store.owner import is_suspended, owner_of
+from actorproc.store.lmdb.owner_lock import is_suspended, owner_of
 from actorproc.workers import fork_guard
 
 __all__ = ["Channel"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actorproc.arguments import (
+from actorproc.engine.arguments import (
     check_workers,
     checked_event,
     checked_max_workers,
@@ -22,8 +22,9 @@ from actorproc.arguments import (
     checked_text,
 )
 from actorproc.errors import StateTooLarge, UsageError
-from actorproc.model.definitions import Definition
-from actorproc.model.events import (
+from actorproc.model.ids import check_id
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
     Event,
@@ -36,12 +37,11 @@ from actorproc.model.events import (
     SignalsWithdrawn,
     Submitted,
 )
-from actorproc.model.ids import check_id
 from actorproc.model.policies import LockKey
-from actorproc.model.record_parts import TOKEN
-from actorproc.model.records import NewProcedure
-from actorproc.procedure.keys import checked_limit_keys
-from actorproc.procedure.policies import Limits
+from actorproc.model.rows.record_parts import TOKEN
+from actorproc.model.rows.records import NewProcedure
+from actorproc.procedure.authoring.keys import checked_limit_keys
+from actorproc.procedure.declaring.policies import Limits
 
 __all__ = ["MOST_CHANGES", "checked_definition", "checked_request"]
 

@@ -17,18 +17,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from actorproc.actors.messages import Ending, Patience
-from actorproc.actors.replies import take_back
-from actorproc.actors.subscription import Subscription
-from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
 from actorproc.control.checks import MOST_CHANGES, checked_definition, checked_request
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.threads import Threads
 from actorproc.control.wire import Answer, Call, Hello, Torn, decode_as, encode, error_to, framed, read_frame
-from actorproc.engine_log import engine_logger
+from actorproc.engine.engine import EngineTree
+from actorproc.engine.messages import Ending, Patience
+from actorproc.engine.reply_router import take_back
+from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import InternalError, ManagerStopped, UsageError
 from actorproc.model.ids import check_id
+from actorproc.support.engine_log import engine_logger
 from actorproc.workers import fork_guard
 
 __all__ = ["Connection"]

@@ -17,8 +17,13 @@ from typing import Any, cast
 
 import msgspec
 
-from actorproc.actors.courier import Courier
-from actorproc.actors.messages import (
+from actorproc.control.channel import Channel
+from actorproc.control.interruption import refuse_whom_it_interrupts
+from actorproc.control.methods import METHODS, REPEATABLE
+from actorproc.control.wire import decode_as, encode
+from actorproc.core.locks.request import LockWaiter
+from actorproc.core.state.phases import seen_in_store
+from actorproc.engine.messages import (
     Described,
     Ending,
     EndListener,
@@ -27,28 +32,23 @@ from actorproc.actors.messages import (
     Patience,
     SlotStatus,
 )
-from actorproc.actors.replies import SharedEnds, pass_on
-from actorproc.actors.subscription import Mark, Subscription
-from actorproc.changes import Change, Overflow
-from actorproc.control.channel import Channel
-from actorproc.control.interruption import refuse_whom_it_interrupts
-from actorproc.control.methods import METHODS, REPEATABLE
-from actorproc.control.wire import decode_as, encode
-from actorproc.core.lock_waiters import LockWaiter
-from actorproc.core.phases import seen_in_store
-from actorproc.engine_log import engine_logger
+from actorproc.engine.reply_router import SharedEnds, pass_on
+from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.runtime.subscription import Mark, Subscription
 from actorproc.errors import ActorprocError, EngineError, ManagerStopped, ProcedureParked, UsageError
-from actorproc.model.definitions import Definition
-from actorproc.model.events import Event, Published, Signalled, Submitted
 from actorproc.model.ids import StepToken, WorkerId, new_id
-from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.messages.events import Event, Published, Signalled, Submitted
 from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.model.states import Phase
+from actorproc.report.changes import Change, Overflow
 from actorproc.store.base import ProcedureStore
 from actorproc.store.directory import DATA_FILE
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader
+from actorproc.support.engine_log import engine_logger
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.log_entry import LogEntry
+from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["RemoteEngine"]
 

@@ -6,15 +6,15 @@ from typing import Any, get_args
 
 import msgspec
 
-from actorproc.actors.messages import Described, ManagerMetrics, ManagerStatus, SlotStatus
-from actorproc.core.lock_waiters import LockWaiter
-from actorproc.model import events
-from actorproc.model.definitions import Definition
+from actorproc.core.locks.request import LockWaiter
+from actorproc.engine.messages import Described, ManagerMetrics, ManagerStatus, SlotStatus
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.records import LockRecord, ProcedureRecord
+from actorproc.model.messages import events
+from actorproc.model.messages.definitions import Definition
 from actorproc.model.reports import BackupReport, CompactionReport
+from actorproc.model.rows.records import LockRecord, ProcedureRecord
 from actorproc.workers.base import WorkerInfo
-from actorproc.workers.log_entry import LogEntry
+from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["METHODS", "REPEATABLE", "REQUESTS", "Method"]
 

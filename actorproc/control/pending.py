@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from actorproc.actors.replies import fail_future
 from actorproc.control.wire import Call
+from actorproc.engine.reply_router import fail_future
 
 __all__ = ["Pending"]
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from actorproc.actors.tree import EngineTree
 from actorproc.config import Config
 from actorproc.control.connection import Connection
 from actorproc.control.threads import Threads
@@ -29,8 +28,9 @@ from actorproc.control.wire import (
     framed,
     peer_uid,
 )
+from actorproc.engine.engine import EngineTree
 from actorproc.errors import EngineError, ManagerBusy, NotAllowed, UsageError
-from actorproc.store.trust import inode_of
+from actorproc.store.lmdb.page_check import inode_of
 from actorproc.workers import fork_guard
 
 __all__ = ["ControlServer"]

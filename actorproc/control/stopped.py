@@ -14,26 +14,26 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, cast
 
-from actorproc.actors.batch import Batch
-from actorproc.actors.clock import SystemClock
-from actorproc.actors.ledger import Ledger
-from actorproc.actors.persister import Persister
-from actorproc.actors.replies import ReplyTable
-from actorproc.actors.ring import Ring
-from actorproc.actors.sweeper import Sweeper
-from actorproc.actors.types import TypeTable
 from actorproc.config import Config
 from actorproc.control.interruption import refuse_whom_it_interrupts
-from actorproc.core.retention import CHUNK
+from actorproc.core.lifecycle.removal import CHUNK
+from actorproc.engine.housekeeping.retention_sweeper import Sweeper
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.runtime.clock import SystemClock
+from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import ManagerStopped, StorageUnavailable
-from actorproc.model.commands import Reply
-from actorproc.model.definitions import Definition
-from actorproc.model.events import Acknowledged, DeleteRequested, Event, RemovalContinued, TypeRegistered
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.messages.events import Acknowledged, DeleteRequested, Event, RemovalContinued, TypeRegistered
 from actorproc.model.policies import Quotas
-from actorproc.model.records import ProcedureRecord
 from actorproc.model.reports import CompactionReport
-from actorproc.model.writes import Write
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import Write
+from actorproc.store.lmdb.store import LmdbStore
 
 __all__ = ["StoppedEngine"]
 

@@ -12,28 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from actorproc.core import (
-    bypassing,
-    reloading,
-    restoring,
-    signalling,
-    workforce,
-)
-from actorproc.core.book import DEFAULT_SCHEDULING, Book
-from actorproc.core.damage import error_of
-from actorproc.core.deciding import HANDLERS, follow_up, settle
-from actorproc.core.fingerprint import fingerprint
-from actorproc.core.hindered import why_put_off
-from actorproc.core.lock_report import why_waiting
-from actorproc.core.lock_waiters import LockWaiter
-from actorproc.core.phases import phase_of, reason_of
-from actorproc.core.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
-from actorproc.core.straight_end import end_straight
-from actorproc.core.straight_on import go_straight_on
-from actorproc.core.turns import may_steal, steal_at, why_queued
+from actorproc.core import recovery
+from actorproc.core.lifecycle import signals
+from actorproc.core.locks.explain import why_waiting
+from actorproc.core.locks.request import LockWaiter
+from actorproc.core.operator import bypass
+from actorproc.core.results.fast_end import end_straight
+from actorproc.core.results.fast_step import go_straight_on
+from actorproc.core.results.postponed_steps import why_put_off
+from actorproc.core.rules import HANDLERS, follow_up, settle
+from actorproc.core.scheduler import reload, scaling
+from actorproc.core.scheduler.pick import may_steal, steal_at, why_queued
+from actorproc.core.state.engine_state import DEFAULT_SCHEDULING, Book
+from actorproc.core.state.fingerprint import fingerprint
+from actorproc.core.state.phases import phase_of, reason_of
+from actorproc.core.state.quarantine import error_of
+from actorproc.core.state.standstill import Parked, obstacle_of, obstacle_of_stored, parked_residents
 from actorproc.errors import StoreDamaged
-from actorproc.model.commands import Decision
-from actorproc.model.events import (
+from actorproc.model.ids import StepToken
+from actorproc.model.messages.commands import Decision
+from actorproc.model.messages.events import (
     AbortRequested,
     BypassRequested,
     Event,
@@ -48,12 +46,11 @@ from actorproc.model.events import (
     Tick,
     WorkerReady,
 )
-from actorproc.model.ids import StepToken
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.model.names import no_class_registered
-from actorproc.model.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import LockMode, Quotas, Retention, Scheduling, TypeMeta
-from actorproc.model.records import ProcedureRecord, UndoRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ProcedureRecord, UndoRecord
+from actorproc.model.rows.snapshot import Snapshot
 from actorproc.model.states import Phase
 
 __all__ = ["Coordinator"]
@@ -91,16 +88,16 @@ class Coordinator:
         writes down what operators want, for the next one to do. `before`, whose commit failed, knows which of the
         workers have old code.
         """
-        book, busy = restoring.rebuild(snapshot, now, workers, scheduling, types)
+        book, busy = recovery.rebuild(snapshot, now, workers, scheduling, types)
         if before is not None:
-            reloading.take_over(book, before._book)
-        restoring.resume(book, busy)
+            reload.take_over(book, before._book)
+        recovery.resume(book, busy)
         book.quotas = quotas
         book.retention = retention
         book.gated = gated
         book.unattended = unattended
-        restoring.take_up(book, busy)
-        bypassing.take_up_bypasses(book, busy)
+        recovery.take_up(book, busy)
+        bypass.take_up_bypasses(book, busy)
         return cls(book), settle(book)
 
     @classmethod
@@ -113,8 +110,8 @@ class Coordinator:
         scheduling: Scheduling = DEFAULT_SCHEDULING,
     ) -> Coordinator:
         """The same memory that wrote the snapshot, with nothing new decided (`fingerprint` is equal)."""
-        book, busy = restoring.rebuild(snapshot, now, workers, scheduling)
-        restoring.resume(book, busy)
+        book, busy = recovery.rebuild(snapshot, now, workers, scheduling)
+        recovery.resume(book, busy)
         return cls(book)
 
     # ------------------------------------------------------------------ the read set
@@ -137,7 +134,7 @@ class Coordinator:
             case PauseRequested() | ResumeRequested():
                 names = () if event.id is None else (event.id,)
             case Published():
-                names = signalling.first_listener(book, event.name)
+                names = signals.first_listener(book, event.name)
             case Tick():
                 names = book.timers.due(now)
             case _:
@@ -159,7 +156,7 @@ class Coordinator:
 
         Loading a resident tree changes nothing. Nor does one that was removed by a decision which is not stored yet.
         """
-        restoring.load_tree(self._book, members, units)
+        recovery.load_tree(self._book, members, units)
         return not members or members[0].id not in self._book.damaged
 
     def exclude(self, id: str, reason: str) -> None:
@@ -216,7 +213,7 @@ class Coordinator:
         """Epoch seconds at which a `Tick` is due; None: never."""
         book = self._book
         earliest = book.timers.next_at()
-        for at in (self._steal_at(), book.slots.next_at(), workforce.next_look(book)):
+        for at in (self._steal_at(), book.slots.next_at(), scaling.next_look(book)):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
         return earliest
@@ -378,11 +375,11 @@ class Coordinator:
 
     def published(self) -> list[str]:
         """Targets of the events by name that are kept, for `too_old`; a copy that stays as it is."""
-        return signalling.published(self._book)
+        return signals.published(self._book)
 
     def too_old(self, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
         """Target and number of events under these targets that have been kept long enough at the time `at`."""
-        return signalling.too_old(self._book, targets, at)
+        return signals.too_old(self._book, targets, at)
 
     def _why_still(self, record: ProcedureRecord) -> tuple[Phase, str] | None:
         """Reason why a procedure is held back: it or an ancestor is paused, or its retried tree waits for its locks."""

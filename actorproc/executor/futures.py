@@ -11,11 +11,11 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from datetime import timedelta
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from actorproc.actors.clock import waiting_seconds
+from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ResultTimeout
 from actorproc.model.policies import StepLimits
-from actorproc.model.records import IdReuse
-from actorproc.procedure.call import PickledCall
+from actorproc.model.rows.records import IdReuse
+from actorproc.procedure.authoring.call import PickledCall
 
 __all__ = ["Batch", "CallDesk", "DurableFuture", "is_called_back_by"]
 

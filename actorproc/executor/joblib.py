@@ -20,10 +20,10 @@ from typing import Any
 from joblib import register_parallel_backend
 from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
 
+from actorproc.api.manager import ProcedureManager
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.pool import ProcedureExecutor
-from actorproc.manager import ProcedureManager
-from actorproc.procedure.inner_threads import LimitedThreads
+from actorproc.procedure.runtime.blas_threads import LimitedThreads
 
 __all__ = ["ProcedureBackend", "register_joblib_backend"]
 

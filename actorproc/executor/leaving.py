@@ -10,9 +10,9 @@ import threading
 import time
 from concurrent.futures import wait
 
+from actorproc.api.manager import ProcedureManager
 from actorproc.errors import ActorprocError, StorageUnavailable
 from actorproc.executor.queue import CallQueue, on_its_way
-from actorproc.manager import ProcedureManager
 
 __all__ = ["finish", "finish_dropped", "finish_later", "finish_or_leave", "leave", "watch_for_exit"]
 

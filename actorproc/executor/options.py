@@ -10,15 +10,15 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from actorproc.arguments import check_workers, checked_limits
+from actorproc.api.manager import ProcedureManager
 from actorproc.config import Config
-from actorproc.durations import seconds_or_none
+from actorproc.engine.arguments import check_workers, checked_limits
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.results import CallTimeout
-from actorproc.manager import ProcedureManager
 from actorproc.model.policies import StepLimits
-from actorproc.procedure.call import Call, call_chunk
-from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.procedure.authoring.call import Call, call_chunk
+from actorproc.procedure.declaring.policies import Limits, RetryPolicy
+from actorproc.support.durations import seconds_or_none
 
 __all__ = ["CallOptions", "Submit", "check_arguments", "manager_for", "name_of"]
 

@@ -13,23 +13,23 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
-from actorproc.actors.clock import waiting_seconds
-from actorproc.arguments import checked_on_existing, checked_priority, checked_tags
+from actorproc.api.manager import ProcedureManager
+from actorproc.api.verbs.submit import checked_reuse
 from actorproc.config import Config
+from actorproc.engine.arguments import checked_on_existing, checked_priority, checked_tags
+from actorproc.engine.runtime.clock import waiting_seconds
 from actorproc.errors import ManagerStopped, UsageError
 from actorproc.executor.futures import DurableFuture, is_called_back_by
 from actorproc.executor.leaving import finish_dropped, finish_later, finish_or_leave, leave, watch_for_exit
 from actorproc.executor.mapping import chunks_of, flat, in_order
 from actorproc.executor.options import CallOptions, Submit, check_arguments, manager_for, name_of
 from actorproc.executor.queue import CallQueue
-from actorproc.facade.submitting import checked_reuse
-from actorproc.manager import ProcedureManager
 from actorproc.model.ids import check_id, new_id
 from actorproc.model.policies import OnExisting
-from actorproc.model.records import IdReuse
-from actorproc.procedure.call import Call, call_chunk, pickled_call, pickled_initializer
-from actorproc.procedure.importing import shut_here
-from actorproc.procedure.policies import Limits, RetryPolicy
+from actorproc.model.rows.records import IdReuse
+from actorproc.procedure.authoring.call import Call, call_chunk, pickled_call, pickled_initializer
+from actorproc.procedure.declaring.policies import Limits, RetryPolicy
+from actorproc.procedure.shipping.importing import shut_here
 
 __all__ = ["ProcedureExecutor"]
 

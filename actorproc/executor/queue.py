@@ -20,19 +20,19 @@ from concurrent.futures import wait
 
 import msgspec
 
+from actorproc.api.handle import late
+from actorproc.api.manager import ProcedureManager
+from actorproc.api.queries import Queries
 from actorproc.errors import ActorprocError, DuplicateProcedure, ManagerBusy, ManagerStopped
 from actorproc.executor.futures import Batch, DurableFuture
 from actorproc.executor.receiver import AnyFuture, Receiver
 from actorproc.executor.taken import Taken
-from actorproc.handle import late
-from actorproc.manager import ProcedureManager
-from actorproc.model.events import AbortRequested, Submitted
+from actorproc.model.messages.events import AbortRequested, Submitted
 from actorproc.model.policies import StepLimits
-from actorproc.model.records import IdReuse, NewProcedure
+from actorproc.model.rows.records import IdReuse, NewProcedure
 from actorproc.model.states import Phase
-from actorproc.procedure.call import Call, PickledCall
-from actorproc.procedure.own_states import OWN_STATES
-from actorproc.queries import Queries
+from actorproc.procedure.authoring.call import Call, PickledCall
+from actorproc.procedure.encoding.own_states import OWN_STATES
 
 __all__ = ["CallQueue", "on_its_way"]
 

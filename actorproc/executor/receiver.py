@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from actorproc.actors.messages import Ending, EndListener
+from actorproc.api.manager import ProcedureManager
+from actorproc.api.verbs.base import RunningEngine
+from actorproc.engine.messages import Ending, EndListener
 from actorproc.errors import UnknownProcedure
 from actorproc.executor.futures import DurableFuture
 from actorproc.executor.results import (
@@ -23,11 +25,9 @@ from actorproc.executor.results import (
     result_of,
     was_aborted,
 )
-from actorproc.facade.base import RunningEngine
-from actorproc.manager import ProcedureManager
 from actorproc.model.states import ProcedureState
-from actorproc.procedure.call import Call
-from actorproc.procedure.failures import in_words
+from actorproc.procedure.authoring.call import Call
+from actorproc.procedure.values.error_text import in_words
 
 __all__ = ["AnyFuture", "Receiver", "Try"]
 

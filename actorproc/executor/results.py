@@ -9,15 +9,15 @@ from concurrent.futures.process import (
 )
 from typing import Any
 
-from actorproc.actors.messages import Ending
-from actorproc.digests import sealed_in
+from actorproc.engine.messages import Ending
 from actorproc.errors import StepFailure, StepTimeout
-from actorproc.failures import cause_of, failure_of
-from actorproc.model.records import ErrorInfo, ProcedureRecord
+from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
 from actorproc.model.states import ProcedureState
-from actorproc.procedure.call import BROKEN_INITIALIZER, NOT_STARTED, unpickled_error, unpickled_result
-from actorproc.procedure.runtime import decode_value
-from actorproc.procedure.signing import SigningKey
+from actorproc.procedure.authoring.call import BROKEN_INITIALIZER, NOT_STARTED, unpickled_error, unpickled_result
+from actorproc.procedure.encoding.signing import SigningKey
+from actorproc.procedure.runtime.engine_side import decode_value
+from actorproc.report.failures import cause_of, failure_of
+from actorproc.support.digests import sealed_in
 
 __all__ = ["CallBroken", "CallTimeout", "error_of", "is_broken_initializer", "result_of", "was_aborted"]
 

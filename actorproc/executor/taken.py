@@ -9,9 +9,9 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
+from actorproc.api.manager import ProcedureManager
 from actorproc.errors import ActorprocError
-from actorproc.manager import ProcedureManager
-from actorproc.model.events import ResultsTaken
+from actorproc.model.messages.events import ResultsTaken
 
 __all__ = ["Taken"]
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from actorproc.model.records import (
+from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
+from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -17,10 +18,9 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.reports import BackupReport, CompactionReport, KeptSignal, StoreSize
-from actorproc.model.snapshot import FinishedTree, Snapshot
+from actorproc.model.rows.snapshot import FinishedTree, Snapshot
+from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import Write
 
 __all__ = ["ProcedureStore", "RecordStore"]
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from actorproc.engine_log import engine_logger
 from actorproc.errors import EngineError, ManagerStopped, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.model.snapshot import Snapshot
-from actorproc.model.writes import DeleteProcedure, PutProcedure, Write
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, Write
 from actorproc.store.base import ProcedureStore
+from actorproc.support.engine_log import engine_logger
 
 __all__ = ["Committer", "coalesce"]
 

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from actorproc.errors import EngineError, StoreDamaged
-from actorproc.staged import BLOBS
+from actorproc.support.staged_files import BLOBS
 
 __all__ = [
     "BLOBS",
@@ -36,7 +36,7 @@ DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
 OWNER_FILE = "owner.lock"
 KEY_FILE = "signing.key"
-"""Signs pickled states; made by `actorproc.signing_key`, and a copy of a store is of no use without it."""
+"""Signs pickled states; made by `actorproc.store.signing_key`, and a copy of a store is of no use without it."""
 
 _REMOTE = re.compile(r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|lustre|glusterfs|ncpfs|vboxsf|fuse(\..*)?|fuseblk")
 _ALLOWED = "ACTORPROC_ALLOW_ANY_FILESYSTEM"

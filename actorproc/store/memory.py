@@ -16,13 +16,24 @@ from typing import Self
 from actorproc.errors import EngineError, NotAllowed, StoreInUse
 from actorproc.model.ids import new_id
 from actorproc.model.reports import BackupReport, CompactionReport
-from actorproc.model.writes import Write
-from actorproc.store import codec
-from actorproc.store.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, STORE_ID, Row, Until, WholeLog, rows_of
-from actorproc.store.reading import RecordReader
-from actorproc.store.recovery import read_number
-from actorproc.store.step_log import keys_of_log
-from actorproc.store.tables import Table
+from actorproc.model.rows.writes import Write
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import (
+    BATCH,
+    EPOCH,
+    FORMAT,
+    FORMAT_KEY,
+    LAST_BATCH,
+    STORE_ID,
+    Row,
+    Until,
+    WholeLog,
+    rows_of,
+)
+from actorproc.store.rows.loading import read_number
+from actorproc.store.rows.reading import RecordReader
+from actorproc.store.rows.step_log import keys_of_log
+from actorproc.store.rows.tables import Table
 
 __all__ = ["MemoryStore"]
 

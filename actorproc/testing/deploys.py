@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from actorproc.deploy import examined
-from actorproc.deploy_report import DeployReport
-from actorproc.procedure.function import ProcedureFunction
-from actorproc.procedure.runtime import TypeRegistry
-from actorproc.procedure.signing import SigningKey
-from actorproc.schema.export import read_export
+from actorproc.api.deploy_check import examined
+from actorproc.procedure.authoring.function import ProcedureFunction
+from actorproc.procedure.encoding.signing import SigningKey
+from actorproc.procedure.runtime.engine_side import TypeRegistry
+from actorproc.report.deploy_report import DeployReport
+from actorproc.report.schema.export import read_export
 from actorproc.store.memory import MemoryStore
-from actorproc.store.transfer import bring_in
+from actorproc.store.tools.transfer import bring_in
 
 __all__ = ["DidNotSurviveDeploy", "survives_deploy"]
 

@@ -14,15 +14,15 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from actorproc.errors import UsageError
-from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.procedure.context import StopStep
+from actorproc.model.messages.events import CrashReport
+from actorproc.procedure.authoring.context import StopStep
 from actorproc.testing.no_processes import NoProcesses
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerInfo, WorkerMessages
-from actorproc.workers.child import stacks
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.child.roster import Roster
-from actorproc.workers.frames import FromWorker, Stop, ToWorker
+from actorproc.workers.child.output import stacks
+from actorproc.workers.child.runtime.live_procedures import Roster
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.frames import FromWorker, Stop, ToWorker
 
 __all__ = ["FakePool"]
 

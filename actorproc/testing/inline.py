@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
-from actorproc.actors.tree import EngineTree
+from actorproc.api.handle import ProcedureHandle
+from actorproc.api.manager import ProcedureManager
 from actorproc.config import Config
-from actorproc.durations import in_seconds
+from actorproc.engine.engine import EngineTree
 from actorproc.errors import ManagerStopped, StorageUnavailable, UsageError
-from actorproc.handle import ProcedureHandle
-from actorproc.manager import ProcedureManager
-from actorproc.model.definitions import Definition
 from actorproc.model.ids import WorkerId
-from actorproc.model.writes import PutNote, PutStep, Write
-from actorproc.procedure.context import StopStep
-from actorproc.procedure.failures import in_words
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.rows.writes import PutNote, PutStep, Write
+from actorproc.procedure.authoring.context import StopStep
+from actorproc.procedure.runtime.engine_side import TypeRuntime
+from actorproc.procedure.values.error_text import in_words
 from actorproc.store.base import ProcedureStore
 from actorproc.store.memory import MemoryStore
+from actorproc.support.durations import in_seconds
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.points import worker_dies_by
 from actorproc.workers.base import PoolEvent, WorkerMessages
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.child.types import TypeShelf
-from actorproc.workers.frames import Began, Ended, Run, ToWorker
+from actorproc.workers.child.runtime.type_cache import TypeShelf
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.frames import Began, Ended, Run, ToWorker
 
 __all__ = ["CrashingStore", "InlineManager", "InlinePool", "VirtualClock"]
 

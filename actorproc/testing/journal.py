@@ -5,7 +5,7 @@ appending, so the lines of all processes stand in one order. A kill can cut a li
 and then it counts as not written. A `Referee` takes a kernel lock (``flock``) beside each lock the engine granted. That
 one is gone exactly when its process is, so a conflict is proof that two steps ran under locks that exclude each other.
 
-`actorproc.testing.real_histories.check_journal` judges the lines together with the store. Nothing here loads the store,
+`actorproc.testing.histories.real_histories.check_journal` judges the lines together with the store. Nothing here loads the store,
 so a worker process may import it.
 """
 
@@ -24,10 +24,10 @@ import msgspec
 
 from actorproc.model.ids import Mode
 from actorproc.model.policies import LockKey, LockMode, checked_lock_key
-from actorproc.procedure.context import Context
-from actorproc.procedure.members import called
-from actorproc.procedure.procedure import Procedure
-from actorproc.workers.child.desk import StepLine
+from actorproc.procedure.authoring.context import Context
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.values.members import called
+from actorproc.workers.child.runtime.worker_runtime import StepLine
 
 __all__ = ["Journal", "JournalLine", "Referee"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorproc.model.ids import WorkerId
-from actorproc.workers.log_entry import LogEntry
+from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["NoProcesses"]
 

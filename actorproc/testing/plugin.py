@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actorproc.procedure.importing import Importer, imports_only
+from actorproc.procedure.shipping.importing import Importer, imports_only
 
 if TYPE_CHECKING:
-    from actorproc.deploy_report import DeployReport
+    from actorproc.report.deploy_report import DeployReport
     from actorproc.testing.inline import InlineManager, VirtualClock
     from actorproc.testing.survival import SurvivalReport
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from actorproc.model.ids import Mode
-from actorproc.workers.frames import Run
+from actorproc.workers.protocol.frames import Run
 
 __all__ = ["Step", "name_of", "step_of"]
 

@@ -25,13 +25,13 @@ from typing import Any
 
 import msgspec
 
+from actorproc.api.handle import ProcedureHandle
 from actorproc.errors import UsageError
-from actorproc.handle import ProcedureHandle
-from actorproc.procedure.failures import in_words
-from actorproc.procedure.procedure import Procedure
-from actorproc.testing.bench import Bench, Played
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.values.error_text import in_words
 from actorproc.testing.inline import InlineManager, Place
 from actorproc.testing.points import armed, told_astray, watched
+from actorproc.testing.scenario_runner import Bench, Played
 
 __all__ = ["DidNotSurvive", "Difference", "SurvivalReport", "survives_crashes"]
 

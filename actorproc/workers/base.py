@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from actorproc.model.events import CrashReport
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.messages.events import CrashReport
 from actorproc.model.plain import plain_dict
-from actorproc.workers.frames import FromWorker, ToWorker
-from actorproc.workers.log_entry import LogEntry
+from actorproc.workers.protocol.frames import FromWorker, ToWorker
+from actorproc.workers.protocol.log_entry import LogEntry
 
 __all__ = ["PoolEvent", "PoolFailed", "WorkerBooted", "WorkerDied", "WorkerInfo", "WorkerMessages", "WorkerPool"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actorproc.manager import ProcedureManager
+from actorproc.api.manager import ProcedureManager
 from tests.catalogue.kit import FAST
 from tests.kit.fixtures import nothing_is_left_behind, until
 from tests.kit.managers import LIGHT

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from actorproc.config import Config
 from actorproc.errors import ActorprocError, StorageUnavailable
-from actorproc.model.writes import PutProcedure, PutStep, Write
-from actorproc.procedure.procedure import Procedure
+from actorproc.model.rows.writes import PutProcedure, PutStep, Write
+from actorproc.procedure.authoring.procedure import Procedure
 from actorproc.store.memory import MemoryStore
 from tests.kit.waiting import BOUND, wait_until
 
 if TYPE_CHECKING:
-    from actorproc.handle import ProcedureHandle
-    from actorproc.manager import ProcedureManager
+    from actorproc.api.handle import ProcedureHandle
+    from actorproc.api.manager import ProcedureManager
 
 FAST = Config(spares=0, commit_backoff=0.005, commit_backoff_cap=0.02)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.manager import ProcedureManager
+from actorproc.api.manager import ProcedureManager
 from actorproc.testing.fake_pool import FakePool
 
 __all__ = ["OnThreads"]

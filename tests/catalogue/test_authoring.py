@@ -12,7 +12,7 @@ from actorproc import LockKey, Procedure, RetryPolicy, Saga, StateMachineProcedu
 from actorproc.errors import DeadlineExceeded, RetryLater
 from actorproc.model.states import Phase, ProcedureState
 from actorproc.store.memory import MemoryStore
-from actorproc.store.tables import Table
+from actorproc.store.rows.tables import Table
 from tests.catalogue.kit import (
     RecordingStore,
     crash_at_every_commit,

@@ -18,9 +18,9 @@ import pytest
 from actorproc import LockKey, Procedure, RetryPolicy, StateMachineProcedure, Status
 from actorproc.errors import DuplicateProcedure, RetryLater, StorageUnavailable
 from actorproc.model.states import Phase
-from actorproc.store.keys import head_key
 from actorproc.store.memory import MemoryStore
-from actorproc.store.tables import Table
+from actorproc.store.rows.keys import head_key
+from actorproc.store.rows.tables import Table
 from tests.catalogue.kit import (
     RecordingStore,
     crash_at_every_commit,

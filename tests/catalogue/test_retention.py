@@ -11,7 +11,7 @@ import pytest
 from actorproc import Procedure, ProcedureManager, Status, UnknownProcedure, procedure
 from actorproc.config import Config
 from actorproc.store.memory import MemoryStore
-from actorproc.store.tables import Table
+from actorproc.store.rows.tables import Table
 from tests.catalogue.kit import FAST, RecordingStore
 from tests.catalogue.on_threads import OnThreads
 from tests.kit.waiting import BOUND, wait_until

@@ -67,7 +67,7 @@ class ForkedCommands:
 
 
 def _import_all() -> None:
-    for package in ("actorproc.cli", "actorproc.schema"):
+    for package in ("actorproc.cli", "actorproc.report.schema"):
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             importlib.import_module(f"{package}.{module.name}")
     for name in ("client", "reader", "stopped", "why", "store.lmdb"):

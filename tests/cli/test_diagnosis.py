@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorproc.cli.diagnosis import diagnose
+from actorproc.cli.doctor.diagnosis import diagnose
 
 
 def test_a_directory_that_cannot_be_looked_into_is_a_finding():

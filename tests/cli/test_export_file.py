@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 
 from actorproc.cli.main import main
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 
 def test_an_export_that_finds_no_room_says_so_and_leaves_no_half_of_a_file(tmp_path, capsys):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from actorproc.manager import ProcedureManager
+from actorproc.api.manager import ProcedureManager
 from actorproc.model.policies import LockKey
-from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.status import Status
-from actorproc.schema.document import KINDS, document
-from actorproc.schema.shape import VERSION, enveloped, iso, shaped
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.status import Status
+from actorproc.report.schema.document import KINDS, document
+from actorproc.report.schema.shape import VERSION, enveloped, iso, shaped
 
 SNAPSHOT = Path(__file__).with_name("schema_v1.json")
 DOCUMENT = document()

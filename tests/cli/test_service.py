@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 CLIENT = """
 import itertools, pathlib, sys
 import jobs
-from actorproc.client import ProcedureClient
+from actorproc.api.client import ProcedureClient
 name = sys.argv[1]
 with ProcedureClient("state", patience=120) as client, open(f"{name}.said", "w", buffering=1) as said:
     for number in itertools.count():
@@ -26,7 +26,7 @@ with ProcedureClient("state", patience=120) as client, open(f"{name}.said", "w",
 """
 WATCHER = """
 import sys
-from actorproc.client import ProcedureClient
+from actorproc.api.client import ProcedureClient
 with ProcedureClient("state", patience=120) as client, open("watcher.said", "w", buffering=1) as said, client.watch() as watch:
     print("ready", file=said)
     for change in watch:

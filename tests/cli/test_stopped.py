@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader
 
 pytestmark = pytest.mark.processes
 

@@ -48,7 +48,7 @@ def _evil(place):
     lock = EVIL.replace("\x00", "").replace("/", "")
     script = (
         "import sys, json, jobs\n"
-        "from actorproc.client import ProcedureClient\n"
+        "from actorproc.api.client import ProcedureClient\n"
         "evil, lock = json.loads(sys.stdin.read())\n"
         "with ProcedureClient('state') as client:\n"
         "    safe = evil.replace(chr(0), '')\n"

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from actorproc.cli.filters import moment, seconds
-from actorproc.cli.text import Columns, ago, clipped, duration, plain_line, size_of, width_of
+from actorproc.cli.output.text import Columns, ago, clipped, duration, plain_line, size_of, width_of
+from actorproc.cli.select.filters import moment, seconds
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from actorproc.errors import UnknownProcedure
-from actorproc.info import LockInfo, LockWaiterInfo, PoisonInfo, ProcedureInfo
 from actorproc.model.policies import LockKey
-from actorproc.model.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.why import Cause, EngineFacts, RunningStep, explain
+from actorproc.report.info import LockInfo, LockWaiterInfo, PoisonInfo, ProcedureInfo
+from actorproc.report.why import Cause, EngineFacts, RunningStep, explain
 
 NOW = 1000.0
 

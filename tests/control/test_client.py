@@ -20,7 +20,6 @@ import pytest
 
 import actorproc
 from actorproc import Procedure, Saga, Status, step
-from actorproc.changes import Change
 from actorproc.config import Config
 from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, error_from, framed, read_frame
 from actorproc.errors import (
@@ -35,6 +34,7 @@ from actorproc.errors import (
     UnknownProcedure,
     UsageError,
 )
+from actorproc.report.changes import Change
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND, wait_until
 
@@ -99,7 +99,7 @@ def test_every_question_has_the_same_answer_through_the_socket(tmp_path):
     """The manager here, a client in another process: what both are told is equal."""
     script = """
 import sys, msgspec
-from actorproc.client import ProcedureClient
+from actorproc.api.client import ProcedureClient
 with ProcedureClient(sys.argv[1]) as client:
     shown = {
         "info": client.info("o"), "list": client.list(), "tree": client.tree("o"), "steps": client.steps("o"),
@@ -519,7 +519,7 @@ def test_a_stopped_manager_leaves_no_thread_and_no_socket(tmp_path, connect):
 
 SUSPENDED = """
 import os, signal, socket, sys
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 LmdbStore(sys.argv[1]).own()
 door = socket.socket(socket.AF_UNIX)
 door.bind(sys.argv[1] + "/control.sock")

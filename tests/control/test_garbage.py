@@ -21,9 +21,9 @@ from actorproc import Procedure, Status
 from actorproc.control.methods import METHODS, REQUESTS
 from actorproc.control.wire import HEADER, SOCKET_FILE, Answer, Call, decode_as, encode, error_from, framed, read_frame
 from actorproc.errors import ActorprocError, DuplicateProcedure, StorageUnavailable, UsageError
-from actorproc.model.definitions import Definition
+from actorproc.model.messages.definitions import Definition
 from actorproc.model.policies import LockKey, LockMode, StepLimits, TypeMeta
-from actorproc.model.records import IdReuse, NewProcedure, ProcedureRecord
+from actorproc.model.rows.records import IdReuse, NewProcedure, ProcedureRecord
 from tests.kit.managers import LIGHT
 
 BOUND = 30.0

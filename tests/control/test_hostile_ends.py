@@ -10,7 +10,7 @@ import pytest
 
 from actorproc import Config, EngineError, ProcedureClient, ProcedureManager
 from actorproc.control.wire import SOCKET_FILE
-from actorproc.model.events import Signalled
+from actorproc.model.messages.events import Signalled
 
 pytestmark = pytest.mark.processes
 

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.processes
 MORTAL = """
 import os, signal, sys
 from actorproc import Config, ProcedureManager
-from actorproc.actors.dispatch import Dispatcher
-from actorproc.model.writes import PutProcedure
+from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.model.rows.writes import PutProcedure
 
 honest = Dispatcher._reply
 

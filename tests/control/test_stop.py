@@ -13,7 +13,7 @@ import actorproc
 from actorproc import Procedure, Status
 from actorproc.control.wire import SOCKET_FILE, Call, encode, framed, read_frame
 from actorproc.errors import ManagerStopped
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND, wait_until
 

@@ -117,7 +117,7 @@ def manager(tmp_path):
 
 @pytest.fixture
 def stopped(tmp_path):
-    from actorproc.stopped import StoppedStore  # not in workers, which import this module
+    from actorproc.api.stopped import StoppedStore  # not in workers, which import this module
 
     return lambda: StoppedStore(tmp_path / "state")
 
@@ -231,9 +231,9 @@ def test_a_rollback_is_begun_and_finished_by_the_next_manager(manager, stopped):
 
 
 def test_results_are_acknowledged_and_deleted_with_trees_of_any_size(manager, stopped, monkeypatch):
-    monkeypatch.setattr("actorproc.core.retention.CHUNK", 1)
+    monkeypatch.setattr("actorproc.core.lifecycle.removal.CHUNK", 1)
     monkeypatch.setattr("actorproc.control.stopped.CHUNK", 1)
-    monkeypatch.setattr("actorproc.actors.sweeper.CHUNK", 1)
+    monkeypatch.setattr("actorproc.engine.housekeeping.retention_sweeper.CHUNK", 1)
     with manager() as first:
         first.run(Add(1, 1), id="sum")
         first.submit(Parent(), "p")
@@ -304,7 +304,7 @@ def test_a_verb_whose_commit_fails_is_not_said_to_be_done(manager, stopped, monk
         raise StorageUnavailable("the disk is full")
 
     with stopped() as store, monkeypatch.context() as patch:
-        patch.setattr("actorproc.store.lmdb.LmdbStore.commit", full)
+        patch.setattr("actorproc.store.lmdb.store.LmdbStore.commit", full)
         with pytest.raises(StorageUnavailable):
             store.pause("one", reason="lost")
     with manager() as second:
@@ -330,7 +330,7 @@ def test_after_a_commit_that_failed_every_verb_says_so_and_none_waits(manager, s
             said.append((name, str(error)))
 
     with stopped() as store, monkeypatch.context() as patch:
-        patch.setattr("actorproc.store.lmdb.LmdbStore.commit", full)
+        patch.setattr("actorproc.store.lmdb.store.LmdbStore.commit", full)
         for name in ("one", "two"):
             verb = threading.Thread(target=pause, args=(store, name), daemon=True)
             verb.start()
@@ -341,7 +341,7 @@ def test_after_a_commit_that_failed_every_verb_says_so_and_none_waits(manager, s
 
 HOLDS = """
 import sys, time
-from actorproc.stopped import StoppedStore
+from actorproc.api.stopped import StoppedStore
 with StoppedStore(sys.argv[1]) as store:
     print("has it", flush=True)
     sys.stdin.read()
@@ -361,7 +361,7 @@ def test_a_manager_waits_for_a_command_that_has_the_store_for_a_moment(manager, 
 
 
 def test_a_command_that_stays_is_named(manager, tmp_path, monkeypatch):
-    monkeypatch.setattr("actorproc.store.owner._PATIENCE", {"command": 0.1, "": 0.1})
+    monkeypatch.setattr("actorproc.store.lmdb.owner_lock._PATIENCE", {"command": 0.1, "": 0.1})
     with manager():
         pass
     with subprocess.Popen(
@@ -426,7 +426,7 @@ def test_a_commit_that_failed_and_is_on_disk_all_the_same_is_not_made_twice(mana
     with manager() as first:
         first.submit(Waits(), "one")
         waiting(first, "one")
-    from actorproc.store.lmdb import LmdbStore  # not in workers
+    from actorproc.store.lmdb.store import LmdbStore  # not in workers
 
     commit, asked = LmdbStore.commit, []
 
@@ -437,7 +437,7 @@ def test_a_commit_that_failed_and_is_on_disk_all_the_same_is_not_made_twice(mana
             raise StorageUnavailable("the disk failed at the last moment")
 
     with stopped() as store, monkeypatch.context() as patch:
-        patch.setattr("actorproc.store.lmdb.LmdbStore.commit", late)
+        patch.setattr("actorproc.store.lmdb.store.LmdbStore.commit", late)
         store.signal("one", 7)
         assert asked == [1]
         store.publish("other", 8)

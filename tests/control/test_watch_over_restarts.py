@@ -6,16 +6,16 @@ import pytest
 
 import actorproc
 from actorproc import Overflow, procedure
-from actorproc.actors.batch import Batch
-from actorproc.actors.ledger import Ledger
-from actorproc.actors.lifecycle_events import EventSink
-from actorproc.actors.subscription import EPOCH_BITS, Mark, Subscription
-from actorproc.actors.watching import _HISTORY, _RETURN, Observer
 from actorproc.control import engine
 from actorproc.control.wire import decode_as
-from actorproc.model.records import ProcedureRecord
-from actorproc.model.writes import PutProcedure
-from actorproc.store.lmdb import LmdbReader, LmdbStore
+from actorproc.engine.callers.change_feed import _HISTORY, _RETURN, Observer
+from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.runtime.subscription import EPOCH_BITS, Mark, Subscription
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import PutProcedure
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 from actorproc.store.memory import MemoryStore
 from tests.kit.clocks import HandClock
 from tests.kit.waiting import BOUND, wait_until

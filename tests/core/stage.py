@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import Command, Decision, KillWorker, Reply, Resolve, RunStep
-from actorproc.model.events import CrashReport, Event, StepEnded, Submitted, TypeRegistered, WorkerLost, WorkerReady
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Failed, Finished, Outcome
+from actorproc.model.messages.commands import Command, Decision, KillWorker, Reply, Resolve, RunStep
+from actorproc.model.messages.events import (
+    CrashReport,
+    Event,
+    StepEnded,
+    Submitted,
+    TypeRegistered,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.messages.outcomes import Failed, Finished, Outcome
 from actorproc.model.policies import TypeMeta
-from actorproc.model.records import ErrorInfo, NewProcedure
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ErrorInfo, NewProcedure
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import Write
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import Write
-from actorproc.testing.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image, compare_with_restored
 
 __all__ = ["Stage", "boom", "difference", "image_of", "later", "restarted"]
 

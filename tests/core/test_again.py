@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core import renewing
-from actorproc.model.events import AbortRequested
-from actorproc.model.outcomes import Advanced, Finished, Renewed, Suspended
+from actorproc.core.lifecycle import renewal
+from actorproc.model.messages.events import AbortRequested
+from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Suspended
 from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.rows.writes import DeleteLock, DeleteProcedure, PutLock, PutUndo
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import DeleteLock, DeleteProcedure, PutLock, PutUndo
 from tests.core.stage import Stage, boom, difference, image_of, restarted
 
 READ, WRITE = LockKey.read, LockKey.write
@@ -111,7 +111,7 @@ def removed(stage: Stage) -> list[str]:
 
 
 def test_ended_children_are_removed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewing, "SLICE", 3)
+    monkeypatch.setattr(renewal, "SLICE", 3)
     stage = Stage(workers=8)
     stage.submit(stage.new("p"))
     names = fan_out(stage, 8)
@@ -129,7 +129,7 @@ def test_ended_children_are_removed_in_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_start_goes_on_with_the_removal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewing, "SLICE", 3)
+    monkeypatch.setattr(renewal, "SLICE", 3)
     stage = Stage(workers=8)
     stage.submit(stage.new("p"))
     names = fan_out(stage, 8)
@@ -144,7 +144,7 @@ def test_a_start_goes_on_with_the_removal(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_id_of_an_earlier_generation_may_be_given_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewing, "SLICE", 1)
+    monkeypatch.setattr(renewal, "SLICE", 1)
     stage = Stage(workers=8)
     stage.submit(stage.new("p"))
     finish(stage, fan_out(stage, 5))

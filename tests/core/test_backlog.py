@@ -7,11 +7,14 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from actorproc.core import restoring, staff, submitting
+from actorproc.core import recovery
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.queueing import wake
-from actorproc.core.ready import DEFAULT_AGEING, ReadyQueue
-from actorproc.model.events import (
+from actorproc.core.lifecycle import submit
+from actorproc.core.queues import worker_table
+from actorproc.core.queues.run_queue import DEFAULT_AGEING, ReadyQueue
+from actorproc.core.scheduler.schedule import wake
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.events import (
     AbortRequested,
     DeleteRequested,
     Event,
@@ -25,13 +28,12 @@ from actorproc.model.events import (
     TypeRegistered,
     WorkerReady,
 )
-from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import LockKey, LockMode, Scheduling, StepLimits, TypeMeta
-from actorproc.model.records import NewProcedure
-from actorproc.model.snapshot import FinishedTree
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.snapshot import FinishedTree
+from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure
 from tests.core.stage import Stage, difference, image_of, restarted
 
 T = TypeMeta(type_name="T")
@@ -153,7 +155,7 @@ def test_nobody_can_tell_it_from_memory_that_holds_all(seed, monkeypatch) -> Non
     left = _restarted(stage, T, TypeMeta(type_name="U"))
     assert _waiting_outside(left)
     with monkeypatch.context() as patched:
-        patched.setattr(restoring, "_needs_only_a_worker", lambda record: False)
+        patched.setattr(recovery, "_needs_only_a_worker", lambda record: False)
         whole = _restarted(stage, T, TypeMeta(type_name="U"))
     assert not whole.core._book.backlog
 
@@ -344,7 +346,7 @@ def test_to_wake_one_that_is_named_leaves_it_in_its_place() -> None:
 
 def _busy(limit: int, monkeypatch: pytest.MonkeyPatch, workers: int = 1) -> Stage:
     """Workers that take `limit` steps at most, and have them."""
-    monkeypatch.setattr(staff, "PREFETCH_LIMIT", limit)
+    monkeypatch.setattr(worker_table, "PREFETCH_LIMIT", limit)
     stage = Stage(workers)
     stage.submit(*(stage.new(f"busy-{number}") for number in range(limit * workers)))
     return stage
@@ -363,7 +365,7 @@ def test_new_ones_wait_outside_when_no_worker_has_room_for_them(monkeypatch) -> 
 
 
 def test_as_many_new_ones_as_may_be_handed_out_at_once_never_wait_outside(monkeypatch) -> None:
-    monkeypatch.setattr(staff, "PREFETCH_LIMIT", 2)
+    monkeypatch.setattr(worker_table, "PREFETCH_LIMIT", 2)
     stage = Stage(2)
 
     stage.submit(*(stage.new(f"p-{number}") for number in range(7)))
@@ -517,8 +519,8 @@ def _play_newcomers(seed: int) -> tuple[list[tuple[str, int, str]], list[str]]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_nobody_can_tell_whether_new_ones_wait_outside(seed, monkeypatch) -> None:
-    monkeypatch.setattr(staff, "PREFETCH_LIMIT", 2)
+    monkeypatch.setattr(worker_table, "PREFETCH_LIMIT", 2)
     left = _play_newcomers(seed)
-    monkeypatch.setattr(submitting, "_needs_only_a_worker", lambda book, new: False)
+    monkeypatch.setattr(submit, "_needs_only_a_worker", lambda book, new: False)
 
     assert _play_newcomers(seed) == left

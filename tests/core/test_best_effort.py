@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.leftovers import MAX_LEFTOVERS
-from actorproc.model.events import Tick, WorkerReady
+from actorproc.core.state.skipped_undo import MAX_LEFTOVERS
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Suspended, Waited
+from actorproc.model.messages.events import Tick, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import ErrorInfo, StepKind, StepRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ErrorInfo, StepKind, StepRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutPoison, PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutPoison, PutStep
-from actorproc.testing.image import Image
+from actorproc.testing.histories.image import Image
 from tests.core.stage import Stage, boom
 
 ONE_TRY = Backoff(max_attempts=1)

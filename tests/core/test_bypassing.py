@@ -6,14 +6,21 @@ import pytest
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import NotAllowed
-from actorproc.model.commands import Decision, Reply
-from actorproc.model.events import BypassRequested, CrashReport, RetryRequested, Tick, WorkerLost, WorkerReady
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Slept, Suspended, Waited
+from actorproc.model.messages.commands import Decision, Reply
+from actorproc.model.messages.events import (
+    BypassRequested,
+    CrashReport,
+    RetryRequested,
+    Tick,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.messages.outcomes import Advanced, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import StepKind, StepRecord
+from actorproc.model.rows.records import StepKind, StepRecord
+from actorproc.model.rows.writes import PutAudit, PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutAudit, PutStep
 from tests.core.stage import Stage, boom, difference, image_of, later
 
 DONE = Finished(state=b"")

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import AskAbort, Decision, KillWorker, RunStep, TakeBack
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, StepToken, WorkerId
+from actorproc.model.messages.commands import AskAbort, Decision, KillWorker, RunStep, TakeBack
+from actorproc.model.messages.events import (
     AbortRequested,
     BypassRequested,
     CrashReport,
@@ -21,8 +22,7 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Outcome, Slept, Suspended
+from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Outcome, Slept, Suspended
 from actorproc.model.policies import Backoff, LockKey, LockMode, Scheduling, StepLimits, TypeMeta
 from actorproc.model.states import Phase, ProcedureState
 from tests.core.stage import Stage, boom, difference, image_of, later

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import AskAbort
-from actorproc.model.events import StepEnded, Submitted, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Suspended
+from actorproc.model.messages.commands import AskAbort
+from actorproc.model.messages.events import StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from actorproc.model.policies import LockKey, Quotas, TypeMeta
-from actorproc.model.records import NewProcedure
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom
 

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.events import StepEnded, Submitted, TypeRegistered
 from actorproc.model.ids import new_id
-from actorproc.model.outcomes import Slept, Waited
+from actorproc.model.messages.events import StepEnded, Submitted, TypeRegistered
+from actorproc.model.messages.outcomes import Slept, Waited
 from actorproc.model.policies import TypeMeta
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure
 from actorproc.store.memory import MemoryStore
 from tests.core.stage import Stage
 

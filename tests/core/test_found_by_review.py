@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import KeyPoisoned, NotAllowed
-from actorproc.model.commands import KillWorker, Reply, StartWorker
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.commands import KillWorker, Reply, StartWorker
+from actorproc.model.messages.events import (
     AbortRequested,
     BypassRequested,
     CrashReport,
@@ -26,11 +27,10 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Poisoned, Refused, Suspended, Waited
 from actorproc.model.policies import LockKey, LockMode, LockScope, Quotas, Scheduling, StepLimits, TypeMeta
-from actorproc.model.records import ErrorInfo, NewProcedure, Wait
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ErrorInfo, NewProcedure, Wait
+from actorproc.model.rows.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom, difference, image_of, later
 

@@ -7,10 +7,19 @@ from collections.abc import Iterable
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.timers import SLICE, Timers
+from actorproc.core.queues.timers import SLICE, Timers
 from actorproc.errors import KeyPoisoned, NotAllowed
-from actorproc.model.commands import AddWorker, Decision, Reply, RetireWorker, StartWorker, StopWorker, TakeBack
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.commands import (
+    AddWorker,
+    Decision,
+    Reply,
+    RetireWorker,
+    StartWorker,
+    StopWorker,
+    TakeBack,
+)
+from actorproc.model.messages.events import (
     AbortRequested,
     Acknowledged,
     BypassRequested,
@@ -28,13 +37,22 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Outcome, Poisoned, Refused, Slept, Suspended, Waited
+from actorproc.model.messages.outcomes import (
+    Advanced,
+    Answered,
+    Finished,
+    Outcome,
+    Poisoned,
+    Refused,
+    Slept,
+    Suspended,
+    Waited,
+)
 from actorproc.model.policies import LockKey, Quotas, Scheduling, StepLimits
-from actorproc.model.records import ErrorInfo
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
-from actorproc.testing.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image, compare_with_restored
 from tests.core.stage import Stage, boom, difference, image_of, later
 
 DONE = Finished(state=b"")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from actorproc.model.events import AbortRequested, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Refused
+from actorproc.model.messages.events import AbortRequested, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Refused
 from actorproc.model.policies import LockKey, TypeMeta
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, difference, restarted

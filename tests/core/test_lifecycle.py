@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
-from actorproc.core.deciding import HANDLERS
-from actorproc.core.lifecycle import TRANSITIONS, Trigger, draw_mermaid, move
+from actorproc.core.rules import HANDLERS
+from actorproc.core.state.transitions import TRANSITIONS, Trigger, draw_mermaid, move
 from actorproc.errors import InternalError
-from actorproc.model.events import Event
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.messages.events import Event
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
 
 

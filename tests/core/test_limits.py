@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import RunStep, StartWorker, StopWorker, TakeBack
-from actorproc.model.events import (
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.commands import RunStep, StartWorker, StopWorker, TakeBack
+from actorproc.model.messages.events import (
     AbortRequested,
     CrashReport,
     StepEnded,
@@ -17,12 +18,11 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Failed, Finished, Slept
+from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Slept
 from actorproc.model.policies import Backoff, Quotas, StepLimits
-from actorproc.model.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutStep
 
 from .stage import Stage
 

@@ -7,19 +7,19 @@ from collections import Counter
 
 import pytest
 
-from actorproc.core.concurrency import Slots
 from actorproc.core.coordinator import Coordinator
+from actorproc.core.queues.key_limits import Slots
 from actorproc.errors import ManagerBusy
-from actorproc.model.commands import RunStep
-from actorproc.model.events import AbortRequested, CrashReport, Tick, WorkerLost, WorkerReady
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Outcome, Slept, Suspended, Waited
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.events import AbortRequested, CrashReport, Tick, WorkerLost, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey, Scheduling
-from actorproc.model.records import Admitted, NewProcedure, StartRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import Admitted, NewProcedure, StartRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutStart
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.model.writes import PutStart
-from actorproc.testing.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image, compare_with_restored
 from tests.core.stage import Stage, boom
 
 DONE = Finished(state=b"", elapsed=1.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from bisect import insort
 
-from actorproc.core.lines import Line
-from actorproc.core.lock_table import LockTable, Request
+from actorproc.core.locks.table import LockTable, Request
+from actorproc.core.locks.wait_list import Line
 from actorproc.model.policies import LockKey
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from actorproc.model.events import AbortRequested
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
+from actorproc.model.messages.events import AbortRequested
+from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Poisoned, Suspended
 from actorproc.model.policies import LockKey
-from actorproc.model.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.writes import PutPoison
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutPoison
 from tests.core.stage import Stage, boom
 
 DONE = Finished(state=b"")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from actorproc.core.lock_table import CONFLICTS, LockTable, Request, needs_of
+from actorproc.core.locks.table import CONFLICTS, LockTable, Request, needs_of
 from actorproc.model.policies import LockKey, LockMode
 
 READ, WRITE = LockKey.read, LockKey.write

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from hypothesis import given, settings, strategies as st
 
-from actorproc.core.lock_nodes import IS, IX, S, X
-from actorproc.core.lock_table import CONFLICTS, LockTable, Request, needs_of
+from actorproc.core.locks.modes import IS, IX, S, X
+from actorproc.core.locks.table import CONFLICTS, LockTable, Request, needs_of
 from actorproc.model.policies import LockKey, LockMode
 from tests.core.test_lock_table import KEYS
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.lock_nodes import needs_of
-from actorproc.core.lock_report import WaitersByNode
-from actorproc.core.lock_table import LockWaiter
-from actorproc.model.commands import Reply
-from actorproc.model.events import PoisonCleared, Submitted, TypeRegistered, WorkerReady
+from actorproc.core.locks.explain import WaitersByNode
+from actorproc.core.locks.modes import needs_of
+from actorproc.core.locks.table import LockWaiter
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import PoisonCleared, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import LockKey, LockMode, TypeMeta
-from actorproc.model.records import LockRecord, NewProcedure
-from actorproc.model.snapshot import Damage, Snapshot
+from actorproc.model.rows.records import LockRecord, NewProcedure
+from actorproc.model.rows.snapshot import Damage, Snapshot
+from actorproc.model.rows.writes import DeletePoison
 from actorproc.model.states import Phase
-from actorproc.model.writes import DeletePoison
-from actorproc.testing.image import Image
+from actorproc.testing.histories.image import Image
 from tests.core.stage import Stage
 
 WRITE = LockKey.write("cat/db/t1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings, strategies as st
 
-from actorproc.core.ready import ReadyQueue
-from actorproc.model.outcomes import Advanced, Finished, Suspended
+from actorproc.core.queues.run_queue import ReadyQueue
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended
 from tests.core.stage import Stage
 
 AGEING = 10.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import Decision, Reply
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.commands import Decision, Reply
+from actorproc.model.messages.events import (
     AbortRequested,
     BypassRequested,
     PauseRequested,
@@ -13,8 +14,7 @@ from actorproc.model.events import (
     Tick,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Slept, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey
 from actorproc.model.states import Phase, ProcedureState
 from tests.core.stage import Stage, boom, difference, image_of

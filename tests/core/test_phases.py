@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
-from actorproc.model.events import Published, Tick
+from actorproc.core.state.phases import is_interrupted, is_waiting_for_locks, phase_of, reason_of
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Finished, Slept, Suspended, Waited
+from actorproc.model.messages.events import Published, Tick
+from actorproc.model.messages.outcomes import Advanced, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import Phase, ProcedureState
 from tests.core.stage import Stage, boom, later
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.model.events import AbortRequested, Signalled, StepEnded, Tick
-from actorproc.model.outcomes import Advanced, Finished, Refused, Suspended, Waited
+from actorproc.model.messages.events import AbortRequested, Signalled, StepEnded, Tick
+from actorproc.model.messages.outcomes import Advanced, Finished, Refused, Suspended, Waited
 from actorproc.model.states import ProcedureState
 from tests.core.stage import Stage, boom, difference, later
 

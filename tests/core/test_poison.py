@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.lock_report import WaitersByNode, dangling
+from actorproc.core.locks.explain import WaitersByNode, dangling
 from actorproc.errors import KeyPoisoned, StoreDamaged
-from actorproc.model.commands import Reply
-from actorproc.model.events import PoisonCleared, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Suspended
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import PoisonCleared, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Poisoned, Suspended
 from actorproc.model.policies import Backoff, LockKey, LockMode, TypeMeta
-from actorproc.model.records import ErrorInfo, LockRecord, ProcedureRecord
+from actorproc.model.rows.records import ErrorInfo, LockRecord, ProcedureRecord
+from actorproc.model.rows.writes import DeletePoison, PutPoison
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.model.writes import DeletePoison, PutPoison
 from tests.core.stage import Stage, boom, image_of
 
 DONE = Finished(state=b"")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from actorproc.model.events import ReloadBegan, Tick, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Finished, Slept
+from actorproc.model.messages.events import ReloadBegan, Tick, WorkerReady
+from actorproc.model.messages.outcomes import Finished, Slept
 from actorproc.model.policies import TypeMeta
 from tests.core.stage import Stage, restarted
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core import signalling
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.retries import delay
+from actorproc.core.lifecycle import signals
+from actorproc.core.queues.backoff import delay
 from actorproc.errors import NotAllowed, StoreDamaged, UnknownProcedure
-from actorproc.model.commands import Decision, Reply
-from actorproc.model.events import (
+from actorproc.model.messages.commands import Decision, Reply
+from actorproc.model.messages.events import (
     AbortRequested,
     PoisonCleared,
     Published,
@@ -17,11 +17,11 @@ from actorproc.model.events import (
     Signalled,
     TypeRegistered,
 )
-from actorproc.model.outcomes import Advanced, Poisoned, Waited
+from actorproc.model.messages.outcomes import Advanced, Poisoned, Waited
 from actorproc.model.policies import Backoff, TypeMeta
-from actorproc.model.records import ErrorInfo
-from actorproc.model.snapshot import Damage, Snapshot
-from actorproc.model.writes import PutAudit
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.snapshot import Damage, Snapshot
+from actorproc.model.rows.writes import PutAudit
 from tests.core.stage import Stage
 
 
@@ -63,7 +63,7 @@ def test_a_signal_to_a_procedure_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_name_keeps_as_many_signals_as_it_may_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signalling, "MAX_BUFFERED", 2)
+    monkeypatch.setattr(signals, "MAX_BUFFERED", 2)
     stage = Stage()
     kept = [_reply(stage.handle(Published("go", payload, 5))) for payload in (b"1", b"2", b"3")]
 

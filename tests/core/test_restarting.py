@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from actorproc.core import renewing
-from actorproc.core.restarting import KEPT
+from actorproc.core.lifecycle import renewal
+from actorproc.core.lifecycle.restart import KEPT
 from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, ManagerBusy, NotAllowed, UnknownType
-from actorproc.model.events import AbortRequested, BypassRequested, PoisonCleared
-from actorproc.model.outcomes import Advanced, Finished, Renewed, Slept, Suspended
+from actorproc.model.messages.events import AbortRequested, BypassRequested, PoisonCleared
+from actorproc.model.messages.outcomes import Advanced, Finished, Renewed, Slept, Suspended
 from actorproc.model.policies import LockKey, Scheduling, TypeMeta
-from actorproc.model.records import IdReuse, NewProcedure
+from actorproc.model.rows.records import IdReuse, NewProcedure
+from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import DeleteProcedure, PutProcedure, PutStep
 from tests.core.stage import Stage, boom, difference, image_of, restarted
 
 RUNNABLE, SUCCESS = ProcedureState.RUNNABLE, ProcedureState.SUCCESS
@@ -290,7 +290,7 @@ def test_the_ended_tree_is_removed_and_its_ids_are_free() -> None:
 
 
 def test_a_large_tree_goes_in_slices_and_a_crash_between_them_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewing, "SLICE", 1)
+    monkeypatch.setattr(renewal, "SLICE", 1)
     stage = Stage(workers=8)
     family(stage, children=5)
     stage.answer("p", boom())
@@ -309,7 +309,7 @@ def test_a_large_tree_goes_in_slices_and_a_crash_between_them_leaves_nothing(mon
 
 
 def test_a_new_root_may_have_the_id_of_a_member_that_is_on_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewing, "SLICE", 1)
+    monkeypatch.setattr(renewal, "SLICE", 1)
     stage = Stage(workers=8)
     family(stage, children=5)
     stage.answer("p", boom())

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.retention import CHUNK
+from actorproc.core.lifecycle.removal import CHUNK
 from actorproc.errors import NotAllowed
-from actorproc.model.commands import Reply
-from actorproc.model.events import (
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import (
     Acknowledged,
     DeleteRequested,
     RemovalContinued,
@@ -17,18 +17,18 @@ from actorproc.model.events import (
     Submitted,
     TreesExpired,
 )
-from actorproc.model.outcomes import Finished, Suspended
+from actorproc.model.messages.outcomes import Finished, Suspended
 from actorproc.model.policies import LockKey, Retention
-from actorproc.model.records import NewProcedure
-from actorproc.model.snapshot import FinishedTree
-from actorproc.model.states import ProcedureState
-from actorproc.model.writes import (
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.snapshot import FinishedTree
+from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
     DeleteProcedure,
     DeleteRemoval,
     PutAcknowledgement,
     PutRemoval,
 )
+from actorproc.model.states import ProcedureState
 from actorproc.store.memory import MemoryStore
 from tests.core.stage import Stage, boom
 

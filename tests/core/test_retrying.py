@@ -6,8 +6,9 @@ import pytest
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import KeyPoisoned, NotAllowed, UnknownProcedure
-from actorproc.model.commands import Decision, Reply
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.commands import Decision, Reply
+from actorproc.model.messages.events import (
     PoisonCleared,
     Published,
     RetryRequested,
@@ -15,12 +16,11 @@ from actorproc.model.events import (
     Tick,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Failed, Finished, Poisoned, Slept, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Poisoned, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.writes import PutAudit, PutStep
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.model.writes import PutAudit, PutStep
 from tests.core.stage import Stage, boom, difference, image_of
 
 DONE = Finished(state=b"")

@@ -6,14 +6,22 @@ from collections.abc import Callable
 
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import KeyPoisoned
-from actorproc.model.events import AbortRequested, Published, Signalled, Submitted, Tick, TypeRegistered, WorkerReady
 from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Finished, Refused, Slept, Suspended, Waited
+from actorproc.model.messages.events import (
+    AbortRequested,
+    Published,
+    Signalled,
+    Submitted,
+    Tick,
+    TypeRegistered,
+    WorkerReady,
+)
+from actorproc.model.messages.outcomes import Advanced, Answered, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, LockKey, TypeMeta
-from actorproc.model.records import ProcedureRecord, UndoRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ProcedureRecord, UndoRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutLock, PutProcedure
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.model.writes import PutLock, PutProcedure
 from tests.core.stage import Stage, boom
 from tests.kit.counting import calls_of
 

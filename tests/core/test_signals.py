@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core import signalling, signals
 from actorproc.core.coordinator import Coordinator
+from actorproc.core.lifecycle import signals as signalling
+from actorproc.core.state import signal_ids
 from actorproc.errors import NotAllowed, UnknownProcedure
-from actorproc.model.commands import Reply
-from actorproc.model.events import (
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import (
     Event,
     Published,
     Signalled,
@@ -17,12 +19,11 @@ from actorproc.model.events import (
     Submitted,
     WorkerReady,
 )
-from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Failed, Finished, Waited
+from actorproc.model.messages.outcomes import Failed, Finished, Waited
 from actorproc.model.policies import Retention
-from actorproc.model.records import ErrorInfo
-from actorproc.model.snapshot import Snapshot
-from actorproc.testing.image import Image
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.testing.histories.image import Image
 from tests.core.stage import Stage
 
 AGAIN = Waited(state=b"", event="go")
@@ -137,8 +138,8 @@ def test_ids_of_a_procedure_go_with_its_end() -> None:
 
 
 def test_the_oldest_ids_of_a_target_and_of_all_are_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "MAX_REMEMBERED", 3)
-    monkeypatch.setattr(signals, "MAX_REMEMBERED_IN_ALL", 4)
+    monkeypatch.setattr(signal_ids, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(signal_ids, "MAX_REMEMBERED_IN_ALL", 4)
     stage = _waiting(Stage())
 
     for number in range(4):

@@ -5,16 +5,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actorproc.core.retries import delay, is_exhausted
+from actorproc.core.queues.backoff import delay, is_exhausted
 from actorproc.errors import DuplicateProcedure, UnknownProcedure, UnknownType
-from actorproc.model.commands import AnswerWorker, Reply
-from actorproc.model.events import AbortRequested, NoteMade, Published, RetryRequested, Signalled, Tick, TypeRegistered
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Slept, Suspended, Waited
+from actorproc.model.messages.commands import AnswerWorker, Reply
+from actorproc.model.messages.events import (
+    AbortRequested,
+    NoteMade,
+    Published,
+    RetryRequested,
+    Signalled,
+    Tick,
+    TypeRegistered,
+)
+from actorproc.model.messages.outcomes import Advanced, Answered, Failed, Finished, Refused, Slept, Suspended, Waited
 from actorproc.model.policies import Backoff, TypeMeta
-from actorproc.model.records import ErrorInfo, StepKind
+from actorproc.model.rows.records import ErrorInfo, StepKind
+from actorproc.model.rows.writes import PutNote, PutStep, PutUndo
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.model.writes import PutNote, PutStep, PutUndo
 from tests.core.stage import Stage, boom, difference, later
 
 

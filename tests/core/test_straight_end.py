@@ -7,8 +7,9 @@ import random
 import pytest
 
 from actorproc.core import coordinator
-from actorproc.model.commands import Reply, Resolve, RunStep
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.commands import Reply, Resolve, RunStep
+from actorproc.model.messages.events import (
     AbortRequested,
     BypassRequested,
     CrashReport,
@@ -22,15 +23,14 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Slept, Suspended, Waited
+from actorproc.model.messages.outcomes import Advanced, Answered, Failed, Finished, Slept, Suspended, Waited
 from actorproc.model.policies import LockKey
-from actorproc.model.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure
-from actorproc.testing.fake_shell import FakeShell
-from actorproc.testing.simulation import simulate
 from tests.core.stage import Stage, difference
+from tests.simulator.core_sim.fake_shell import FakeShell
+from tests.simulator.core_sim.simulation import simulate
 
 DONE = Finished(state=b"end", output=b"out", elapsed=0.0001)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core import coordinator
-from actorproc.core.book import Book
-from actorproc.model.commands import RunStep
-from actorproc.model.events import StepEnded, Submitted
-from actorproc.model.outcomes import Advanced
-from actorproc.testing.simulation import simulate
+from actorproc.core.state.engine_state import Book
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.events import StepEnded, Submitted
+from actorproc.model.messages.outcomes import Advanced
 from tests.core.stage import Stage
+from tests.simulator.core_sim.simulation import simulate
 
 
 def test_the_same_histories_on_both_ways_leave_the_same_trace(monkeypatch):

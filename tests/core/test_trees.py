@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from actorproc.model.events import RollbackRequested, Tick
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Finished, Outcome, Poisoned, Slept, Suspended
+from actorproc.model.messages.events import RollbackRequested, Tick
+from actorproc.model.messages.outcomes import Advanced, Finished, Outcome, Poisoned, Slept, Suspended
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import ErrorInfo, NewProcedure
+from actorproc.model.rows.records import ErrorInfo, NewProcedure
+from actorproc.model.rows.writes import PutLock, PutPoison, PutProcedure
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutLock, PutPoison, PutProcedure
 from tests.core.stage import Stage, boom
 
 DONE = Finished(state=b"")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.events import WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.messages.events import WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import Quotas
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutStep, TrimLog
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutStep, TrimLog
 from tests.core.stage import Stage, boom, difference
 
 

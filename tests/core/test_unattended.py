@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.events import (
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.events import (
     AbortRequested,
     BypassRequested,
     Event,
@@ -14,12 +15,11 @@ from actorproc.model.events import (
     RollbackRequested,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Waited
+from actorproc.model.messages.outcomes import Advanced, Finished, Waited
 from actorproc.model.policies import LockKey
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.snapshot import Snapshot
 from actorproc.model.states import ProcedureState
-from actorproc.testing.image import Image, compare_with_restored
+from actorproc.testing.histories.image import Image, compare_with_restored
 from tests.core.stage import Stage
 
 TRAITS = {"rollback_supported": True, "asks_abort": True}

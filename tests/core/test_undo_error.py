@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.events import Tick, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.messages.events import Tick, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff
-from actorproc.model.records import StepRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import StepRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutStep
-from actorproc.testing.image import Image
+from actorproc.testing.histories.image import Image
 from tests.core.stage import Stage, boom
 
 SOON = Backoff(max_attempts=3, base=1.0, jitter=0.0)

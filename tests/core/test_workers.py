@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actorproc.core.staff import PREFETCH_LIMIT, STEAL_AFTER
-from actorproc.model.commands import RunStep, SendAgain, TakeBack
-from actorproc.model.events import (
+from actorproc.core.queues.worker_table import PREFETCH_LIMIT, STEAL_AFTER
+from actorproc.model.ids import Mode, WorkerId
+from actorproc.model.messages.commands import RunStep, SendAgain, TakeBack
+from actorproc.model.messages.events import (
     AbortRequested,
     CrashReport,
     StepDelayed,
@@ -17,12 +18,11 @@ from actorproc.model.events import (
     WorkerLost,
     WorkerReady,
 )
-from actorproc.model.ids import Mode, WorkerId
-from actorproc.model.outcomes import Advanced, Finished
+from actorproc.model.messages.outcomes import Advanced, Finished
 from actorproc.model.policies import Backoff, LockKey
-from actorproc.model.records import NewProcedure
+from actorproc.model.rows.records import NewProcedure
+from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutStep
 from tests.core.stage import Stage, boom
 
 

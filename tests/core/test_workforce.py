@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.core.staff import STEAL_AFTER
-from actorproc.model.commands import AddWorker, Reply, RetireWorker, TakeBack
-from actorproc.model.events import CrashReport, Resized, StepReturned, Tick, WorkerLost, WorkerReady
+from actorproc.core.queues.worker_table import STEAL_AFTER
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Advanced, Finished, Suspended, Waited
+from actorproc.model.messages.commands import AddWorker, Reply, RetireWorker, TakeBack
+from actorproc.model.messages.events import CrashReport, Resized, StepReturned, Tick, WorkerLost, WorkerReady
+from actorproc.model.messages.outcomes import Advanced, Finished, Suspended, Waited
 from actorproc.model.policies import Scheduling
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.snapshot import Snapshot
 from tests.core.stage import Stage
 
 DONE = Finished(state=b"", elapsed=1.0)

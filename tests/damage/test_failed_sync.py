@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from tests.damage.test_system_calls import COMMITS, WRITER
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -13,8 +13,8 @@ from collections import Counter
 import lmdb
 import pytest
 
-from actorproc.store.tables import INDEXES, Table
-from actorproc.testing.damage import _judge, _Original
+from actorproc.store.rows.tables import INDEXES, Table
+from tests.simulator.disk.damage import _judge, _Original
 
 ROWS = 4
 """Rows of each table that are tried in each way."""

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from actorproc.testing.damage import try_mutation
+from tests.simulator.disk.damage import try_mutation
 
 MUTATIONS = int(os.environ.get("ACTORPROC_MUTATIONS", "1000")) // 4
 
@@ -20,7 +20,7 @@ MUTATIONS = int(os.environ.get("ACTORPROC_MUTATIONS", "1000")) // 4
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_no_damage_is_read_in_silence_or_kills_the_process_that_reads_it(seed):
     said = subprocess.run(
-        [sys.executable, "-m", "actorproc.testing.damage", "--mutations", str(MUTATIONS), "--seed", str(seed)],
+        [sys.executable, "-m", "tests.simulator.disk.damage", "--mutations", str(MUTATIONS), "--seed", str(seed)],
         capture_output=True,
         text=True,
         timeout=170,
@@ -59,11 +59,11 @@ def test_mutations_that_were_once_read_in_silence_are_no_more(campaign, seed, tm
 
 def test_a_reader_that_is_too_trusting_is_found_out(monkeypatch, tmp_path):
     """The tool notices a store that does not look before it reads."""
-    from actorproc.store import lmdb, owner
-    from actorproc.testing.damage import try_mutations
+    from actorproc.store.lmdb import owner_lock, store
+    from tests.simulator.disk.damage import try_mutations
 
-    monkeypatch.setattr(owner, "examined", lambda *_: False)
-    monkeypatch.setattr(lmdb, "examined", lambda *_: False)
+    monkeypatch.setattr(owner_lock, "examined", lambda *_: False)
+    monkeypatch.setattr(store, "examined", lambda *_: False)
 
     report = try_mutations(200, 3, tmp_path)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.store.lmdb import LmdbStore
-from actorproc.testing import power_cuts
-from actorproc.testing.power_cuts import MAP_SIZE, SKIPPED, Disk, NoPowerCuts, Writer, cut_power, main
+from actorproc.store.lmdb.store import LmdbStore
+from tests.simulator.disk import power_cuts
+from tests.simulator.disk.power_cuts import MAP_SIZE, SKIPPED, Disk, NoPowerCuts, Writer, cut_power, main
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_campaign_ends_at_its_first_loss(disk, monkeypatch, capsys):
 
 
 def test_a_campaign_notices_small_commits_that_leave_no_redo_record(disk, monkeypatch):
-    without = "from actorproc.store.redo import RedoRecord\nRedoRecord.write = lambda *_: None\n"
+    without = "from actorproc.store.lmdb.commit.redo_record import RedoRecord\nRedoRecord.write = lambda *_: None\n"
     monkeypatch.setattr(power_cuts, "_PROGRAM", without + power_cuts._PROGRAM)
 
     report = cut_power(disk, 40, seed=5)

@@ -13,11 +13,11 @@ import actorproc
 from actorproc import Procedure, Status
 from actorproc.cli.main import main
 from actorproc.errors import ActorprocError, StoreDamaged
-from actorproc.store.lmdb import LmdbReader
-from actorproc.store.salvage import SalvageReader
-from actorproc.store.transfer import take_out
-from actorproc.testing.damaged_stores import make_store, mutate
+from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.tools.salvage import SalvageReader
+from actorproc.store.tools.transfer import take_out
 from tests.kit.managers import LIGHT
+from tests.simulator.disk.damaged_stores import make_store, mutate
 
 
 def trees_of(store, roots):

@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -18,9 +18,9 @@ COMMITS = 4
 WRITER = f"""
 import sys
 from actorproc.errors import StorageUnavailable
-from actorproc.model.records import ProcedureRecord
-from actorproc.model.writes import PutProcedure
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import PutProcedure
+from actorproc.store.lmdb.store import LmdbStore
 
 store = LmdbStore(sys.argv[1], map_size=1 << 24)
 for attempt in range(3):

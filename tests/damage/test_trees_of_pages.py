@@ -7,10 +7,10 @@ import struct
 import pytest
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.store.lmdb import LmdbReader, LmdbStore
-from actorproc.store.meta_pages import check_data_file
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.store.lmdb.commit.meta_pages import check_data_file
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 
 PAGE, HEADER = 4096, struct.Struct("=Q2xHHH")
 BRANCH, OVERFLOW = 1, 4

@@ -11,24 +11,24 @@ import sys
 import pytest
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.store import trust
-from actorproc.store.lmdb import LmdbReader, LmdbStore
-from actorproc.store.owner import OwnerLock, facts_in, owner_of
-from actorproc.store.step_log import step_key
-from actorproc.store.tables import Table
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.store.lmdb import page_check
+from actorproc.store.lmdb.owner_lock import OwnerLock, facts_in, owner_of
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
+from actorproc.store.rows.step_log import step_key
+from actorproc.store.rows.tables import Table
 
 KILLED = """
 import os, signal, sys
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 LmdbStore(sys.argv[1]).own()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 KILLED_COMPACT = """
 import os, signal, sys
-import actorproc.store.lmdb as module
+import actorproc.store.lmdb.store as module
 module.WORTH_WHILE = -(1 << 40)
 store = module.LmdbStore(sys.argv[1])
 store.own()
@@ -60,8 +60,8 @@ def store(tmp_path):
 def looks(monkeypatch):
     """Counts how often all pages of a file were looked at."""
     counted = []
-    look = trust.check_pages
-    monkeypatch.setattr(trust, "check_pages", lambda path: (counted.append(path), look(path)))
+    look = page_check.check_pages
+    monkeypatch.setattr(page_check, "check_pages", lambda path: (counted.append(path), look(path)))
     return counted
 
 
@@ -101,7 +101,7 @@ def test_closing_waits_for_the_clock_of_the_file_system(store, looks):
 def test_where_that_clock_stands_still_every_page_is_looked_at(store, looks, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(OwnerLock, "vouch", lambda _: 0)
-        patched.setattr(trust, "_TICK", 0.01)
+        patched.setattr(page_check, "_TICK", 0.01)
         reopen(store)
     facts = facts_in((store / "owner.lock").read_text())
     looks.clear()
@@ -133,11 +133,11 @@ def test_a_copied_store_is_looked_at_even_with_its_times_kept(store, looks, tmp_
     assert looks == [tmp_path / "copy"]
 
 
-@pytest.mark.parametrize(("limit", "wanted"), [(trust.EXAMINED_ANYWAY, 1), (0, 0)])
+@pytest.mark.parametrize(("limit", "wanted"), [(page_check.EXAMINED_ANYWAY, 1), (0, 0)])
 def test_after_a_kill_small_stores_are_looked_at_and_large_ones_are_not(store, looks, monkeypatch, limit, wanted):
     done = subprocess.run([sys.executable, "-c", KILLED, store], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
-    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", limit)
+    monkeypatch.setattr(page_check, "EXAMINED_ANYWAY", limit)
 
     reopen(store)
 
@@ -147,7 +147,7 @@ def test_after_a_kill_small_stores_are_looked_at_and_large_ones_are_not(store, l
 def test_a_copy_of_a_store_whose_owner_lives_is_nobodys_and_looked_at_whatever_its_size(
     store, looks, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", 0)
+    monkeypatch.setattr(page_check, "EXAMINED_ANYWAY", 0)
     owner = LmdbStore(store)
     owner.own()
     looks.clear()
@@ -165,7 +165,7 @@ def test_a_copy_of_a_store_whose_owner_lives_is_nobodys_and_looked_at_whatever_i
 
 
 def test_a_store_that_was_compacted_and_killed_is_trusted_as_any_other(store, looks, monkeypatch):
-    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", 0)
+    monkeypatch.setattr(page_check, "EXAMINED_ANYWAY", 0)
     before = (store / "data.mdb").stat().st_ino
     done = subprocess.run([sys.executable, "-c", KILLED_COMPACT, store], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
@@ -178,8 +178,8 @@ def test_a_store_that_was_compacted_and_killed_is_trusted_as_any_other(store, lo
 
 def test_after_the_machine_was_started_anew_the_file_is_looked_at_whatever_its_size(store, looks, monkeypatch):
     subprocess.run([sys.executable, "-c", KILLED, store], check=False, timeout=60)
-    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", 0)
-    monkeypatch.setattr(trust, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(page_check, "EXAMINED_ANYWAY", 0)
+    monkeypatch.setattr(page_check, "boot_id", lambda: "another boot")
 
     reopen(store)
 
@@ -188,7 +188,7 @@ def test_after_the_machine_was_started_anew_the_file_is_looked_at_whatever_its_s
 
 def test_an_owner_that_was_killed_while_it_looked_is_no_reason_to_trust(store, looks, monkeypatch):
     """The word of the last owner counts once it has found the store sound, not before."""
-    monkeypatch.setattr(trust, "EXAMINED_ANYWAY", 0)
+    monkeypatch.setattr(page_check, "EXAMINED_ANYWAY", 0)
     (store / "owner.lock").write_text("pid 999999\nstarted 1\nhost here\n")
 
     reopen(store)

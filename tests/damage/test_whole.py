@@ -10,7 +10,7 @@ import pytest
 
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockKey, LockMode
-from actorproc.model.records import (
+from actorproc.model.rows.records import (
     AuditRecord,
     ChildRecord,
     EventRecord,
@@ -20,16 +20,25 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.writes import (
+    PutAudit,
+    PutChild,
+    PutEvent,
+    PutLock,
+    PutProcedure,
+    PutStep,
+    PutSwitch,
+    PutUndo,
+)
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutAudit, PutChild, PutEvent, PutLock, PutProcedure, PutStep, PutSwitch, PutUndo
-from actorproc.store import codec
-from actorproc.store.environment import Snapshot
-from actorproc.store.examination import examine
-from actorproc.store.keys import head_key, number_key
-from actorproc.store.layout import AUDITS, EPOCH, STORE_ID, key_of
-from actorproc.store.lmdb import LmdbReader, LmdbStore
-from actorproc.store.step_log import step_key
-from actorproc.store.tables import Table
+from actorproc.store.lmdb.environment import Snapshot
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
+from actorproc.store.rows import codec
+from actorproc.store.rows.keys import head_key, number_key
+from actorproc.store.rows.layout import AUDITS, EPOCH, STORE_ID, key_of
+from actorproc.store.rows.step_log import step_key
+from actorproc.store.rows.tables import Table
+from actorproc.store.tools.isolated_check import examine
 
 WAITS = ProcedureState.WAITING_TIMEOUT
 

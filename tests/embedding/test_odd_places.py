@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from actorproc import Config, EngineError, ProcedureClient, ProcedureManager, StoreReader, UsageError, WorkerBootFailed
+from actorproc.api.stopped import StoppedStore
 from actorproc.cli.main import main
-from actorproc.procedure.function import procedure
-from actorproc.stopped import StoppedStore
+from actorproc.procedure.authoring.function import procedure
 from actorproc.store import directory
 
 pytestmark = pytest.mark.processes

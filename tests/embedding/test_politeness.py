@@ -47,7 +47,7 @@ def facts():
     }
 
 LOGGERS = set()
-import actorproc.manager, actorproc.executor, actorproc.embedding  # what libraries do when imported is theirs
+import actorproc.api.manager, actorproc.executor, actorproc.embedding  # what libraries do when imported is theirs
 os.umask(0o22)
 before = facts()
 LOGGERS = set(before["loggers"])
@@ -57,7 +57,7 @@ class Hello(Procedure):
     def execute(self, ctx):
         return Status.done("hello")
 
-with actorproc.manager.ProcedureManager("state", workers=1) as manager:
+with actorproc.api.manager.ProcedureManager("state", workers=1) as manager:
     assert manager.run(Hello()) == "hello"
     manager.submit_many([Hello() for _ in range(1000)])  # the collector pauses meanwhile
     with actorproc.executor.ProcedureExecutor(manager) as executor:
@@ -83,7 +83,7 @@ def test_an_import_of_the_package_registers_no_exit_hook(program):
     ended = program(
         "import atexit, pykka, lmdb, msgspec, psutil, cloudpickle, concurrent.futures.process, asyncio\n"
         "before = atexit._ncallbacks()\n"
-        "import actorproc.manager, actorproc.executor, actorproc.embedding\n"
+        "import actorproc.api.manager, actorproc.executor, actorproc.embedding\n"
         "print(atexit._ncallbacks() - before)\n"
     )
 
@@ -92,7 +92,7 @@ def test_an_import_of_the_package_registers_no_exit_hook(program):
 
 def test_a_host_that_forgot_to_stop_ends_at_once_also_with_an_executor(program):
     ended = program(
-        "from actorproc.manager import ProcedureManager\n"
+        "from actorproc.api.manager import ProcedureManager\n"
         "from actorproc.executor import ProcedureExecutor\n"
         "manager = ProcedureManager('state', workers=1).start()\n"
         "executor = ProcedureExecutor(manager)\n"

@@ -14,8 +14,8 @@ import pytest
 
 import actorproc
 from actorproc.cli.main import main
-from actorproc.cli.notify import Notifier
-from actorproc.cli.run import CannotRun, find_manager
+from actorproc.cli.service.notify import Notifier
+from actorproc.cli.service.run import CannotRun, find_manager
 
 ROOT = Path(__file__).parents[2]
 SERVICE = '''
@@ -178,12 +178,12 @@ def test_a_manager_that_does_not_answer_starves_the_watchdog(tmp_path, monkeypat
     """The manager's thread is held up; in this process, so that it can be."""
     import threading
 
-    from actorproc.actors.manager import ManagerActor
-    from actorproc.actors.messages import Report
-    from actorproc.cli.service import _watch
+    from actorproc.cli.service.service import _watch
+    from actorproc.engine.manager_actor import ManagerActor
+    from actorproc.engine.messages import Report
 
     manager = actorproc.ProcedureManager(tmp_path / "state", workers=1).start()
-    monkeypatch.setattr("actorproc.actors.switchboard._ANSWER", 0.1)
+    monkeypatch.setattr("actorproc.engine.gateway._ANSWER", 0.1)
     let_go, held = threading.Event(), threading.Event()
     plain = ManagerActor.on_receive
 

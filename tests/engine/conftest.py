@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from actorproc.api.manager import ProcedureManager
 from actorproc.config import Config
-from actorproc.manager import ProcedureManager
 from tests.kit.fixtures import nothing_is_left_behind, until
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import wait_until

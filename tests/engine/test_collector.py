@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.actors.collector import collector_paused, collector_paused_for
+from actorproc.engine.runtime.gc_pause import collector_paused, collector_paused_for
 from actorproc.errors import UsageError
 
 

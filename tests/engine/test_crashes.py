@@ -176,7 +176,7 @@ HOST = """
 import sys
 from dataclasses import dataclass
 from actorproc import Procedure, Status
-from actorproc.manager import ProcedureManager
+from actorproc.api.manager import ProcedureManager
 sys.path.insert(0, {folder!r})
 from gated import Gated
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Limits, Procedure, ProcedureFailed, Status
-from actorproc.actors.clock import SystemClock
-from actorproc.actors.dedicated import DedicatedWorkers
+from actorproc.engine.runtime.clock import SystemClock
+from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.testing import VirtualClock

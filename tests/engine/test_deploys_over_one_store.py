@@ -12,10 +12,10 @@ import pytest
 from actorproc import Procedure, Status
 from actorproc.core.coordinator import Coordinator
 from actorproc.errors import EngineError
-from actorproc.store import codec
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
-from actorproc.store.tables import Table
+from actorproc.store.rows import codec
+from actorproc.store.rows.tables import Table
 from actorproc.testing.inline import FAST, InlineManager, VirtualClock
 from tests.engine.edited_lines import EDITS
 from tests.engine.edits import SAGA, Program, changed

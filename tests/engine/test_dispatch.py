@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from actorproc.actors.batch import Batch
-from actorproc.actors.dispatch import Dispatcher
-from actorproc.actors.ledger import Ledger
-from actorproc.actors.messages import Ending
-from actorproc.actors.recent_ends import RecentEnds
-from actorproc.actors.replies import Waiters
-from actorproc.actors.types import TypeTable
+from actorproc.engine.messages import Ending
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.reply_router import Waiters
+from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
-from actorproc.model.commands import Reply, Resolve, TakeBack
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.messages.commands import Reply, Resolve, TakeBack
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
-from actorproc.workers.frames import FrameError, TakeBackSteps
+from actorproc.workers.protocol.frames import FrameError, TakeBackSteps
 
 WORKER = WorkerId(0, 1)
 

@@ -12,7 +12,7 @@ from actorproc.store.memory import MemoryStore
 from actorproc.testing import InlineManager
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.inline import FAST
-from actorproc.workers.frames import Define, FrameError
+from actorproc.workers.protocol.frames import Define, FrameError
 from tests.kit.waiting import wait_until
 
 

@@ -28,8 +28,8 @@ from actorproc import (
     WaitTimeout,
     WorkerCrashed,
 )
-from actorproc.failures import cause_of
-from actorproc.model.records import ErrorInfo
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.report.failures import cause_of
 from actorproc.store.memory import MemoryStore
 from actorproc.testing.inline import InlineManager
 from tests.kit.managers import LIGHT

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from actorproc import Config, LockKey, Procedure, RetryLater, RetryPolicy, Status, WorkerEvent
-from actorproc.actors.lifecycle_events import EventSink
-from actorproc.changes import ProcedureEvent
-from actorproc.metrics import Histogram
+from actorproc.engine.callers.event_hooks import EventSink
 from actorproc.model.states import Phase, ProcedureState
+from actorproc.report.changes import ProcedureEvent
+from actorproc.report.metrics import Histogram
 from actorproc.store.memory import MemoryStore
 from tests.catalogue.kit import on_threads
 from tests.kit.waiting import wait_until

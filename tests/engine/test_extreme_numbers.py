@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Config, Procedure, ProcedureFailed, RetryLater, RetryPolicy, Status
-from actorproc.core.ready import ReadyQueue
-from actorproc.core.retries import delay
+from actorproc.core.queues.backoff import delay
+from actorproc.core.queues.run_queue import ReadyQueue
 from actorproc.testing import InlineManager
-from actorproc.workers.timers import Timers
+from actorproc.workers.os.timers import Timers
 from tests.kit.waiting import BOUND
 
 

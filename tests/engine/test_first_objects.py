@@ -6,8 +6,9 @@ import signal
 import threading
 from dataclasses import dataclass
 
-from actorproc import Procedure, Status, registration
-from actorproc.actors.tree import EngineTree
+from actorproc import Procedure, Status
+from actorproc.api import registration
+from actorproc.engine.engine import EngineTree
 from actorproc.testing import InlineManager
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.actors.first_states import FirstStates
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.engine.pipeline.state_cache import FirstStates
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import DeleteProcedure, PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import DeleteProcedure, PutStep
 from tests.kit.clocks import HandClock
 
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from actorproc import ProcedureManager
-from actorproc.actors import tree as tree_module
-from actorproc.actors.tree import EngineTree
 from actorproc.control import server
+from actorproc.engine import engine as tree_module
+from actorproc.engine.engine import EngineTree
 from actorproc.errors import EngineError, ManagerStopped
 from tests.kit.managers import LIGHT
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from actorproc.actors.floor import Floor
-from actorproc.actors.intake import Intake
-from actorproc.actors.ledger import Ledger
-from actorproc.actors.outage import Outage
-from actorproc.actors.types import TypeTable
-from actorproc.model.commands import RunStep
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.engine.workers.message_intake import Intake
+from actorproc.engine.workers.worker_messages import Floor
 from actorproc.model.crash_report import CrashReport
-from actorproc.model.definitions import Definition
-from actorproc.model.events import Resized, StepDelayed, TypeRegistered, WorkerLost, WorkerReady
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.outcomes import Finished
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.messages.events import Resized, StepDelayed, TypeRegistered, WorkerLost, WorkerReady
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import TypeMeta
 from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
-from actorproc.workers.frames import Ended, NeedState
+from actorproc.workers.protocol.frames import Ended, NeedState
 
 WORKER = WorkerId(0, 1)
 

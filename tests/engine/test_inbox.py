@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from actorproc.actors.inbox import CombiningInbox
+from actorproc.engine.runtime.inbox import CombiningInbox
 
 
 class Actor:

@@ -15,9 +15,9 @@ import pytest
 import actorproc
 from actorproc import Config, Procedure, Status
 from actorproc.errors import UnknownProcedure
-from actorproc.workers.log_entry import LogEntry
-from actorproc.workers.logbook import LogBook
-from actorproc.workers.spool import NEWER, OLDER, LogSpool, spooled
+from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.output.spool import NEWER, OLDER, LogSpool, spooled
+from actorproc.workers.protocol.log_entry import LogEntry
 
 
 @dataclass

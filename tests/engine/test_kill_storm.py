@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 import actorproc
-from actorproc.store.lmdb import LmdbStore
-from actorproc.testing.invariants import StoreDump
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import Journal, JournalLine
-from actorproc.testing.real_histories import check_journal
+from tests.simulator.rules.invariants import StoreDump
 
 pytestmark = pytest.mark.processes
 

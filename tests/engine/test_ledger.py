@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actorproc.actors.ledger import Ledger
-from actorproc.model.commands import RunStep
-from actorproc.model.events import WorkerReady
+from actorproc.engine.pipeline.in_flight import Ledger
 from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.events import WorkerReady
 from actorproc.model.policies import StepLimits
 
 WORKER = WorkerId(0, 1)

@@ -17,15 +17,16 @@ import pykka
 import pytest
 
 import actorproc
-from actorproc import Limits, Phase, Procedure, ProcedureManager, Status, assembly
-from actorproc.actors.manager import ManagerActor
+from actorproc import Limits, Phase, Procedure, ProcedureManager, Status
+from actorproc.api.home import assembly
 from actorproc.config import Config
 from actorproc.control.server import ControlServer
 from actorproc.control.wire import SOCKET_FILE
+from actorproc.engine.manager_actor import ManagerActor
 from actorproc.errors import ManagerStopped, StoreInUse, WorkerBootFailed
 from actorproc.store.committer import Committer
 from actorproc.store.memory import MemoryStore
-from actorproc.workers.local_pool import LocalPool
+from actorproc.workers.pool.local_pool import LocalPool
 from tests.kit.procedures import Nap
 from tests.kit.stores import HeldStore
 
@@ -325,7 +326,7 @@ def test_a_handler_that_stops_a_manager_while_its_engine_is_loaded_stops_it(tmp_
 def test_a_second_manager_on_the_directory_is_refused_and_told_the_pid(open_manager, tmp_path):
     open_manager()
     script = (
-        "import sys\nfrom actorproc.manager import ProcedureManager\n"
+        "import sys\nfrom actorproc.api.manager import ProcedureManager\n"
         f"ProcedureManager({str(tmp_path / 'state')!r}, workers=1).start()\n"
     )
 
@@ -483,7 +484,7 @@ def test_nothing_needs_a_main_guard_and_classes_of_a_script_work(tmp_path):
 
 def test_a_host_that_forgets_to_stop_still_exits(tmp_path):
     script = (
-        "from actorproc.manager import ProcedureManager\n"
+        "from actorproc.api.manager import ProcedureManager\n"
         f"manager = ProcedureManager({str(tmp_path / 'state')!r}, workers=2).start()\n"
         "print(*[worker.pid for worker in manager.workers()])\n"
     )

@@ -13,11 +13,11 @@ import pytest
 
 from actorproc import LockKey, Procedure, RetryPolicy, Status
 from actorproc.errors import KeyPoisoned, ManagerStopped, ProcedureFailed
-from actorproc.info import LockInfo
 from actorproc.model.policies import LockMode
-from actorproc.model.records import LockRecord
-from actorproc.model.writes import PutLock
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.rows.records import LockRecord
+from actorproc.model.rows.writes import PutLock
+from actorproc.report.info import LockInfo
+from actorproc.store.lmdb.store import LmdbStore
 
 pytestmark = pytest.mark.processes
 

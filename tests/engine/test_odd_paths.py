@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, ProcedureClient, Status, StoreInUse, StoreReader, UsageError
-from actorproc.stopped import StoppedStore
+from actorproc.api.stopped import StoppedStore
 
 pytestmark = pytest.mark.processes
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.actors.floor import Floor
-from actorproc.core import staff
+from actorproc.core.queues import worker_table
+from actorproc.engine.workers.worker_messages import Floor
 from actorproc.testing.fake_pool import FakePool
 from actorproc.testing.inline import FAST
 from tests.kit.stores import HeldStore
@@ -78,7 +78,7 @@ def asked_for_state(monkeypatch):
 
 @pytest.fixture
 def manager(tmp_path, asked_for_state, monkeypatch):
-    monkeypatch.setattr(staff, "PREFETCH_WINDOW", 3600.0)  # however long a step took, it counts as short
+    monkeypatch.setattr(worker_table, "PREFETCH_WINDOW", 3600.0)  # however long a step took, it counts as short
     store = HeldStore(tmp_path / "state")
     with Forgetful(tmp_path / "state", procedures=[Works], workers=1, store=store, config=FAST) as manager:
         for handle in manager.submit_many([Works() for _ in range(60)]):  # before, each counts as the whole window

@@ -16,7 +16,7 @@ import pytest
 import actorproc
 from actorproc import Config, ManagerBusy, Procedure, RetryLater, Status
 from actorproc.model.ids import WorkerId
-from actorproc.workers.local_pool import LocalPool
+from actorproc.workers.pool.local_pool import LocalPool
 
 OpenManager = Callable[..., actorproc.ProcedureManager]
 Until = Callable[..., Any]

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from actorproc import procedure
-from actorproc.actors.overdue import Overdue
-from actorproc.info import Health
+from actorproc.engine.housekeeping.retention_lag import Overdue
 from actorproc.model.policies import Retention
 from actorproc.model.reports import StoreSize
+from actorproc.report.info import Health
 from actorproc.testing.inline import FAST, InlineManager, VirtualClock
 
 KEPT = 10.0
@@ -129,7 +129,7 @@ def test_what_is_to_be_removed_is_gone_soon_and_nothing_is_behind_then(interval,
 def test_a_manager_far_behind_says_so_in_its_health(monkeypatch, until):
     clock = VirtualClock()
     config = replace(FAST, retain_for=3600.0, sweep_interval=1.0)
-    monkeypatch.setattr("actorproc.actors.sweeper.CHUNK", 1)
+    monkeypatch.setattr("actorproc.engine.housekeeping.retention_sweeper.CHUNK", 1)
     with InlineManager([double], clock=clock, config=config) as manager:
         for handle in manager.submit_many([double(number) for number in range(3000)]):
             handle.result(30)

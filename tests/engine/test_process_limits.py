@@ -15,7 +15,7 @@ import pytest
 
 from actorproc import Limits, Procedure, RetryPolicy, Status, WorkerCrashed
 from actorproc.errors import ProcedureFailed, UsageError
-from actorproc.workers.frames import KEEPER_NAME
+from actorproc.workers.protocol.frames import KEEPER_NAME
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")]
 
@@ -175,8 +175,8 @@ def test_who_fled_from_a_limited_step_ends_with_its_worker(open_manager, tmp_pat
 
 AS_ANOTHER_USER = """
 import os, resource, sys, time
-from actorproc.workers.child.ceiling import Ceiling
-from actorproc.workers.usage import is_above_rlimits
+from actorproc.workers.child.process_state.process_limit import Ceiling
+from actorproc.workers.os.usage import is_above_rlimits
 
 if os.geteuid() == 0:
     os.setgid(54321)
@@ -224,8 +224,8 @@ def test_without_control_groups_the_kernel_refuses_a_users_processes_some_way_ab
 def test_a_privileged_program_has_no_such_limit_of_its_user():
     if os.geteuid() != 0:
         pytest.skip("not root")
-    from actorproc.workers.child.ceiling import Ceiling
-    from actorproc.workers.usage import is_above_rlimits
+    from actorproc.workers.child.process_state.process_limit import Ceiling
+    from actorproc.workers.os.usage import is_above_rlimits
 
     assert is_above_rlimits()
     import resource

@@ -23,8 +23,8 @@ from actorproc import (
     StoreReader,
     UsageError,
 )
+from actorproc.api.stopped import StoppedStore
 from actorproc.executor.futures import DurableFuture
-from actorproc.stopped import StoppedStore
 from actorproc.testing.inline import InlineManager
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from actorproc import Procedure, Status
 from actorproc.errors import StoreDamaged
-from actorproc.store.examination import examine
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.tools.isolated_check import examine
 from actorproc.testing.inline import FAST, InlineManager
 from tests.kit.waiting import wait_until
 
 DAMAGE = """
 import lmdb, sys
-from actorproc.store.keys import head_key
-from actorproc.store.tables import Table
+from actorproc.store.rows.keys import head_key
+from actorproc.store.rows.tables import Table
 env = lmdb.open(sys.argv[1], max_dbs=len(Table), map_size=1 << 34)
 heads = env.open_db(Table.PROCEDURES.label.encode(), create=False)
 with env.begin(write=True, db=heads) as txn:

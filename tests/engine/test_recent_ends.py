@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.actors.messages import Ending
-from actorproc.actors.recent_ends import RecentEnds
+from actorproc.engine.messages import Ending
+from actorproc.engine.pipeline.result_cache import RecentEnds
 from actorproc.errors import ProcedureFailed, UnknownProcedure
-from actorproc.model.records import ProcedureRecord, RemovalRecord
+from actorproc.model.rows.records import ProcedureRecord, RemovalRecord
+from actorproc.model.rows.writes import DeleteProcedure, PutRemoval
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import DeleteProcedure, PutRemoval
 from tests.kit.waiting import wait_until
 
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from actorproc import NotAllowed
-from actorproc.procedure.probing import differences
+from actorproc.procedure.runtime.probing import differences
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -129,8 +129,8 @@ def test_a_service_is_reloaded_as_long_as_the_facts_are_the_same(open_manager, s
     ],
 )
 def test_each_fact_of_a_class_is_compared(shop, line, fact):
-    from actorproc.procedure.runtime import TypeRuntime
-    from actorproc.procedure.shipping import definition_of
+    from actorproc.procedure.runtime.class_shipping import definition_of
+    from actorproc.procedure.runtime.engine_side import TypeRuntime
 
     module, folder = shop
     known = definition_of(TypeRuntime.of_class(module.Order))

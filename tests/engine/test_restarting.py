@@ -22,7 +22,7 @@ from actorproc import (
     StoreReader,
     step,
 )
-from actorproc.store.examination import examine
+from actorproc.store.tools.isolated_check import examine
 from tests.kit.waiting import BOUND
 
 

@@ -22,7 +22,7 @@ from actorproc import (
     UnknownProcedure,
     procedure,
 )
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader
 
 ROOT = Path(__file__).parents[2]
 QUICK = 0.02

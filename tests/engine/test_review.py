@@ -10,7 +10,7 @@ import pytest
 from actorproc import Procedure, Status
 from actorproc.config import Config
 from actorproc.errors import ProcedureFailed, StorageUnavailable, StoreDamaged, UsageError
-from actorproc.model.writes import PutEvent, PutProcedure
+from actorproc.model.rows.writes import PutEvent, PutProcedure
 from actorproc.store.memory import MemoryStore
 
 pytestmark = pytest.mark.processes

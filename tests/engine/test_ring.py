@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from actorproc.actors.batch import Batch
-from actorproc.actors.clock import SystemClock
-from actorproc.actors.ledger import Ledger
-from actorproc.actors.ring import Ring
-from actorproc.actors.types import TypeTable
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.runtime.clock import SystemClock
+from actorproc.engine.runtime.type_table import TypeTable
 from actorproc.errors import StoreDamaged
-from actorproc.model.commands import Reply, RunStep
-from actorproc.model.events import Published, StepEnded, Submitted, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Finished
+from actorproc.model.messages.commands import Reply, RunStep
+from actorproc.model.messages.events import Published, StepEnded, Submitted, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import Quotas, Retention, Scheduling, TypeMeta
-from actorproc.model.records import NewProcedure, ProcedureRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import NewProcedure, ProcedureRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure, Write
 
 
 class _Store:

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from actorproc import Config, Procedure, ProcedureClient, Secret, Status
+from actorproc.api.stopped import StoppedStore
 from actorproc.errors import InvalidId, NotAllowed, StateNotEncodable, StateTooLarge, UnknownProcedure, UsageError
-from actorproc.procedure.runtime import TypeRuntime, encode_payload
-from actorproc.procedure.values import PAYLOAD
-from actorproc.stopped import StoppedStore
+from actorproc.procedure.encoding.value_codec import PAYLOAD
+from actorproc.procedure.runtime.engine_side import TypeRuntime, encode_payload
 from actorproc.store.memory import MemoryStore
 from actorproc.testing import InlineManager
 from actorproc.testing.inline import FAST
@@ -413,7 +413,7 @@ class Limited(Procedure):
 
 
 def test_as_many_signals_as_may_wait_are_kept_and_the_next_is_refused(monkeypatch):
-    monkeypatch.setattr("actorproc.core.signalling.MAX_BUFFERED", 2)
+    monkeypatch.setattr("actorproc.core.lifecycle.signals.MAX_BUFFERED", 2)
     with InlineManager([Waits]) as manager:
         manager.pause()
         manager.submit(Waits(), "w")

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Procedure, Status
-from actorproc.actors.courier import Courier
-from actorproc.actors.lifecycle_events import EventSink
-from actorproc.actors.log_lines import LogLines
-from actorproc.changes import WorkerEvent
 from actorproc.config import Config
+from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.callers.log_forwarder import LogLines
+from actorproc.engine.runtime.callback_thread import Courier
 from actorproc.errors import NotAllowed, StorageUnavailable
+from actorproc.report.changes import WorkerEvent
 from actorproc.store.memory import MemoryStore
-from actorproc.workers.frames import LogLine
+from actorproc.workers.protocol.frames import LogLine
 
 
 def line(text):

@@ -12,7 +12,7 @@ import pytest
 
 import actorproc
 from actorproc import EngineError, Phase, StoreFormat, UnknownProcedure
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 pytestmark = pytest.mark.processes
 
@@ -62,7 +62,7 @@ if __name__ == "__main__":
         for line in sys.stdin:
             if line.strip() == "show":
                 import json
-                from actorproc.reader import StoreReader
+                from actorproc.api.reader import StoreReader
                 shown = {
                     "list": [info.to_dict() for info in manager.list()],
                     "tree": manager.tree("tree").to_dict(),
@@ -242,7 +242,7 @@ def test_what_is_no_store_of_ours_is_refused_with_what_to_do(tmp_path):
 
 
 def test_a_newer_format_is_refused_and_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("actorproc.store.lmdb.FORMAT", 99)
+    monkeypatch.setattr("actorproc.store.lmdb.store.FORMAT", 99)
     path = stored(tmp_path / "newer")
     monkeypatch.undo()
     before = files_in(path)

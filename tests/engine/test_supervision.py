@@ -12,14 +12,14 @@ from unittest.mock import Mock
 import pytest
 
 from actorproc import Config, Procedure, Status
-from actorproc.actors.messages import Booted, Gone, LaunchAll
-from actorproc.actors.restarts import SlotRestarts, is_killed_from_outside
-from actorproc.actors.supervisor import SupervisorActor, SupervisorParts
+from actorproc.engine.messages import Booted, Gone, LaunchAll
+from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
+from actorproc.engine.workers.restart_policy import SlotRestarts, is_killed_from_outside
 from actorproc.errors import InternalError, WorkerBootFailed
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.ids import WorkerId
 from actorproc.testing import VirtualClock
-from actorproc.workers import pool_thread
+from actorproc.workers.pool import pool_thread
 from tests.kit.clocks import HandClock
 
 

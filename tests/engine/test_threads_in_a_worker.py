@@ -9,8 +9,8 @@ import pytest
 
 from actorproc import Limits, NotAllowed, Procedure, Status
 from actorproc.testing import InlineManager, fake_pool
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.frames import NeedState
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.frames import NeedState
 
 
 @dataclass

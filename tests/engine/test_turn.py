@@ -15,7 +15,7 @@ import pytest
 
 import actorproc
 from actorproc import Procedure, ProcedureManager, Status
-from actorproc.actors.inbox import CombiningInbox
+from actorproc.engine.runtime.inbox import CombiningInbox
 from tests.architecture import sources
 
 pytestmark = pytest.mark.processes

@@ -213,7 +213,7 @@ def test_an_unreadable_payload_parks_the_procedure_that_takes_it():
         tree = manager._running()
         data = manager._types.runtime_of(old.Hearing()).encode_value(old.Receipt(3), "h")
         manager.pause()
-        from actorproc.model.events import Signalled
+        from actorproc.model.messages.events import Signalled
 
         assert tree.request(lambda reply: Signalled("h", data, reply))
     with InlineManager(deploy("note").all, store=store) as manager:

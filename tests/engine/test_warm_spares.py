@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from actorproc import Config, Procedure, Status
-from actorproc.workers.pool_thread import PoolThread
+from actorproc.workers.pool.pool_thread import PoolThread
 
 pytestmark = pytest.mark.processes
 

@@ -20,17 +20,17 @@ from actorproc import (
     Status,
     UnknownProcedure,
 )
-from actorproc.actors.batch import Batch
-from actorproc.actors.ledger import Ledger
-from actorproc.actors.lifecycle_events import EventSink
-from actorproc.actors.subscription import Subscription
-from actorproc.actors.watching import Observer
+from actorproc.api.watch import Watch
+from actorproc.engine.callers.change_feed import Observer
+from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.runtime.subscription import Subscription
 from actorproc.errors import StorageUnavailable
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import PutProcedure
 from actorproc.model.states import Phase, ProcedureState
-from actorproc.model.writes import PutProcedure
 from actorproc.store.memory import MemoryStore
-from actorproc.watch import Watch
 from tests.catalogue.kit import on_threads
 from tests.kit.clocks import HandClock
 from tests.kit.procedures import Nap, Part

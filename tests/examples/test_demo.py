@@ -14,14 +14,13 @@ from types import SimpleNamespace
 import pytest
 
 from actorproc import ProcedureFailed, ProcedureManager, step
-from actorproc.cli.main import main
-from actorproc.demo.controller import plan_kills
-from actorproc.demo.display import LineDisplay, PlainDisplay, RichDisplay
-from actorproc.demo.journal import Journal, JournalReader, journaled
-from actorproc.demo.procedures import CreateTable, PlannedFailure
-from actorproc.demo.queries import common_functions, rich_files
-from actorproc.demo.source import python_files, region_of, symbols_in
-from actorproc.demo.tables import (
+from actorproc.cli.demo_app.controller import plan_kills
+from actorproc.cli.demo_app.display import LineDisplay, PlainDisplay, RichDisplay
+from actorproc.cli.demo_app.journal import Journal, JournalReader, journaled
+from actorproc.cli.demo_app.procedures import CreateTable, PlannedFailure
+from actorproc.cli.demo_app.queries import common_functions, rich_files
+from actorproc.cli.demo_app.source import python_files, region_of, symbols_in
+from actorproc.cli.demo_app.tables import (
     Layout,
     catalog_row,
     read_region,
@@ -32,7 +31,8 @@ from actorproc.demo.tables import (
     write_atomically,
     write_batch,
 )
-from actorproc.demo.verify import check_nothing_left, check_table, direct_answer
+from actorproc.cli.demo_app.verify import check_nothing_left, check_table, direct_answer
+from actorproc.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 REGIONS = 3

@@ -29,12 +29,12 @@ from actorproc import (
     UsageError,
     step,
 )
-from actorproc.actors.manager import ManagerActor
-from actorproc.actors.replies import ReplyTable
+from actorproc.engine.manager_actor import ManagerActor
+from actorproc.engine.reply_router import ReplyTable
 from actorproc.executor import CallBroken, DurableFuture, ProcedureExecutor, queue, receiver
-from actorproc.model.events import Submitted
 from actorproc.model.ids import new_id
-from actorproc.procedure.call import Call
+from actorproc.model.messages.events import Submitted
+from actorproc.procedure.authoring.call import Call
 from tests.executor import calls
 from tests.executor.calls import (
     Explodes,
@@ -640,7 +640,7 @@ def test_a_call_cannot_be_taken_for_the_result_of_another(open_executor):
     heads = {future.id: store.procedure(future.id) for future in (one, two)}
     closing = {name: store.step(name, head.records) for name, head in heads.items()}
 
-    from actorproc.actors.messages import Ending
+    from actorproc.engine.messages import Ending
     from actorproc.executor.results import result_of
 
     key = executor.manager._types.signing_key

@@ -12,7 +12,7 @@ import pytest
 
 from actorproc.errors import ManagerStopped
 from actorproc.executor import ProcedureExecutor, queue
-from actorproc.procedure import by_value
+from actorproc.procedure.shipping import by_value
 from tests.executor.calls import add, mark_and_wait
 
 pytestmark = pytest.mark.processes

@@ -15,9 +15,9 @@ import pytest
 
 from actorproc import ProcedureManager, StorageUnavailable
 from actorproc.executor import ProcedureExecutor
-from actorproc.procedure.call import Call
-from actorproc.store.blobs import LONG
-from actorproc.workers.frames import Run, StateAhead
+from actorproc.procedure.authoring.call import Call
+from actorproc.store.lmdb.files.blobs import LONG
+from actorproc.workers.protocol.frames import Run, StateAhead
 from tests.executor.calls import die_once
 from tests.kit.stores import HeldStore
 from tests.kit.waiting import wait_until

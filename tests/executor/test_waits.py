@@ -6,7 +6,7 @@ import pytest
 
 from actorproc import Config, ProcedureManager, ProcedureParked, ResultTimeout
 from actorproc.executor import ProcedureExecutor
-from actorproc.procedure.call import Call
+from actorproc.procedure.authoring.call import Call
 from tests.executor.calls import add
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import BOUND

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from actorproc.model.writes import Write
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.rows.writes import Write
+from actorproc.store.lmdb.store import LmdbStore
 
 __all__ = ["HeldStore", "opened"]
 

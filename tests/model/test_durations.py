@@ -24,8 +24,8 @@ from actorproc import (
     StoreReader,
     UsageError,
 )
-from actorproc.durations import in_seconds, moment
 from actorproc.embedding import EngineActor
+from actorproc.support.durations import in_seconds, moment
 from actorproc.testing.inline import InlineManager, VirtualClock
 from actorproc.testing.survival import survives_crashes
 

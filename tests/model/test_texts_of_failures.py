@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from actorproc import Config, Procedure, ProcedureFailed, Status
-from actorproc.failures import _listed
-from actorproc.model.records import Leftover
+from actorproc.model.rows.records import Leftover
+from actorproc.report.failures import _listed
 from actorproc.testing.inline import InlineManager
 
 

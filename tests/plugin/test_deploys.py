@@ -9,12 +9,12 @@ from enum import Enum
 import pytest
 
 from actorproc import Procedure, Saga, Secret, StateMachineProcedure, Status, UsageError, check_deploy, step, value
+from actorproc.api.deploy_check import examined
+from actorproc.api.manager import ProcedureManager
 from actorproc.cli.main import main
-from actorproc.deploy import examined
-from actorproc.manager import ProcedureManager
-from actorproc.procedure.runtime import TypeRegistry
-from actorproc.signing_key import read_keys
+from actorproc.procedure.runtime.engine_side import TypeRegistry
 from actorproc.store.memory import MemoryStore
+from actorproc.store.signing_key import read_keys
 from actorproc.testing import DidNotSurviveDeploy, InlineManager
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import wait_until

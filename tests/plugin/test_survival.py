@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actorproc import Limits, Procedure, ProcedureFailed, RetryLater, RetryPolicy, Saga, Status, UsageError, step
-from actorproc.actors.clock import Alarm
+from actorproc.engine.runtime.clock import Alarm
 from actorproc.testing import (
     DidNotSurvive,
     InlineManager,

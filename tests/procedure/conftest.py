@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from actorproc.model.ids import Mode
-from actorproc.procedure.context import Context
-from actorproc.procedure.log_records import LogParts
+from actorproc.procedure.authoring.context import Context
+from actorproc.procedure.encoding.log_records import LogParts
 
 
 class MemoryChannel:

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from actorproc.errors import StateNotEncodable, StateTooLarge, ValueNotDecodable
-from actorproc.procedure.codec import MAX_DEPTH, MAX_STATE, PLAIN, DataCodec, _Longest
-from actorproc.procedure.fields import declared_fields
+from actorproc.procedure.values.codec import MAX_DEPTH, MAX_STATE, PLAIN, DataCodec, _Longest
+from actorproc.procedure.values.fields import declared_fields
 
 
 class Color(Enum):

@@ -15,12 +15,12 @@ import pytest
 
 from actorproc import UnknownProcedure, procedure
 from actorproc.errors import RemoteError, StateNotEncodable
-from actorproc.model.definitions import OutcomeRow
 from actorproc.model.ids import Mode
-from actorproc.procedure.codec import DataCodec
-from actorproc.procedure.context import Context
-from actorproc.procedure.runtime import TypeRuntime, encode_payload
-from actorproc.procedure.values import ValueCodec
+from actorproc.model.messages.definitions import OutcomeRow
+from actorproc.procedure.authoring.context import Context
+from actorproc.procedure.encoding.value_codec import ValueCodec
+from actorproc.procedure.runtime.engine_side import TypeRuntime, encode_payload
+from actorproc.procedure.values.codec import DataCodec
 
 
 class Color(Enum):

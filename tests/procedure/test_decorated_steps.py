@@ -9,7 +9,7 @@ import pytest
 
 from actorproc import Saga, Status, procedure, step
 from actorproc.model.ids import Mode
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 
 
 def logged(function):

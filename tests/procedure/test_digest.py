@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from actorproc import Procedure, Saga, StateMachineProcedure, procedure, step
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 from tests.procedure.test_procedure_classes import Grade
 
 
@@ -127,6 +127,6 @@ def test_any_state_is_the_same_with_its_mappings_turned_round(value):
 @pytest.mark.parametrize("value", [None, True, 3, -(2**63), 2**64 - 1, 1.5, "text", b"bytes", "ä" * 300])
 def test_a_state_of_plain_values_has_the_digest_that_it_has_with_its_mappings_sorted(value, monkeypatch):
     at_once = digest(Job(value))
-    monkeypatch.setattr(sys.modules["actorproc.procedure.digest"], "SCALARS", frozenset())
+    monkeypatch.setattr(sys.modules["actorproc.procedure.encoding.digest"], "SCALARS", frozenset())
 
     assert digest(Job(value)) == at_once

@@ -13,8 +13,8 @@ import pytest
 
 from actorproc import Context, Procedure, RetryLater, Saga, Status, procedure, step
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Failed, Finished
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.model.messages.outcomes import Failed, Finished
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 
 from actorproc import Limits, LockKey, RetryPolicy, Status, procedure
 from actorproc.model.ids import Mode
-from actorproc.procedure.runtime import TypeRegistry
+from actorproc.procedure.runtime.engine_side import TypeRegistry
 
 
 class Size(Enum):

@@ -11,7 +11,7 @@ import pytest
 
 from actorproc import Procedure, Status
 from actorproc.errors import StateNotEncodable
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 
 T = TypeVar("T")
 

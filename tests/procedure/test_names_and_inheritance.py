@@ -11,8 +11,8 @@ import pytest
 
 from actorproc import LockKey, Procedure, Saga, StateMachineProcedure, Status, UsageError, procedure, step
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Failed, Finished
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.model.messages.outcomes import Failed, Finished
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 from tests.procedure.test_saga import Order, play
 
 

@@ -11,7 +11,7 @@ import pytest
 from actorproc import Procedure, Status
 from actorproc.errors import StateNotEncodable, ValueNotDecodable
 from actorproc.model.ids import Mode
-from actorproc.procedure.type_runtime import TypeRuntime
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
 
 KEY = b"k" * 32
 

@@ -23,8 +23,8 @@ from actorproc import (
     UsageError,
 )
 from actorproc.model.policies import LockMode
-from actorproc.procedure.keys import limit_keys_of, lock_keys_of, poison_keys_of
-from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
+from actorproc.procedure.authoring.keys import limit_keys_of, lock_keys_of, poison_keys_of
+from actorproc.procedure.runtime.engine_side import StateRefused, TypeRegistry, TypeRuntime
 
 
 class Grade(Enum):

@@ -61,14 +61,14 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_the_decorator_is_not_hidden_by_the_package_of_its_name():
-    import actorproc.procedure.saga
+    import actorproc.procedure.authoring.saga
 
     assert callable(actorproc.procedure)
-    assert sys.modules["actorproc.procedure.saga"].Saga is actorproc.Saga
+    assert sys.modules["actorproc.procedure.authoring.saga"].Saga is actorproc.Saga
 
 
 def test_importing_the_package_loads_neither_lmdb_nor_actors():
-    code = "import sys, actorproc, actorproc.procedure.shipping; print({'lmdb', 'pykka', 'asyncio'} & set(sys.modules))"
+    code = "import sys, actorproc, actorproc.procedure.runtime.class_shipping; print({'lmdb', 'pykka', 'asyncio'} & set(sys.modules))"
 
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

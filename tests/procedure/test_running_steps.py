@@ -9,9 +9,9 @@ import pytest
 
 from actorproc import LockKey, Procedure, RetryLater, RetryPolicy, Status
 from actorproc.model.ids import Mode, child_id
-from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Poisoned, Slept, Suspended, Waited
-from actorproc.procedure.context import StopStep
-from actorproc.procedure.runtime import TypeRuntime, encode_payload
+from actorproc.model.messages.outcomes import Advanced, Answered, Failed, Finished, Poisoned, Slept, Suspended, Waited
+from actorproc.procedure.authoring.context import StopStep
+from actorproc.procedure.runtime.engine_side import TypeRuntime, encode_payload
 
 
 @dataclass

@@ -8,8 +8,8 @@ import pytest
 
 from actorproc import Procedure, Saga, Status, UsageError, step
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Failed, Finished, Refused, Slept, Suspended, Waited
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Refused, Slept, Suspended, Waited
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 
 
 class Order(Saga):

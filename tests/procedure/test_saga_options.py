@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields
 import pytest
 
 from actorproc import Saga, UsageError, step
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 
 
 class Named(Saga, kw_only=True):

@@ -10,8 +10,8 @@ import pytest
 
 from actorproc import Saga, Status, step
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Finished, Refused
-from actorproc.procedure.runtime import StateRefused, TypeRuntime
+from actorproc.model.messages.outcomes import Advanced, Finished, Refused
+from actorproc.procedure.runtime.engine_side import StateRefused, TypeRuntime
 
 STEPS = ("reserve", "pay", "wait", "ship")
 

@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from actorproc.procedure import scopes
-from actorproc.procedure.by_value import _Sending
-from actorproc.procedure.marks import marks_of
+from actorproc.procedure.shipping import script_globals
+from actorproc.procedure.shipping.by_value import _Sending
+from actorproc.procedure.shipping.value_marks import marks_of
 
 
 def mark_of(value):
@@ -24,14 +24,14 @@ class Plain:
 
 
 def test_a_worker_keeps_the_globals_of_the_modules_used_last():
-    first = scopes.globals_of(("program", "first"), {"__name__": "first"})
-    for number in range(scopes._MOST):
-        scopes.globals_of(("program", f"module {number}"), {})
-        assert scopes.globals_of(("program", "first"), {}) is first
-    second = scopes.globals_of(("program", "module 0"), {"fresh": True})
+    first = script_globals.globals_of(("program", "first"), {"__name__": "first"})
+    for number in range(script_globals._MOST):
+        script_globals.globals_of(("program", f"module {number}"), {})
+        assert script_globals.globals_of(("program", "first"), {}) is first
+    second = script_globals.globals_of(("program", "module 0"), {"fresh": True})
 
     assert second == {"fresh": True}
-    assert len(scopes._here._scopes) == len(scopes._here._by_place) == scopes._MOST
+    assert len(script_globals._here._scopes) == len(script_globals._here._by_place) == script_globals._MOST
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_what_cannot_be_marked_counts_as_changed():
 
     assert marks == {"generator": None}
     for _ in range(2):
-        assert scopes.news(known, {"generator": generator}, marks) == {"generator": generator}
+        assert script_globals.news(known, {"generator": generator}, marks) == {"generator": generator}

@@ -13,18 +13,18 @@ import msgspec
 import pytest
 
 from actorproc import Procedure, Status, UnknownType, UsageError, procedure
-from actorproc.model.definitions import Definition
-from actorproc.procedure.by_value import dumped
-from actorproc.procedure.runtime import TypeRegistry, TypeRuntime
-from actorproc.procedure.shipping import definition_of, resolve
+from actorproc.model.messages.definitions import Definition
+from actorproc.procedure.runtime.class_shipping import definition_of, resolve
+from actorproc.procedure.runtime.engine_side import TypeRegistry, TypeRuntime
+from actorproc.procedure.shipping.by_value import dumped
 
 RECEIVER = """
 import json, sys
 import msgspec
-from actorproc.model.definitions import Definition
+from actorproc.model.messages.definitions import Definition
 from actorproc.model.ids import Mode
-from actorproc.procedure.context import Context
-from actorproc.procedure.shipping import resolve
+from actorproc.procedure.authoring.context import Context
+from actorproc.procedure.runtime.class_shipping import resolve
 
 class Channel:
     def request(self, kind, key="", value=b"", step=0): return None
@@ -49,8 +49,8 @@ print(json.dumps([runtime.type_name, runtime.revision, definition.module, repr(r
 SENDER = """
 import sys
 import msgspec
-from actorproc.procedure.runtime import TypeRegistry
-from actorproc.procedure.shipping import definition_of
+from actorproc.procedure.runtime.engine_side import TypeRegistry
+from actorproc.procedure.runtime.class_shipping import definition_of
 
 def ship(made):
     runtime = TypeRegistry().for_object(made)
@@ -314,7 +314,7 @@ def test_what_a_module_stores_as_the_main_program_it_reads_when_it_is_imported(t
         + textwrap.dedent(
             """
             if __name__ == "__main__":
-                from actorproc.procedure.runtime import TypeRuntime
+                from actorproc.procedure.runtime.engine_side import TypeRuntime
                 new = TypeRuntime.of_class(Order).describe(Order([Item(Kind.BOOK, 3)]))
                 print(new.type_name, new.state.hex(), new.digest.hex())
             """
@@ -322,7 +322,7 @@ def test_what_a_module_stores_as_the_main_program_it_reads_when_it_is_imported(t
     )
     reader = """
         import sys
-        from actorproc.procedure.runtime import TypeRuntime
+        from actorproc.procedure.runtime.engine_side import TypeRuntime
         from shop_for_test import Item, Kind, Order
         name, state, digest = sys.argv[1:]
         runtime = TypeRuntime.of_class(Order)
@@ -342,8 +342,8 @@ def test_a_class_that_came_by_value_refuses_a_state_without_a_field_that_has_no_
             from dataclasses import dataclass, field
             import msgspec
             from actorproc import Procedure
-            from actorproc.procedure.runtime import TypeRuntime
-            from actorproc.procedure.shipping import definition_of
+            from actorproc.procedure.runtime.engine_side import TypeRuntime
+            from actorproc.procedure.runtime.class_shipping import definition_of
 
             @dataclass
             class Job(Procedure):
@@ -360,9 +360,9 @@ def test_a_class_that_came_by_value_refuses_a_state_without_a_field_that_has_no_
     receiver = """
         import sys
         import msgspec
-        from actorproc.model.definitions import Definition
-        from actorproc.procedure.shipping import resolve
-        from actorproc.procedure.state import StateRefused
+        from actorproc.model.messages.definitions import Definition
+        from actorproc.procedure.runtime.class_shipping import resolve
+        from actorproc.procedure.encoding.state import StateRefused
         runtime = resolve(msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition))
         print(runtime.load(msgspec.msgpack.encode({"name": "x", "added": 1}), "data", 1))
         try:
@@ -385,8 +385,8 @@ def test_a_pickled_state_may_hold_objects_of_classes_of_a_script(tmp_path):
             from dataclasses import dataclass
             import msgspec
             from actorproc import Procedure, Saga, step
-            from actorproc.procedure.runtime import TypeRuntime
-            from actorproc.procedure.shipping import definition_of
+            from actorproc.procedure.runtime.engine_side import TypeRuntime
+            from actorproc.procedure.runtime.class_shipping import definition_of
 
             class Tool:
                 def __init__(self, name): self.name = name
@@ -412,9 +412,9 @@ def test_a_pickled_state_may_hold_objects_of_classes_of_a_script(tmp_path):
     receiver = """
         import sys
         import msgspec
-        from actorproc.model.definitions import Definition
-        from actorproc.procedure.shipping import resolve
-        from actorproc.procedure.worker_main import show_what_comes
+        from actorproc.model.messages.definitions import Definition
+        from actorproc.procedure.runtime.class_shipping import resolve
+        from actorproc.procedure.shipping.worker_main import show_what_comes
         show_what_comes()
         runtime = resolve(msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition))
         job = runtime.load(bytes.fromhex(sys.argv[2]), "pickle", 1, "job")
@@ -436,8 +436,8 @@ def test_a_module_from_a_place_that_was_added_later_is_found_by_workers_that_run
     sender = """
         import os, sys
         import msgspec
-        from actorproc.procedure.runtime import TypeRuntime
-        from actorproc.procedure.shipping import definition_of
+        from actorproc.procedure.runtime.engine_side import TypeRuntime
+        from actorproc.procedure.runtime.class_shipping import definition_of
         sys.path.insert(0, "later")
         import late_for_test
         print(msgspec.msgpack.encode(definition_of(TypeRuntime.of_class(late_for_test.Order))).hex())
@@ -445,8 +445,8 @@ def test_a_module_from_a_place_that_was_added_later_is_found_by_workers_that_run
     receiver = """
         import sys
         import msgspec
-        from actorproc.model.definitions import Definition
-        from actorproc.procedure.shipping import resolve
+        from actorproc.model.messages.definitions import Definition
+        from actorproc.procedure.runtime.class_shipping import resolve
         sys.path.insert(0, "known")
         before = list(sys.path)
         definition = msgspec.msgpack.decode(bytes.fromhex(sys.argv[1]), type=Definition)

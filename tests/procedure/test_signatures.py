@@ -10,8 +10,8 @@ import pytest
 
 from actorproc import Limits, LockKey, Procedure, RetryPolicy, Saga, StateMachineProcedure, UsageError, procedure, step
 from actorproc.model.ids import Mode
-from actorproc.procedure.runtime import TypeRuntime
-from actorproc.procedure.signatures import HOOKS
+from actorproc.procedure.declaring.signatures import HOOKS
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 
 EVERYTHING = RetryPolicy(retry_on=(Exception,))
 

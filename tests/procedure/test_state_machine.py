@@ -9,8 +9,8 @@ import pytest
 
 from actorproc import Procedure, StateMachineProcedure, Status, UsageError
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Failed, Finished, Slept, Suspended
-from actorproc.procedure.runtime import StateRefused, TypeRegistry, TypeRuntime
+from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Slept, Suspended
+from actorproc.procedure.runtime.engine_side import StateRefused, TypeRegistry, TypeRuntime
 
 
 class Phase(Enum):

@@ -9,7 +9,7 @@ import pytest
 from actorproc import InvalidId, InvalidStatus, Limits, LockKey, Procedure, RetryLater, RetryPolicy, Status, UsageError
 from actorproc.errors import StateNotEncodable, StepTimeout, WaitTimeout, WorkerEnded
 from actorproc.model.policies import LockMode
-from actorproc.procedure.classes import meta_of
+from actorproc.procedure.runtime.classes import meta_of
 
 
 class Child(Procedure):

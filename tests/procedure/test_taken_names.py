@@ -12,10 +12,10 @@ import pytest
 
 from actorproc import Limits, LockKey, Procedure, RetryPolicy, Saga, StateMachineProcedure, Status, procedure, step
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Advanced, Answered, Finished
-from actorproc.procedure.members import option
-from actorproc.procedure.procedure import RESERVED
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.model.messages.outcomes import Advanced, Answered, Finished
+from actorproc.procedure.authoring.procedure import RESERVED
+from actorproc.procedure.runtime.engine_side import TypeRuntime
+from actorproc.procedure.values.members import option
 
 T = TypeVar("T")
 OPTIONS_AND_HOOKS = sorted(RESERVED)

@@ -114,7 +114,7 @@ def send(ctx: Context, version: str) -> int:
 def use(ctx: Context) -> None:
     reveal_type(Etl("1", "x", [1]).version)  # R str
     reveal_type(Own().optional(ctx))  # R int
-    reveal_type(Steps.optional)  # R actorproc.procedure.steps.Step[int]
+    reveal_type(Steps.optional)  # R actorproc.procedure.authoring.saga_steps.Step[int]
     Ordered(item="x")
     Ordered("x")  # E
     send("1")

@@ -9,7 +9,7 @@ import pytest
 
 from actorproc import Procedure, Status
 from actorproc.errors import StateNotEncodable
-from actorproc.procedure.state import StateFormat
+from actorproc.procedure.encoding.state import StateFormat
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from actorproc import Procedure, RetryLater, RetryPolicy, Saga, Status, procedure, step
-from actorproc.procedure import unsubmitted
+from actorproc.procedure.declaring import unsubmitted
 from actorproc.testing import InlineManager
 
 

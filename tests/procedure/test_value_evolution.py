@@ -17,9 +17,9 @@ import pytest
 
 from actorproc import Procedure, Status, decode_value, migrates, value
 from actorproc.errors import UsageError, ValueNotDecodable
-from actorproc.procedure.codec import DataCodec
-from actorproc.procedure.state import StateRefused
-from actorproc.procedure.type_runtime import TypeRuntime
+from actorproc.procedure.encoding.state import StateRefused
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
+from actorproc.procedure.values.codec import DataCodec
 
 
 def named(cls, name="Line"):

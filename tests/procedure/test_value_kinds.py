@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, Secre
 
 from actorproc import Procedure, ProcedureManager, Status, ValueAdapter
 from actorproc.errors import StateNotEncodable, ValueNotDecodable
-from actorproc.procedure.codec import PLAIN, DataCodec
-from actorproc.procedure.redaction import redacted
-from actorproc.procedure.type_runtime import TypeRuntime
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
+from actorproc.procedure.values.codec import PLAIN, DataCodec
+from actorproc.procedure.values.redaction import redacted
 
 np = pytest.importorskip("numpy")
 T = TypeVar("T")
@@ -544,7 +544,7 @@ def test_an_adapter_is_checked_when_it_is_defined(body, words):
 
 def test_neither_numpy_nor_pydantic_is_loaded_with_the_engine():
     code = (
-        "import sys, actorproc; from actorproc.procedure.codec import PLAIN; PLAIN.decode(PLAIN.encode([{1}]));"
+        "import sys, actorproc; from actorproc.procedure.values.codec import PLAIN; PLAIN.decode(PLAIN.encode([{1}]));"
         "print([name for name in ('numpy', 'pydantic') if name in sys.modules])"
     )
 

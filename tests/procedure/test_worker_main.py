@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from actorproc.procedure.by_value import dumped
-from actorproc.procedure.origins import loads
+from actorproc.procedure.shipping.by_value import dumped
+from actorproc.procedure.shipping.origins import loads
 
 DEFINITIONS = """
 import datetime, typing

@@ -11,10 +11,10 @@ import pytest
 
 from actorproc.config import Config
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.attachments import LONG, Attachments, in_pieces
-from actorproc.workers.child.channel import Channel
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.frames import (
+from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.attachments import LONG, Attachments, in_pieces
+from actorproc.workers.protocol.frames import (
     DEFAULT_MAX_FRAME,
     FrameBuffer,
     FrameError,

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 from actorproc import Procedure, Status
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.procedure.shipping import definition_of
-from actorproc.procedure.type_runtime import TypeRuntime
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.child.guard import Guard
-from actorproc.workers.child.limits import Limiter
-from actorproc.workers.child.roster import Roster
-from actorproc.workers.child.streams import Streams
-from actorproc.workers.child.telling import changes
-from actorproc.workers.frames import Ended, Run, encode_frame
+from actorproc.procedure.runtime.class_shipping import definition_of
+from actorproc.procedure.runtime.type_runtime import TypeRuntime
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.child.process_state.guard import Guard
+from actorproc.workers.child.process_state.limits import Limiter
+from actorproc.workers.child.runtime.live_procedures import Roster
+from actorproc.workers.child.output.streams import Streams
+from actorproc.workers.child.process_state.change_hooks import changes
+from actorproc.workers.protocol.frames import Ended, Run, encode_frame
 from tests.kit.counting import calls_of
 
 STEPS = 2000
@@ -65,7 +65,7 @@ give(desk, 1, 100)
 roster.serve()
 give(desk, 101, 100 + STEPS)
 # By the clock something more is looked at once a millisecond: a step takes as long as it takes.
-import actorproc.workers.child.surroundings as surroundings
+import actorproc.workers.child.process_state.process_state as surroundings
 surroundings._LOOK_EVERY = guard._surroundings._filling_takes = float("inf")
 calls, _ = calls_of(roster.serve)
 assert outlet.answers == 100 + STEPS

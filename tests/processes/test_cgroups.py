@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from actorproc.workers.cgroups import find_room, find_rooms
-from actorproc.workers.reports import Remains, crash_report
+from actorproc.workers.os.cgroups import find_room, find_rooms
+from actorproc.workers.pool.crash_reports import Remains, crash_report
 
 
 def a_delegated_tree(folder: Path, controllers: str = "cpu memory pids") -> tuple[Path, Path]:

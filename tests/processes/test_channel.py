@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SPEAKER = """
 import signal, socket, threading
-from actorproc.workers.child.channel import Channel
-from actorproc.workers.frames import FrameBuffer, LogLine, decode_from_worker
+from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.protocol.frames import FrameBuffer, LogLine, decode_from_worker
 
 class NoGuard:
     def uninterrupted(self, call, frame):

@@ -21,12 +21,13 @@ from steps_under_test import Count, Do
 
 from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Failed, Finished
-from actorproc.workers import pool_thread, process
+from actorproc.model.messages.outcomes import Failed, Finished
 from actorproc.workers.base import WorkerBooted, WorkerDied
-from actorproc.workers.cgroups import Rooms
-from actorproc.workers.frames import Ask, Ended, encode_frame
-from actorproc.workers.link import Link
+from actorproc.workers.os import process
+from actorproc.workers.os.cgroups import Rooms
+from actorproc.workers.pool import pool_thread
+from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.protocol.frames import Ask, Ended, encode_frame
 from tests.kit.waiting import wait_until
 
 DEATHS = [

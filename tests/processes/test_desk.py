@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.frames import FromWorker, Returned, Run, encode_frame
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.frames import FromWorker, Returned, Run, encode_frame
 
 
 class SmallFrames:

@@ -9,7 +9,7 @@ from typing import Any
 import pykka
 import pytest
 
-from actorproc.workers.child.dispatcher import DispatchedActor, Dispatcher
+from actorproc.workers.child.runtime.dispatcher import DispatchedActor, Dispatcher
 
 
 class Recorder(DispatchedActor):

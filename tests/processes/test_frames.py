@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.workers.frames import (
+from actorproc.workers.protocol.frames import (
     FrameBuffer,
     FrameError,
     Returned,

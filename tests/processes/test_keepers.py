@@ -17,11 +17,12 @@ from kept import keepers_of
 from pool_listener import Listener, is_gone
 from steps_under_test import Count, Do
 
-from actorproc.workers import keepers, pool_thread
-from actorproc.workers.child import keeping
-from actorproc.workers.keepers import Keeper, Keepers, find_keeper, is_missed
-from actorproc.workers.timers import Timers
-from actorproc.workers.usage import free_memory
+from actorproc.workers.child.process_state import memory_keeper
+from actorproc.workers.os import memory_keepers
+from actorproc.workers.os.memory_keepers import Keeper, Keepers, find_keeper, is_missed
+from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.usage import free_memory
+from actorproc.workers.pool import pool_thread
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -138,13 +139,13 @@ def test_memory_of_which_there_is_not_as_much_again_is_waited_for(
     keeper = find_keeper(keeper_of(host, worker), host.pid(worker))
     assert keeper is not None
     held = psutil.Process(keeper.pid).memory_info().rss
-    monkeypatch.setattr(keepers, "_LITTLE", held // 2)
+    monkeypatch.setattr(memory_keepers, "_LITTLE", held // 2)
 
-    monkeypatch.setattr(keepers, "free_memory", lambda: 4 * held)
+    monkeypatch.setattr(memory_keepers, "free_memory", lambda: 4 * held)
     assert not keeper.holds_what_is_missed()
-    monkeypatch.setattr(keepers, "free_memory", lambda: held)
+    monkeypatch.setattr(memory_keepers, "free_memory", lambda: held)
     assert keeper.holds_what_is_missed()
-    monkeypatch.setattr(keepers, "_LITTLE", 2 * held)
+    monkeypatch.setattr(memory_keepers, "_LITTLE", 2 * held)
     assert not keeper.holds_what_is_missed()
     keeper.close()
 
@@ -199,10 +200,10 @@ def test_a_keeper_is_not_among_the_processes_that_a_worker_has_started(host: Lis
 def test_where_nobody_collects_what_has_ended_no_more_keepers_are_made_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keepers, "_MOST_UNCOLLECTED", 3)
-    monkeypatch.setattr(keepers, "_COLLECTED_WITHIN", 0.0)
+    monkeypatch.setattr(memory_keepers, "_MOST_UNCOLLECTED", 3)
+    monkeypatch.setattr(memory_keepers, "_COLLECTED_WITHIN", 0.0)
     uncollected = {1_000_001, 1_000_002, 1_000_004}
-    monkeypatch.setattr(keepers, "_has_ended", lambda pid: pid in uncollected)
+    monkeypatch.setattr(memory_keepers, "_has_ended", lambda pid: pid in uncollected)
     timers = Timers()
     several = Keepers(timers)
     several.close()  # what is taken from now on is let go at once
@@ -244,7 +245,7 @@ def test_a_keeper_that_ends_already_is_waited_for(host: Listener, monkeypatch: p
     assert keeper is not None
     assert not keeper.holds_what_is_missed()
 
-    monkeypatch.setattr(keepers, "_read", lambda path: b"0 0 0 0 0 0 0\n" if path.endswith("statm") else b"")
+    monkeypatch.setattr(memory_keepers, "_read", lambda path: b"0 0 0 0 0 0 0\n" if path.endswith("statm") else b"")
 
     assert keeper.holds_what_is_missed()
     keeper.close()
@@ -267,7 +268,7 @@ def test_a_death_is_told_as_it_was_however_long_its_memory_is_waited_for(
     host: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_thread, "_EOF_PATIENCE", 0.2)
-    monkeypatch.setattr(keepers, "_PATIENCE", 1.0)
+    monkeypatch.setattr(memory_keepers, "_PATIENCE", 1.0)
     monkeypatch.setattr(Keeper, "holds_what_is_missed", lambda _self: True)
     monkeypatch.setattr(Keeper, "is_gone", lambda _self: False)
     worker = host.boot()
@@ -286,10 +287,10 @@ def test_a_worker_that_can_have_no_keeper_does_without(error: Exception, monkeyp
     def fails(_lifeline: int) -> int:
         raise error
 
-    monkeypatch.setattr(keeping, "_start", fails)
+    monkeypatch.setattr(memory_keeper, "_start", fails)
     reader, writer = os.pipe()
 
-    assert keeping.start_keeper(reader) == 0
+    assert memory_keeper.start_keeper(reader) == 0
 
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     os.close(reader)

@@ -13,12 +13,12 @@ import pytest
 from pool_listener import Listener
 from steps_under_test import Count, Do
 
-from actorproc.model.outcomes import Failed, Finished
+from actorproc.model.messages.outcomes import Failed, Finished
 from actorproc.model.policies import StepLimits
-from actorproc.procedure.runtime import TypeRuntime
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.workers.base import WorkerDied
-from actorproc.workers.exit_codes import EXIT_INTERNAL
-from actorproc.workers.frames import Answer, Ask, Began, Ended, Leaving, Returned, Stop
+from actorproc.workers.protocol.exit_codes import EXIT_INTERNAL
+from actorproc.workers.protocol.frames import Answer, Ask, Began, Ended, Leaving, Returned, Stop
 from tests.kit.waiting import wait_until
 
 MIB = 1024 * 1024
@@ -193,7 +193,7 @@ def test_an_unprivileged_worker_with_a_raised_niceness_asks_to_be_replaced() -> 
     program = (
         "import os\n"
         "from actorproc.model.policies import StepLimits\n"
-        "from actorproc.workers.child.limits import Limiter\n"
+        "from actorproc.workers.child.process_state.limits import Limiter\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "limiter = Limiter()\n"
         "nice = os.getpriority(os.PRIO_PROCESS, 0) + 1\n"

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from actorproc import Procedure, ProcedureExecutor, ProcedureManager, Secret, Status, procedure
-from actorproc.actors.log_lines import LogLines
+from actorproc.engine.callers.log_forwarder import LogLines
 from actorproc.errors import RemoteError
-from actorproc.workers.frames import LogLine
+from actorproc.workers.protocol.frames import LogLine
 from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.processes

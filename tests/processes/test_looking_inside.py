@@ -11,10 +11,10 @@ import pytest
 from pool_listener import Listener
 from steps_under_test import Count, Do
 
-from actorproc.workers.frames import Ended
-from actorproc.workers.logbook import LINE_LENGTH, LogBook
-from actorproc.workers.markers import MarkReader, mark
-from actorproc.workers.output import OutputPipe
+from actorproc.workers.output.logbook import LINE_LENGTH, LogBook
+from actorproc.workers.output.pipe import OutputPipe
+from actorproc.workers.protocol.frames import Ended
+from actorproc.workers.protocol.markers import MarkReader, mark
 from tests.kit.waiting import wait_until
 
 

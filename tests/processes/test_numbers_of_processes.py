@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actorproc.workers.host_program import Place
-from actorproc.workers.process import WorkerProcess
-from actorproc.workers.usage import kill_all
+from actorproc.workers.os.process import WorkerProcess
+from actorproc.workers.os.usage import kill_all
+from actorproc.workers.protocol.host_program import Place
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 REUSED = """
 import os, signal, subprocess, sys, time
 import psutil
-from actorproc.workers.host_program import Place
-from actorproc.workers.process import WorkerProcess
-from actorproc.workers.usage import kill_all
+from actorproc.workers.protocol.host_program import Place
+from actorproc.workers.os.process import WorkerProcess
+from actorproc.workers.os.usage import kill_all
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our children, and their numbers are free at once
 process = WorkerProcess(executable=sys.executable, place=Place(), label="worker", use_pidfd=sys.argv[1] == "pidfd")

@@ -11,7 +11,7 @@ import pytest
 
 import actorproc
 from actorproc import Config, ProcedureManager, UsageError, freeze_support
-from actorproc.workers import patched
+from actorproc.workers.os import patched
 
 pytestmark = pytest.mark.processes
 

@@ -13,11 +13,11 @@ from steps_under_test import Count, Do
 
 from actorproc.errors import UsageError
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Finished
+from actorproc.model.messages.outcomes import Finished
 from actorproc.testing.fake_pool import FakePool
 from actorproc.workers.base import WorkerMessages
-from actorproc.workers.frames import Answer, Ask, Ended, Returned, TakeBackSteps
-from actorproc.workers.local_pool import LocalPool
+from actorproc.workers.pool.local_pool import LocalPool
+from actorproc.workers.protocol.frames import Answer, Ask, Ended, Returned, TakeBackSteps
 
 
 @pytest.fixture(params=[LocalPool, FakePool], ids=["processes", "threads"])

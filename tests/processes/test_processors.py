@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from actorproc import ProcedureManager
-from actorproc.workers.processors import usable_processors
+from actorproc.workers.os.processors import usable_processors
 
 ALL = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 

@@ -9,8 +9,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from actorproc.workers.child import reading
-from actorproc.workers.child.reading import Reading, wait_for_next
+from actorproc.workers.child.runtime import channel_reader
+from actorproc.workers.child.runtime.channel_reader import Reading, wait_for_next
 
 PATIENCE = 60
 
@@ -272,7 +272,7 @@ def test_a_signal_that_another_thread_took_is_heard_by_who_waits_for_the_next(mo
             return SimpleQueue().get(timeout=timeout)
 
     waiting = threading.Event()
-    monkeypatch.setattr(reading, "_LOOK_UP", 0.01)
+    monkeypatch.setattr(channel_reader, "_LOOK_UP", 0.01)
     usual = signal.signal(signal.SIGUSR2, heard)
     try:
         threading.Thread(target=come, daemon=True).start()
@@ -284,7 +284,7 @@ def test_a_signal_that_another_thread_took_is_heard_by_who_waits_for_the_next(mo
 
 def test_the_main_thread_is_nudged_when_it_has_come_to_rest(worker, monkeypatch):
     nudges = SimpleQueue()
-    monkeypatch.setattr(reading, "_NUDGES", (0.0, 0.01))
+    monkeypatch.setattr(channel_reader, "_NUDGES", (0.0, 0.01))
     worker.reading._nudge = lambda: nudges.put(threading.current_thread())
     worker.reading.begin()
 

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from actorproc.workers import reports
-from actorproc.workers.exit_codes import EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
-from actorproc.workers.frames import BootFailed
-from actorproc.workers.reports import Remains, crash_report, name_of_signal, oom_kills
+from actorproc.workers.pool import crash_reports
+from actorproc.workers.pool.crash_reports import Remains, crash_report, name_of_signal, oom_kills
+from actorproc.workers.protocol.exit_codes import EXIT_INTERNAL, EXIT_PROTOCOL, EXIT_TERMINATED
+from actorproc.workers.protocol.frames import BootFailed
 
 
 def exited(code: int) -> int:
@@ -77,7 +77,7 @@ def test_the_kernels_counter_is_found_wherever_it_stands(tmp_path, monkeypatch) 
     file = tmp_path / "vmstat"
     lines = [f"nr_something_{number} {number}\n" for number in range(20_000)]
     file.write_text("".join((*lines, "oom_kill_other 3\n", "oom_kill 17\n", *lines)))
-    monkeypatch.setattr(reports, "_VMSTAT", file)
+    monkeypatch.setattr(crash_reports, "_VMSTAT", file)
 
     assert oom_kills() == 17
     file.write_text("".join(lines))

@@ -13,13 +13,13 @@ import pytest
 from actorproc import Procedure, ProcedureManager, Status
 from actorproc.executor import ProcedureExecutor
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.outcomes import Advanced, Finished
-from actorproc.staged import LONG, StagedFile, drop_staged_by, in_file, stage, taken
-from actorproc.store.blobs import BlobFiles
-from actorproc.workers.child.actor import _in_file
-from actorproc.workers.frames import Ended, FrameError, decode_from_worker, encode_frame
-from actorproc.workers.link import Link
-from actorproc.workers.receiver import _own
+from actorproc.model.messages.outcomes import Advanced, Finished
+from actorproc.store.lmdb.files.blobs import BlobFiles
+from actorproc.support.staged_files import LONG, StagedFile, drop_staged_by, in_file, stage, taken
+from actorproc.workers.child.runtime.actor import _in_file
+from actorproc.workers.pool.receiver import _own
+from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.protocol.frames import Ended, FrameError, decode_from_worker, encode_frame
 from tests.kit.waiting import wait_until
 
 

@@ -14,12 +14,12 @@ from pool_listener import Listener, is_gone
 from steps_under_test import Count, Do, Parent, SlowToLoad, WithChild
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.outcomes import Advanced, Answered, Failed, Finished, Refused, Suspended
+from actorproc.model.messages.outcomes import Advanced, Answered, Failed, Finished, Refused, Suspended
 from actorproc.model.policies import TypeMeta
-from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.status import Status
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.status import Status
 from actorproc.workers.base import WorkerBooted
-from actorproc.workers.frames import (
+from actorproc.workers.protocol.frames import (
     DEFAULT_MAX_FRAME,
     AbortAsked,
     Answer,

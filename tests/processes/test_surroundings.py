@@ -8,9 +8,9 @@ import pytest
 
 PROGRAM = """
 import _signal, os, resource, signal
-from actorproc.workers.child import surroundings
-from actorproc.workers.child.surroundings import Surroundings
-from actorproc.workers.child.telling import changes
+from actorproc.workers.child.process_state import process_state as surroundings
+from actorproc.workers.child.process_state.process_state import Surroundings
+from actorproc.workers.child.process_state.change_hooks import changes
 
 silent = {{"umask": os.umask, "chdir": os.chdir, "setitimer": signal.setitimer, "setrlimit": resource.setrlimit}}
 held_back = _signal.pthread_sigmask  # the looks of this program must tell nothing
@@ -216,9 +216,9 @@ def test_a_forked_copy_keeps_nothing_of_what_it_sends():
         "    pass",
         """
 import socket
-from actorproc.workers.child.channel import Channel
-from actorproc.workers.child.guard import Guard
-from actorproc.workers.frames import Prepared
+from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.process_state.guard import Guard
+from actorproc.workers.protocol.frames import Prepared
 ours, theirs = socket.socketpair()
 channel = Channel(ours.detach(), Guard(lambda: None))
 channel.leave_to_parent()

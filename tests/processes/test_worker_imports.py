@@ -8,9 +8,9 @@ import pytest
 HOST_ONLY = {
     "lmdb",
     "psutil",
-    "actorproc.actors.manager",
+    "actorproc.engine.manager_actor",
     "actorproc.core.coordinator",
-    "actorproc.workers.pool_thread",
+    "actorproc.workers.pool.pool_thread",
 }
 
 

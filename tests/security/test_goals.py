@@ -26,16 +26,22 @@ from actorproc.cli.main import main
 from actorproc.control import wire
 from actorproc.errors import ActorprocError, InvalidId, StateTooLarge, StoreDamaged
 from actorproc.model.ids import check_id
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.procedure.registry import TypeRegistry
-from actorproc.procedure.signing import opened, seal
-from actorproc.procedure.state import StateRefused
-from actorproc.store import codec
-from actorproc.store.lmdb import LmdbStore
-from actorproc.store.tables import Table
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.procedure.encoding.signing import opened, seal
+from actorproc.procedure.encoding.state import StateRefused
+from actorproc.procedure.runtime.registry import TypeRegistry
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.rows import codec
+from actorproc.store.rows.tables import Table
 from actorproc.testing.inline import FAST, InlineManager
-from actorproc.workers.frames import FrameBuffer, FrameError, decode_from_worker, decode_to_worker, encode_frame
+from actorproc.workers.protocol.frames import (
+    FrameBuffer,
+    FrameError,
+    decode_from_worker,
+    decode_to_worker,
+    encode_frame,
+)
 from tests.kit.managers import LIGHT
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +89,7 @@ def test_s2_bytes_are_unpickled_only_in_places_that_are_known():
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""
                 if owner in {"pickle", "cloudpickle", "marshal", "shelve", "dill"}:
                     found.add((file.relative_to(ROOT / "actorproc").as_posix(), owner))
-            if isinstance(node, ast.ImportFrom) and node.module == "actorproc.procedure.origins":
+            if isinstance(node, ast.ImportFrom) and node.module == "actorproc.procedure.shipping.origins":
                 callers.update(
                     (file.relative_to(ROOT / "actorproc").as_posix(), name.name)
                     for name in node.names
@@ -91,16 +97,19 @@ def test_s2_bytes_are_unpickled_only_in_places_that_are_known():
                 )
 
     assert found == {
-        ("procedure/signing.py", "pickle"),  # after the signature
-        ("procedure/origins.py", "pickle"),  # for those below
+        ("procedure/encoding/signing.py", "pickle"),  # after the signature
+        ("procedure/shipping/origins.py", "pickle"),  # for those below
     }
     assert callers == {
-        ("procedure/call.py", "loads"),  # an executor's call, in a worker, after the signature
-        ("procedure/call.py", "loads_returned"),  # its result, after the signature
-        ("procedure/values.py", "loads_returned"),  # outputs, notes and payloads, after the signature
-        ("procedure/shipping.py", "loads"),  # in a worker: classes of the manager's own program, never stored
+        ("procedure/authoring/call.py", "loads"),  # an executor's call, in a worker, after the signature
+        ("procedure/authoring/call.py", "loads_returned"),  # its result, after the signature
+        ("procedure/encoding/value_codec.py", "loads_returned"),  # outputs, notes and payloads, after the signature
         (
-            "procedure/worker_main.py",
+            "procedure/runtime/class_shipping.py",
+            "loads",
+        ),  # in a worker: classes of the manager's own program, never stored
+        (
+            "procedure/shipping/worker_main.py",
             "loads",
         ),  # in a child of a step: what its parent, a worker, has in its main module
         ("workers/child/main.py", "loads"),  # in a worker: the environment of the manager's own program
@@ -218,7 +227,7 @@ def test_s6_bytes_of_any_kind_on_a_channel_are_messages_or_a_frame_error(body):
 @given(st.data())
 def test_s6_messages_with_changed_bytes_are_messages_or_a_frame_error(data):
     from actorproc.model.ids import StepToken, WorkerId
-    from actorproc.workers.frames import Ask, Heartbeat, Stop
+    from actorproc.workers.protocol.frames import Ask, Heartbeat, Stop
 
     token = StepToken(1, WorkerId(0, 1), "procedure", 1, 1)
     body = bytearray(encode_frame([Ask(1, token, "note", "ключ", b"value", 1), Heartbeat(token, 0.5, "half")])[4:])
@@ -462,7 +471,7 @@ def test_s5_no_module_of_the_command_line_decodes_a_state_with_the_classes_of_a_
     runs_procedures = {"service"}  # of `actorproc run`
     names = {path.stem for path in (ROOT / "actorproc" / "cli").glob("*.py")} - {"__init__"} - runs_procedures
     wanted = ", ".join(f"actorproc.cli.{name}" for name in sorted(names))
-    code = f"import sys, {wanted}; print([m for m in ('pickle', 'actorproc.procedure.signing') if m in sys.modules])"
+    code = f"import sys, {wanted}; print([m for m in ('pickle', 'actorproc.procedure.encoding.signing') if m in sys.modules])"
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

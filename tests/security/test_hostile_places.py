@@ -7,7 +7,7 @@ import os
 import pytest
 
 from actorproc.model.ids import new_id
-from actorproc.store import aside
+from actorproc.store.lmdb.upkeep import staging_dir
 from tests.kit.stores import opened
 
 
@@ -30,7 +30,7 @@ def test_s18_a_link_put_in_the_place_of_what_a_backup_left_removes_nothing_behin
     left = precious.parent / f".copy.{new_id()}"
     left.mkdir()
     before = sorted(precious.iterdir())
-    lock = aside.fcntl.flock
+    lock = staging_dir.fcntl.flock
 
     def swap_and_lock(fd, how):
         if os.path.samestat(os.fstat(fd), left.lstat()):
@@ -38,7 +38,7 @@ def test_s18_a_link_put_in_the_place_of_what_a_backup_left_removes_nothing_behin
             left.symlink_to(precious)
         lock(fd, how)
 
-    monkeypatch.setattr(aside.fcntl, "flock", swap_and_lock)
+    monkeypatch.setattr(staging_dir.fcntl, "flock", swap_and_lock)
     back_up_beside(left)
 
     assert left.is_symlink()

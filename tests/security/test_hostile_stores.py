@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from actorproc import EngineError, LockKey, Procedure, ProcedureManager, Status
-from actorproc.cli.diagnosis import diagnose
+from actorproc.cli.doctor.diagnosis import diagnose
 from actorproc.cli.main import main
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.policies import LockMode
-from actorproc.model.records import (
+from actorproc.model.rows.records import (
     ChildRecord,
     ErrorInfo,
     EventRecord,
@@ -29,12 +29,12 @@ from actorproc.model.records import (
     StepKind,
     StepRecord,
 )
+from actorproc.model.rows.writes import PutChild, PutEvent, PutLock, PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutChild, PutEvent, PutLock, PutProcedure, PutStep
-from actorproc.signing_key import read_keys
-from actorproc.store.lmdb import LmdbStore
-from actorproc.store.lmdb_reader import LmdbReader
-from actorproc.store.owner import owner_of
+from actorproc.store.lmdb.owner_lock import owner_of
+from actorproc.store.lmdb.reader import LmdbReader
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.signing_key import read_keys
 from actorproc.testing.inline import FAST, InlineManager
 from tests.kit.stores import opened
 

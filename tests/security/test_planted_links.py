@@ -9,13 +9,13 @@ import threading
 import pytest
 
 from actorproc.errors import EngineError
-from actorproc.signing_key import keep_keys, rotate
-from actorproc.store.compaction import MARK_FILE, put_in_place
 from actorproc.store.directory import new_private
-from actorproc.store.lmdb import LmdbStore
-from actorproc.store.owner import OwnerLock
-from actorproc.workers.log_entry import LogEntry
-from actorproc.workers.spool import NEWER, LogSpool
+from actorproc.store.lmdb.owner_lock import OwnerLock
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.lmdb.upkeep.compaction import MARK_FILE, put_in_place
+from actorproc.store.signing_key import keep_keys, rotate
+from actorproc.workers.output.spool import NEWER, LogSpool
+from actorproc.workers.protocol.log_entry import LogEntry
 
 PRECIOUS = "precious"
 

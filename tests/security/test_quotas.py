@@ -23,9 +23,9 @@ from actorproc import (
     Status,
     UsageError,
 )
-from actorproc.arguments import MAX_TAGS
-from actorproc.core.signalling import MAX_BUFFERED
-from actorproc.procedure.codec import MAX_DEPTH
+from actorproc.core.lifecycle.signals import MAX_BUFFERED
+from actorproc.engine.arguments import MAX_TAGS
+from actorproc.procedure.values.codec import MAX_DEPTH
 from actorproc.testing.inline import FAST, InlineManager
 
 

@@ -20,8 +20,8 @@ import pytest
 import actorproc
 from actorproc import Procedure, ProcedureFailed, Saga, Secret, Status, UsageError, procedure, step
 from actorproc.cli.main import main
-from actorproc.procedure.redaction import redacted
-from actorproc.procedure.runtime import TypeRegistry
+from actorproc.procedure.runtime.engine_side import TypeRegistry
+from actorproc.procedure.values.redaction import redacted
 from tests.kit.managers import LIGHT
 
 CANARY = "correct-horse-battery-staple"

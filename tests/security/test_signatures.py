@@ -13,17 +13,18 @@ import msgspec
 import pytest
 
 import actorproc
-from actorproc import Procedure, Status, digests
+from actorproc import Procedure, Status
 from actorproc.cli.main import main
-from actorproc.digests import DIGEST_SIZE, content_at, digest_of_parts
+from actorproc.model.rows.writes import PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutStep
-from actorproc.procedure.own_states import OWN_STATES, OwnStates
-from actorproc.procedure.registry import TypeRegistry
-from actorproc.procedure.signing import opened, seal, verified
-from actorproc.procedure.state import StateRefused
-from actorproc.signing_key import FILE_NAME, keep_keys, read_keys, rotate
-from actorproc.store.lmdb import LmdbStore
+from actorproc.procedure.encoding.own_states import OWN_STATES, OwnStates
+from actorproc.procedure.encoding.signing import opened, seal, verified
+from actorproc.procedure.encoding.state import StateRefused
+from actorproc.procedure.runtime.registry import TypeRegistry
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.signing_key import FILE_NAME, keep_keys, read_keys, rotate
+from actorproc.support import digests
+from actorproc.support.digests import DIGEST_SIZE, content_at, digest_of_parts
 from tests.kit.managers import LIGHT
 from tests.kit.waiting import wait_until
 

@@ -15,12 +15,11 @@ from msgspec.structs import replace
 
 from actorproc.errors import UnknownProcedure
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Failed, Refused
+from actorproc.model.messages.outcomes import Failed, Refused
 from actorproc.model.policies import Scheduling
-from actorproc.model.record_parts import TOKEN
-from actorproc.model.records import PoisonRecord, ProcedureRecord, StepKind
-from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import (
+from actorproc.model.rows.record_parts import TOKEN
+from actorproc.model.rows.records import PoisonRecord, ProcedureRecord, StepKind
+from actorproc.model.rows.writes import (
     DeleteProcedure,
     DeleteUndo,
     PutChild,
@@ -32,7 +31,8 @@ from actorproc.model.writes import (
     TrimLog,
     Write,
 )
-from actorproc.testing.evidence import Entry, StoreDump
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.testing.histories.evidence import Entry, StoreDump
 
 __all__ = ["CHANGES", "Change", "Left"]
 

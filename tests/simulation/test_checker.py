@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import actorproc.testing
-from actorproc.testing.editions import FIRST_SEED
-from actorproc.testing.evidence import StoreDump, Violation
-from actorproc.testing.invariants import check
-from actorproc.testing.requests import FIRST_RESTARTS
-from actorproc.testing.simulation import Simulation, simulate
+from actorproc.testing.histories.evidence import StoreDump, Violation
 from tests.simulation.doctored import CHANGES, Left
 from tests.simulation.test_seeded_bugs import BUGS
+from tests.simulator.core_sim.simulation import Simulation, simulate
+from tests.simulator.generators.editions import FIRST_SEED
+from tests.simulator.generators.requests import FIRST_RESTARTS
+from tests.simulator.rules.invariants import check
 
 SEEDS = (*range(1, 401), *(first + number for first in (FIRST_SEED, FIRST_RESTARTS) for number in range(100)))
 """Among these histories is one of every kind that is needed."""

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from actorproc.core.book import Book
-from actorproc.model.records import copied
-from actorproc.model.writes import PutProcedure
-from actorproc.testing import core_lines
-from actorproc.testing.core_lines import try_every_line
-from actorproc.testing.small_scenarios import SMALL_SCENARIOS
+from actorproc.core.state.engine_state import Book
+from actorproc.model.rows.records import copied
+from actorproc.model.rows.writes import PutProcedure
+from tests.simulator.scenarios import core_lines
+from tests.simulator.scenarios.core_lines import try_every_line
+from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
 LINES = {
     "two-step saga": 800,

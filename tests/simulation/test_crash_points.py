@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actorproc.core.book import Book
-from actorproc.core.staff import Staff
-from actorproc.model.writes import PutUndo
-from actorproc.testing.crash_points import (
-    Place,
-    play_scenario,
-    run_everything_twice,
-    try_every_crash_point,
-)
-from actorproc.testing.faults import FaultKind
-from actorproc.testing.small_scenarios import SMALL_SCENARIOS
+from actorproc.core.queues.worker_table import Staff
+from actorproc.core.state.engine_state import Book
+from actorproc.model.rows.writes import PutUndo
+from tests.simulator.core_sim.faults import FaultKind
+from tests.simulator.scenarios.crash_points import Place, play_scenario, run_everything_twice, try_every_crash_point
+from tests.simulator.scenarios.small_scenarios import SMALL_SCENARIOS
 
 EXECUTIONS = {
     "two-step saga": 2,

@@ -14,16 +14,17 @@ import msgspec
 import pytest
 
 from actorproc.model.policies import Quotas, Scheduling
-from actorproc.testing import editions, simulation
-from actorproc.testing.drawing import MIN_PROCEDURES, MIN_STEPS
-from actorproc.testing.faults import FaultKind
-from actorproc.testing.groups import FIRST_SEED
-from actorproc.testing.histories import History
-from actorproc.testing.invariants import Violation
-from actorproc.testing.requests import FIRST_RESTARTS
-from actorproc.testing.simulation import main, run_campaign, simulate
-from actorproc.testing.sometimes import Sight, sights_of
-from actorproc.testing.world import World
+from tests.simulator.core_sim import simulation
+from tests.simulator.core_sim.faults import FaultKind
+from tests.simulator.core_sim.histories import History
+from tests.simulator.core_sim.simulation import main, run_campaign, simulate
+from tests.simulator.core_sim.world import World
+from tests.simulator.generators import editions
+from tests.simulator.generators.drawing import MIN_PROCEDURES, MIN_STEPS
+from tests.simulator.generators.groups import FIRST_SEED
+from tests.simulator.generators.requests import FIRST_RESTARTS
+from tests.simulator.rules.invariants import Violation
+from tests.simulator.rules.sometimes import Sight, sights_of
 
 HISTORIES = int(os.environ.get("ACTORPROC_HISTORIES", "20000"))
 PIECE = 200
@@ -91,7 +92,7 @@ def _story(seed: int) -> str:
     """What a failing test shows: the violations and how to see the whole history again."""
     history = simulate(seed)
     lines = [f"invariant {violation.number}: {violation.text}" for violation in history.violations]
-    return "\n".join([f"python -m actorproc.testing.simulation --replay {seed}", *lines])
+    return "\n".join([f"python -m tests.simulator.core_sim.simulation --replay {seed}", *lines])
 
 
 # The last tenths but one: parents that suspend again and again, and new code as well; the last one restarts, too.
@@ -119,7 +120,9 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 
 def test_the_trace_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
-    program = "from actorproc.testing.simulation import simulate; print([simulate(s).digest for s in range(1, 41)])"
+    program = (
+        "from tests.simulator.core_sim.simulation import simulate; print([simulate(s).digest for s in range(1, 41)])"
+    )
 
     def run(hash_seed: str) -> bytes:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

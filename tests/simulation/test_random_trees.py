@@ -12,14 +12,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from actorproc.model.ids import Mode
-from actorproc.model.outcomes import Finished
+from actorproc.model.messages.outcomes import Finished
 from actorproc.model.policies import Backoff, LockKey, LockMode, TypeMeta
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.testing.faults import FaultPlan
-from actorproc.testing.scripts import ClientAction, Operation, Program, Scenario
-from actorproc.testing.simulation import Simulation
-from actorproc.testing.world import World
+from tests.simulator.core_sim.faults import FaultPlan
+from tests.simulator.core_sim.simulation import Simulation
+from tests.simulator.core_sim.world import World
+from tests.simulator.generators.scripts import ClientAction, Operation, Program, Scenario
 
 RETRY = Backoff(max_attempts=6, base=0.5, cap=4.0)
 PATHS = ("a", "a/b", "a/b/c", "a/d", "e")

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from actorproc.model.policies import LockKey, LockMode
-from actorproc.model.records import LockRecord, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.records import LockRecord, ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
-from actorproc.testing.invariants import StoreDump
+from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import Journal, JournalLine, Referee
-from actorproc.testing.real_histories import check_journal
+from tests.simulator.rules.invariants import StoreDump
 
 HOST, WORKER, OTHER = 100, 101, 102
 

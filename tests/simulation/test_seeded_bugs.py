@@ -6,32 +6,21 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from actorproc.core import (
-    aborting,
-    cancelling,
-    children,
-    crashes,
-    ending,
-    failing,
-    hindered,
-    locking,
-    queueing,
-    reloading,
-    restoring,
-    retention,
-    stepping,
-    straight_end,
-)
-from actorproc.core.book import Book
-from actorproc.core.concurrency import Slots, _Key
-from actorproc.core.deciding import HANDLERS
-from actorproc.core.staff import Staff
-from actorproc.core.tree import Tree
+from actorproc.core import recovery
+from actorproc.core.lifecycle import children, finish, removal
+from actorproc.core.lock_manager import acquire
+from actorproc.core.queues.key_limits import Slots, _Key
+from actorproc.core.queues.worker_table import Staff
+from actorproc.core.results import abort, fast_end, on_result, postponed_steps, worker_loss
+from actorproc.core.rollback import failure_scope
+from actorproc.core.rules import HANDLERS
+from actorproc.core.scheduler import cancellation, reload, schedule
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.tree import Tree
 from actorproc.errors import ManagerBusy
-from actorproc.model.commands import Decision, Reply, Resolve, RunStep
-from actorproc.model.events import ResultsTaken, Submitted, WorkerLost
-from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import (
+from actorproc.model.messages.commands import Decision, Reply, Resolve, RunStep
+from actorproc.model.messages.events import ResultsTaken, Submitted, WorkerLost
+from actorproc.model.rows.writes import (
     DeleteLock,
     DeleteUndo,
     PutAcknowledgement,
@@ -43,11 +32,12 @@ from actorproc.model.writes import (
     PutUndo,
     Write,
 )
-from actorproc.testing import fake_workers
-from actorproc.testing.editions import FIRST_SEED
-from actorproc.testing.fake_shell import FakeShell
-from actorproc.testing.simulation import simulate
-from actorproc.testing.world import ending_of
+from actorproc.model.states import TERMINAL, ProcedureState
+from tests.simulator.core_sim import fake_workers
+from tests.simulator.core_sim.fake_shell import FakeShell
+from tests.simulator.core_sim.simulation import simulate
+from tests.simulator.core_sim.world import ending_of
+from tests.simulator.generators.editions import FIRST_SEED
 
 BUDGET = 400
 """Seeds a planted bug may survive."""
@@ -83,7 +73,7 @@ def _stale_answers_are_accepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
-    honest = ending.tell_parent
+    honest = finish.tell_parent
 
     def tell_parent(book, child):
         parent = book.procs[child.parent]
@@ -91,7 +81,7 @@ def _a_parent_is_woken_one_child_early(patch: pytest.MonkeyPatch) -> None:
             parent.pending = 1
         honest(book, child)
 
-    for module in (ending, straight_end):
+    for module in (finish, fast_end):
         patch.setattr(module, "tell_parent", tell_parent)
 
 
@@ -104,8 +94,10 @@ def _units_are_undone_oldest_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_unit_is_dropped_without_being_undone(patch: pytest.MonkeyPatch) -> None:
-    honest = failing.is_left_alone
-    patch.setattr(failing, "is_left_alone", lambda book, member, top: honest(book, member, top) or member.step == 2)
+    honest = failure_scope.is_left_alone
+    patch.setattr(
+        failure_scope, "is_left_alone", lambda book, member, top: honest(book, member, top) or member.step == 2
+    )
 
 
 def _replies_leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -151,22 +143,22 @@ def _a_lost_worker_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locks_are_forgotten_when_a_child_ends(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ending, "_pass_on_locks", lambda book, record: book.locks.release(record.id))
+    patch.setattr(finish, "_pass_on_locks", lambda book, record: book.locks.release(record.id))
 
 
 def _every_waiter_gets_its_locks(patch: pytest.MonkeyPatch) -> None:
-    honest = queueing.wake
+    honest = schedule.wake
 
     def wake(book, record, **options):
         record.locked = record.locked or record.state not in TERMINAL
         honest(book, record, **options)
 
-    for module in (queueing, ending, failing):
+    for module in (schedule, finish, failure_scope):
         patch.setattr(module, "wake", wake)
 
 
 def _poisoned_keys_are_given_all_the_same(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(locking, "poisoned_key", lambda book, record: None)
+    patch.setattr(acquire, "poisoned_key", lambda book, record: None)
 
 
 def _a_repeated_step_sees_children_that_ended_later(patch: pytest.MonkeyPatch) -> None:
@@ -203,7 +195,7 @@ def _an_abort_is_acknowledged_and_not_stored(patch: pytest.MonkeyPatch) -> None:
 
 
 def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
-    honest = restoring.take_up
+    honest = recovery.take_up
 
     def take_up(book: Book, busy: Sequence[Tree]) -> None:
         for record in book.procs.values():
@@ -212,17 +204,17 @@ def _each_recovery_counts_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
                 book.touch(record)
         honest(book, busy)
 
-    patch.setattr(restoring, "take_up", take_up)
+    patch.setattr(recovery, "take_up", take_up)
 
 
 def _the_ends_of_children_are_forgotten_when_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
-    honest = ending.tell_parent
+    honest = finish.tell_parent
 
     def tell_parent(book, child):
         honest(book, child)
         child.ended_as = 0
 
-    for module in (ending, straight_end):
+    for module in (finish, fast_end):
         patch.setattr(module, "tell_parent", tell_parent)
 
 
@@ -235,7 +227,7 @@ def _handles_are_told_what_the_worker_said_last(patch: pytest.MonkeyPatch) -> No
 
 
 def _a_neighbour_pays_for_a_lost_worker(patch: pytest.MonkeyPatch) -> None:
-    honest = crashes.on_lost
+    honest = worker_loss.on_lost
 
     def on_lost(book, event):
         for name in book.staff.in_hand:
@@ -270,62 +262,62 @@ def _a_child_that_ended_while_its_parent_ran_is_not_seen(patch: pytest.MonkeyPat
 
 
 def _running_steps_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    for module in (failing, aborting):
+    for module in (failure_scope, abort):
         patch.setattr(module, "cancel_step", lambda *_: None)
 
 
 def _a_kill_for_an_abort_is_charged(patch: pytest.MonkeyPatch) -> None:
-    honest = crashes.end_forced
+    honest = worker_loss.end_forced
 
     def end_forced(book, record, item):
         record.crashes += 1
         book.touch(record)
         honest(book, record, item)
 
-    patch.setattr(crashes, "end_forced", end_forced)
+    patch.setattr(worker_loss, "end_forced", end_forced)
 
 
 def _force_kills_undos(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cancelling, "_may_stop", lambda *_: True)
+    patch.setattr(cancellation, "_may_stop", lambda *_: True)
 
 
 def _old_code_gets_what_new_code_has_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queueing, "open_to", lambda book, procedure, among: among)
+    patch.setattr(schedule, "open_to", lambda book, procedure, among: among)
 
 
 def _a_failed_commit_forgets_the_reload(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reloading, "take_over", lambda *_: None)
+    patch.setattr(reload, "take_over", lambda *_: None)
 
 
 def _an_attempt_that_was_refused_unbegun_is_undone(patch: pytest.MonkeyPatch) -> None:
-    for module in (hindered, aborting):
+    for module in (postponed_steps, abort):
         patch.setattr(module, "note_unbegun", lambda *_: None)
 
 
 def _a_step_that_was_placed_is_undone(patch: pytest.MonkeyPatch) -> None:
-    honest = stepping._place
+    honest = on_result._place
 
     def place(book, record, item, outcome):
         record.attempt += 1  # its unit is of the attempt before
         honest(book, record, item, outcome)
 
-    patch.setattr(stepping, "_place", place)
+    patch.setattr(on_result, "_place", place)
 
 
 def _what_was_awaited_is_lost_to_who_is_placed(patch: pytest.MonkeyPatch) -> None:
-    honest = stepping._place
+    honest = on_result._place
 
     def place(book, record, item, outcome):
         record.awaiting, record.payload = 0, None
         honest(book, record, item, outcome)
 
-    patch.setattr(stepping, "_place", place)
+    patch.setattr(on_result, "_place", place)
 
 
 def _results_are_removed_before_they_are_there(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(retention, "TERMINAL", frozenset(ProcedureState))
-    patch.setattr(retention, "_is_in_use", lambda *_: False)
-    honest = retention.take
+    patch.setattr(removal, "TERMINAL", frozenset(ProcedureState))
+    patch.setattr(removal, "_is_in_use", lambda *_: False)
+    honest = removal.take
 
     def take(book, event):
         book.trees, kept = {}, book.trees

@@ -13,25 +13,26 @@ from collections.abc import Callable
 
 import pytest
 
-from actorproc.actors.callers import CallerDesk
-from actorproc.actors.dispatch import Dispatcher
-from actorproc.actors.floor import Floor
-from actorproc.actors.intake import Intake
-from actorproc.actors.manager import ManagerActor
-from actorproc.actors.outage import Outage
-from actorproc.actors.replies import fail_future
-from actorproc.actors.ring import Ring
-from actorproc.actors.supervisor import SupervisorActor
-from actorproc.core import crashes, workforce
-from actorproc.core.staff import Staff
+from actorproc.core.queues.worker_table import Staff
+from actorproc.core.results import worker_loss
+from actorproc.core.scheduler import scaling
+from actorproc.engine.callers.requests import CallerDesk
+from actorproc.engine.manager_actor import ManagerActor
+from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.reply_router import fail_future
+from actorproc.engine.supervisor_actor import SupervisorActor
+from actorproc.engine.workers.message_intake import Intake
+from actorproc.engine.workers.worker_messages import Floor
 from actorproc.errors import StorageUnavailable, UnknownProcedure
-from actorproc.model.events import StepDelayed, Submitted, WorkerReady
-from actorproc.testing.faults import FaultKind
-from actorproc.testing.stage.callers import RESTARTS_FROM
-from actorproc.testing.stage.campaign import main, run_campaign
-from actorproc.testing.stage.hazards import CHANCES
-from actorproc.testing.stage.history import NEW_CODE_FROM, perform
-from actorproc.testing.stage.sights import StageSight, sights_of
+from actorproc.model.messages.events import StepDelayed, Submitted, WorkerReady
+from tests.simulator.actor_sim.callers import RESTARTS_FROM
+from tests.simulator.actor_sim.campaign import main, run_campaign
+from tests.simulator.actor_sim.hazards import CHANCES
+from tests.simulator.actor_sim.history import NEW_CODE_FROM, perform
+from tests.simulator.actor_sim.sights import StageSight, sights_of
+from tests.simulator.core_sim.faults import FaultKind
 
 HISTORIES = int(os.environ.get("ACTORPROC_STAGED", "800"))
 PIECE = 100
@@ -45,7 +46,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def _story(seed: int) -> str:
     """What a failing test shows: the violations and how to see the whole history again."""
     lines = [f"invariant {violation.number}: {violation.text}" for violation in perform(seed).violations]
-    return "\n".join([f"python -m actorproc.testing.stage --replay {seed}", *lines])
+    return "\n".join([f"python -m tests.simulator.actor_sim --replay {seed}", *lines])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_the_same_seed_gives_the_same_trace_on_the_stage() -> None:
 
 def test_the_trace_of_the_stage_does_not_depend_on_the_hash_seed_of_the_interpreter() -> None:
     program = (
-        "from actorproc.testing.stage.history import perform; print([perform(seed).digest for seed in range(1, 41)])"
+        "from tests.simulator.actor_sim.history import perform; print([perform(seed).digest for seed in range(1, 41)])"
     )
 
     def run(hash_seed: str) -> bytes:
@@ -158,14 +159,14 @@ def _what_is_sent_again_is_sent_before_its_turn(patch: pytest.MonkeyPatch) -> No
 
 def _a_vacated_slot_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Its next worker stays, although the pool was made smaller."""
-    honest = workforce.joined
+    honest = scaling.joined
 
     def joined(book, event) -> None:
         vacated, book.roster.vacated = book.roster.vacated, set()
         honest(book, event)
         book.roster.vacated = vacated
 
-    patch.setattr(crashes, "joined", joined)
+    patch.setattr(worker_loss, "joined", joined)
 
 
 def _a_commit_is_heard_of_twice(patch: pytest.MonkeyPatch) -> None:

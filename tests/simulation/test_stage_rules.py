@@ -7,19 +7,19 @@ from types import SimpleNamespace
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.commands import RunStep
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.model.outcomes import Slept
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.outcomes import Slept
 from actorproc.model.policies import StepLimits
-from actorproc.testing.groups import FIRST_SEED
-from actorproc.testing.stage import rules
-from actorproc.testing.stage.hazards import Hazards
-from actorproc.testing.stage.history import perform
-from actorproc.testing.stage.pool import StagePool
-from actorproc.testing.stage.rules import GATED, misses, slots_differ, strikes_another
-from actorproc.testing.stage.workers import RunningStep, StageWorker
-from actorproc.testing.world import World
-from actorproc.workers.frames import Ended, Run
+from actorproc.workers.protocol.frames import Ended, Run
+from tests.simulator.actor_sim import rules
+from tests.simulator.actor_sim.hazards import Hazards
+from tests.simulator.actor_sim.history import perform
+from tests.simulator.actor_sim.pool import StagePool
+from tests.simulator.actor_sim.rules import GATED, misses, slots_differ, strikes_another
+from tests.simulator.actor_sim.workers import RunningStep, StageWorker
+from tests.simulator.core_sim.world import World
+from tests.simulator.generators.groups import FIRST_SEED
 
 WORKER = WorkerId(0, 1)
 

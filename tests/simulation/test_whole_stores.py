@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from actorproc.store.cross_check import cross_check
 from actorproc.store.memory import MemoryStore
-from actorproc.testing.simulation import simulate
+from actorproc.store.verify.cross_check import cross_check
+from tests.simulator.core_sim.simulation import simulate
 
 HISTORIES = 40
 

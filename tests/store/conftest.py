@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actorproc.model.policies import LockMode
-from actorproc.model.records import (
+from actorproc.model.rows.records import (
     ChildRecord,
     EventRecord,
     LockRecord,
@@ -19,8 +19,7 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
-from actorproc.model.states import ProcedureState
-from actorproc.model.writes import (
+from actorproc.model.rows.writes import (
     PutChild,
     PutEvent,
     PutLock,
@@ -31,7 +30,8 @@ from actorproc.model.writes import (
     PutUndo,
     Was,
 )
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.states import ProcedureState
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 
 

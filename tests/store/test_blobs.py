@@ -21,15 +21,16 @@ from actorproc import Procedure, ProcedureManager, Status
 from actorproc.cli.main import main
 from actorproc.errors import EngineError, NotAllowed, StorageUnavailable, StoreDamaged
 from actorproc.model.ids import new_id
-from actorproc.model.records import StepKind, StepRecord
-from actorproc.model.writes import DeleteProcedure, PutProcedure, PutStep, TrimLog
-from actorproc.staged import LONG as REALLY_LONG, stage, taken
-from actorproc.store import blobs, examination
-from actorproc.store.examination import examine
-from actorproc.store.lmdb import LmdbReader, LmdbStore
-from actorproc.store.salvage import SalvageReader
-from actorproc.store.tables import Table
-from actorproc.store.transfer import bring_in, take_out
+from actorproc.model.rows.records import StepKind, StepRecord
+from actorproc.model.rows.writes import DeleteProcedure, PutProcedure, PutStep, TrimLog
+from actorproc.store.lmdb.files import blobs
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
+from actorproc.store.rows.tables import Table
+from actorproc.store.tools import isolated_check
+from actorproc.store.tools.isolated_check import examine
+from actorproc.store.tools.salvage import SalvageReader
+from actorproc.store.tools.transfer import bring_in, take_out
+from actorproc.support.staged_files import LONG as REALLY_LONG, stage, taken
 from tests.kit.stores import opened
 
 LONG = 5000
@@ -270,7 +271,7 @@ def test_a_damaged_file_is_named_and_never_read_as_something_else(owned, make, h
 
 
 def test_doctor_does_not_tell_of_what_goes_while_it_looks(owned, make, monkeypatch):
-    monkeypatch.setattr(examination, "_facts", lambda _store: {})  # which has a look at the reader's own environment
+    monkeypatch.setattr(isolated_check, "_facts", lambda _store: {})  # which has a look at the reader's own environment
     heads = put(owned, make, record("a"), record("b"))
     found = []
     for row in examine(owned.path):
@@ -325,7 +326,7 @@ def test_what_a_killed_backup_left_goes_with_its_files(owned, make, tmp_path):
 
 
 def test_what_is_removed_while_a_backup_is_made_stays_until_it_is_there(owned, make, tmp_path, monkeypatch):
-    from actorproc.store import backup
+    from actorproc.store.lmdb.upkeep import backup
 
     heads = put(owned, make, record("a"), record("b"))
 
@@ -345,7 +346,8 @@ def test_what_is_removed_while_a_backup_is_made_stays_until_it_is_there(owned, m
 
 
 def test_a_reader_that_cannot_hold_what_goes_says_so(owned, make, tmp_path, monkeypatch):
-    from actorproc.store import backup, lmdb_reader
+    from actorproc.store.lmdb import reader as lmdb_reader
+    from actorproc.store.lmdb.upkeep import backup
 
     heads = put(owned, make, record("a"))
     reader = LmdbReader(owned.path)
@@ -514,11 +516,11 @@ CRASH = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.store import blobs
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.store.lmdb.files import blobs
+from actorproc.store.lmdb.store import LmdbStore
 
 point, place = sys.argv[1], sys.argv[2]
 blobs.LONG = 5000

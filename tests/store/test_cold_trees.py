@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.cold import due_key, named_by, time_of
-from actorproc.model.events import Tick, TypeRegistered
+from actorproc.model.messages.events import Tick, TypeRegistered
 from actorproc.model.policies import Scheduling, TypeMeta
-from actorproc.model.records import Admitted
+from actorproc.model.rows.cold_trees import due_key, named_by, time_of
+from actorproc.model.rows.records import Admitted
 from actorproc.model.states import ProcedureState
 from actorproc.store.memory import MemoryStore
-from actorproc.testing.image import compare_loads
+from actorproc.testing.histories.image import compare_loads
 
 ASLEEP = ProcedureState.WAITING_TIMEOUT
 WAITING = ProcedureState.WAITING

@@ -78,9 +78,7 @@ def test_a_start_without_the_data_file_is_refused_as_often_as_it_is_tried(owned,
         owned.close()
     elif left == "killed":
         owned.close()
-        script = (
-            f"import os; from actorproc.store.lmdb import LmdbStore; LmdbStore({str(owned.path)!r}).own(); os._exit(9)"
-        )
+        script = f"import os; from actorproc.store.lmdb.store import LmdbStore; LmdbStore({str(owned.path)!r}).own(); os._exit(9)"
         subprocess.run([sys.executable, "-c", script], check=False)
     file.unlink()
     if left == "in trouble":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import actorproc.store.lmdb as store_lmdb
-from actorproc.store.gate import Gate
+import actorproc.store.lmdb.store as store_lmdb
+from actorproc.store.lmdb.map_gate import Gate
 from tests.kit.waiting import BOUND, wait_until
 
 ROOT = Path(store_lmdb.__file__).parents[2]
@@ -57,7 +57,7 @@ def test_a_reader_that_was_lost_on_its_way_keeps_nobody_waiting():
 
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 store = LmdbStore(sys.argv[1])
 store.own()

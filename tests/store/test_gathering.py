@@ -9,14 +9,14 @@ import pytest
 from lmdb import verify
 
 from actorproc.errors import StoreInUse
-from actorproc.model.records import StepKind, StepRecord
-from actorproc.model.writes import PutProcedure, PutStep, Was
-from actorproc.store.environment import open_databases
-from actorproc.store.gathering import Gathering
-from actorproc.store.layout import STORE_ID
-from actorproc.store.lmdb import LmdbReader
-from actorproc.store.meta_pages import read_meta_pages
-from actorproc.store.tables import Table
+from actorproc.model.rows.records import StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep, Was
+from actorproc.store.lmdb.commit.meta_pages import read_meta_pages
+from actorproc.store.lmdb.commit.page_clustering import Gathering
+from actorproc.store.lmdb.environment import open_databases
+from actorproc.store.lmdb.store import LmdbReader
+from actorproc.store.rows.layout import STORE_ID
+from actorproc.store.rows.tables import Table
 from tests.kit.stores import opened
 from tests.store.conftest import head
 

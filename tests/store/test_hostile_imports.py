@@ -10,11 +10,11 @@ import pytest
 
 from actorproc.cli.main import main
 from actorproc.errors import UsageError
-from actorproc.model.outcomes import Suspended
+from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.policies import LockKey
-from actorproc.store.layout import LARGEST
 from actorproc.store.memory import MemoryStore
-from actorproc.store.transfer import bring_in, take_out
+from actorproc.store.rows.layout import LARGEST
+from actorproc.store.tools.transfer import bring_in, take_out
 from tests.core.stage import Stage
 
 Tree = dict[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from actorproc.model.crash_report import CrashReport
 from actorproc.model.policies import StepLimits
-from actorproc.model.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
-from actorproc.store import codec
-from actorproc.store.tables import Table
+from actorproc.model.rows.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.store.rows import codec
+from actorproc.store.rows.tables import Table
 
 CRASH = CrashReport(
     kind="signal",

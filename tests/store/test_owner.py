@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from actorproc.store.owner import OwnerLock, owner_of
+from actorproc.store.lmdb.owner_lock import OwnerLock, owner_of
 
 OWNS = """
 import sys
 from pathlib import Path
-from actorproc.store.owner import OwnerLock
+from actorproc.store.lmdb.owner_lock import OwnerLock
 lock = OwnerLock.acquire(Path(sys.argv[1]))
 print("owned", flush=True)
 sys.stdin.read()

@@ -13,14 +13,14 @@ import pytest
 
 from actorproc.cli.main import main
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreFormat
-from actorproc.model.records import ProcedureRecord, StepKind, StepRecord
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.store.layout import SWEEP
-from actorproc.store.lmdb import LmdbReader, LmdbStore
-from actorproc.store.meta_pages import read_meta_pages
-from actorproc.store.redo import _SECTOR, RedoRecord
-from actorproc.store.salvage import SalvageReader
-from actorproc.store.tables import Table
+from actorproc.model.rows.records import ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.store.lmdb.commit.meta_pages import read_meta_pages
+from actorproc.store.lmdb.commit.redo_record import _SECTOR, RedoRecord
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
+from actorproc.store.rows.layout import SWEEP
+from actorproc.store.rows.tables import Table
+from actorproc.store.tools.salvage import SalvageReader
 
 PAGE = 4096
 ROWS = [(Table.STEPS, b"key", b"value"), (Table.LOCKS, b"gone", None)]
@@ -301,7 +301,7 @@ def test_what_was_under_way_when_the_power_failed_does_not_come_back_with_a_late
 
 READER = """
 import sys
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader
 with LmdbReader(sys.argv[1]) as reader:
     print(len(reader.load().procedures), flush=True)
     sys.stdin.readline()
@@ -392,7 +392,7 @@ def test_a_file_that_is_no_store_is_not_written_to(tmp_path, monkeypatch):
 
 
 def test_a_record_of_which_the_disk_takes_a_part_is_storage_that_is_unavailable(record, monkeypatch):
-    monkeypatch.setattr("actorproc.store.redo.os.pwrite", lambda fd, data, place: 10)
+    monkeypatch.setattr("actorproc.store.lmdb.commit.redo_record.os.pwrite", lambda fd, data, place: 10)
 
     with pytest.raises(StorageUnavailable, match="took 10 bytes"):
         record.write(7, record.body_of(ROWS))
@@ -401,7 +401,7 @@ def test_a_record_of_which_the_disk_takes_a_part_is_storage_that_is_unavailable(
 FULL = """
 import resource, sys
 from actorproc.errors import NotAllowed, StorageUnavailable, StoreFormat
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from tests.store.test_redo import last_transaction, writes
 
 store = LmdbStore(sys.argv[1])

@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from actorproc.store.lmdb import LmdbReader, LmdbStore
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 path, report = sys.argv[1:]
 for number in range(3):
     os.close(number)

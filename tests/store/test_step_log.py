@@ -7,13 +7,13 @@ import random
 import pytest
 
 from actorproc.errors import StoreDamaged
-from actorproc.model.records import Past
-from actorproc.model.writes import DeleteProcedure, TrimLog
-from actorproc.store.layout import Row
+from actorproc.model.rows.records import Past
+from actorproc.model.rows.writes import DeleteProcedure, TrimLog
 from actorproc.store.memory import MemoryStore
-from actorproc.store.step_log import keys_of_log, owner_of, step_key
-from actorproc.store.tables import Table
-from actorproc.store.transfer import take_out
+from actorproc.store.rows.layout import Row
+from actorproc.store.rows.step_log import keys_of_log, owner_of, step_key
+from actorproc.store.rows.tables import Table
+from actorproc.store.tools.transfer import take_out
 
 
 def test_what_procedures_in_flight_write_together_lies_together():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from actorproc.model.records import AuditRecord
-from actorproc.model.writes import DeleteProcedure, PutAudit, PutSwitch
-from actorproc.store import codec
-from actorproc.store.layout import PAUSED
+from actorproc.model.rows.records import AuditRecord
+from actorproc.model.rows.writes import DeleteProcedure, PutAudit, PutSwitch
 from actorproc.store.memory import MemoryStore
-from actorproc.store.tables import Table
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import PAUSED
+from actorproc.store.rows.tables import Table
 
 
 def test_rows_of_a_procedure_and_of_the_manager_are_kept_apart_and_in_order(store):

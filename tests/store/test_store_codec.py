@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actorproc.digests import BIN_32, BIN_32_CODE, BY_DIGEST, SIGNATURE_SIZE, digest_of_parts
 from actorproc.errors import StoreDamaged
 from actorproc.model.policies import LockKey, LockMode
-from actorproc.model.records import (
+from actorproc.model.rows.records import (
     AcknowledgementRecord,
     AuditRecord,
     ChildRecord,
@@ -28,14 +27,15 @@ from actorproc.model.records import (
     StepRecord,
     UndoRecord,
 )
+from actorproc.model.rows.writes import PutProcedure, PutStep
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.store import codec
-from actorproc.store.layout import NEXT_SEQ, SWEEP
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
-from actorproc.store.step_log import step_key
-from actorproc.store.tables import Table
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import NEXT_SEQ, SWEEP
+from actorproc.store.rows.step_log import step_key
+from actorproc.store.rows.tables import Table
+from actorproc.support.digests import BIN_32, BIN_32_CODE, BY_DIGEST, SIGNATURE_SIZE, digest_of_parts
 
 ERROR = ErrorInfo("error", "builtins.ValueError", "no stock", "Traceback …", "order-1", 3)
 GOLDEN = json.loads(Path(__file__).with_name("golden_v1.json").read_text())

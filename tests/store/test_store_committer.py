@@ -9,7 +9,7 @@ import pytest
 
 from actorproc.errors import ManagerStopped, StorageUnavailable, StoreInUse
 from actorproc.store.committer import Committer
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 
 BOUND = 20  # seconds a fact may take on a very slow machine

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import actorproc.store.lmdb as store_lmdb
+import actorproc.store.lmdb.store as store_lmdb
 from actorproc.errors import NotAllowed, StorageUnavailable
 from actorproc.model.ids import new_id
+from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import ProcedureState
-from actorproc.model.writes import DeleteProcedure
-from actorproc.store.compaction import FRESH_FILE
-from actorproc.store.lmdb import LmdbReader, LmdbStore
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
+from actorproc.store.lmdb.upkeep.compaction import FRESH_FILE
 
 ROOT = Path(store_lmdb.__file__).parents[2]
 KEPT = 20
@@ -102,9 +102,9 @@ KILL = """
 import os, shutil, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from actorproc.model.records import ProcedureRecord
-from actorproc.model.writes import PutProcedure
-from actorproc.store.lmdb import LmdbReader, LmdbStore
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.writes import PutProcedure
+from actorproc.store.lmdb.store import LmdbReader, LmdbStore
 
 def content(store):
     return [(head.id, head.seq, len(store.step(head.id, 1).output)) for head in store.scan()]
@@ -193,7 +193,7 @@ def test_a_process_killed_anywhere_in_a_compaction_leaves_a_whole_store(loose, t
 READ = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.store import LmdbReader
 with LmdbReader(sys.argv[2]) as reader:
     print("reading", flush=True)
     last = 0
@@ -446,7 +446,7 @@ def test_a_backup_of_a_backup_names_the_one_it_was_made_of(loose, tmp_path):
 def test_a_reader_can_make_a_backup_of_a_store_that_is_at_work(loose, tmp_path):
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from actorproc.store.lmdb import LmdbReader\n"
+        "from actorproc.store.lmdb.store import LmdbReader\n"
         "with LmdbReader(sys.argv[2]) as reader: print(reader.backup(sys.argv[3]).store_id)"
     )
     store = LmdbStore(loose)
@@ -470,8 +470,8 @@ def test_what_a_killed_backup_left_goes_with_the_next_one_to_the_same_place(loos
     backups = tmp_path / "backups"
     script = """
 import os, sys
-from actorproc.store import backup
-from actorproc.store.lmdb import LmdbReader
+from actorproc.store.lmdb.upkeep import backup
+from actorproc.store.lmdb.store import LmdbReader
 def stop(*_):
     print("half", flush=True)
     sys.stdin.read()

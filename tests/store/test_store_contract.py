@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from actorproc.errors import InternalError, StoreInUse, UnknownProcedure
-from actorproc.model.records import StartRecord, StepKind
-from actorproc.model.states import ProcedureState
-from actorproc.model.writes import (
+from actorproc.model.rows.records import StartRecord, StepKind
+from actorproc.model.rows.writes import (
     DeleteEvent,
     DeleteLock,
     DeletePoison,
@@ -17,6 +16,7 @@ from actorproc.model.writes import (
     PutProcedure,
     PutStart,
 )
+from actorproc.model.states import ProcedureState
 
 SUCCESS, WAITING, RUNNABLE = ProcedureState.SUCCESS, ProcedureState.WAITING, ProcedureState.RUNNABLE
 
@@ -404,7 +404,7 @@ def test_a_stored_head_is_not_the_object_given(store, make):
 
 
 def test_a_head_without_change_of_state_moves_no_index_row(make):
-    from actorproc.store.layout import rows_of
+    from actorproc.store.rows.layout import rows_of
 
     record = make.head("a", 1, due_at=3.0)
     write, _ = make.change(record, attempt=2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from actorproc.model.states import ProcedureState
-from actorproc.store import transaction
-from actorproc.store.layout import rows_of
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb import transaction
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.rows.layout import rows_of
 
 
 def of_new(make, count):

@@ -20,12 +20,15 @@ from types import SimpleNamespace
 import lmdb
 import pytest
 
-import actorproc.store.lmdb as store_lmdb
+import actorproc.store.lmdb.store as store_lmdb
 from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
-from actorproc.store import codec, directory, meta_pages, open_store
-from actorproc.store.layout import FORMAT, FORMAT_KEY
-from actorproc.store.lmdb import LmdbStore
-from actorproc.store.tables import Table
+from actorproc.store import directory
+from actorproc.store.lmdb import open_store
+from actorproc.store.lmdb.commit import meta_pages
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import FORMAT, FORMAT_KEY
+from actorproc.store.rows.tables import Table
 from tests.kit.stores import opened
 
 ROOT = Path(store_lmdb.__file__).parents[2]
@@ -33,9 +36,9 @@ IMPORTS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from actorproc.errors import *
-from actorproc.model.records import ProcedureRecord, StepRecord, StepKind
-from actorproc.model.writes import PutProcedure, PutStep
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.rows.records import ProcedureRecord, StepRecord, StepKind
+from actorproc.model.rows.writes import PutProcedure, PutStep
+from actorproc.store.lmdb.store import LmdbStore
 def pair(n, size=10):
     head = ProcedureRecord(id=f"p{n}", type_name="t", version=1, root=f"p{n}", parent=None, seq=n)
     return [PutProcedure(head, None), PutStep(StepRecord(procedure=f"p{n}", number=1, kind=StepKind.STEP, at=1.0, state=b"s" * size))]
@@ -704,19 +707,19 @@ def test_a_forked_child_can_neither_write_nor_read_nor_hold_the_lock(lmdb_path):
 
 
 def test_dropped_stores_leave_no_fork_hooks_behind(lmdb_path):
-    from actorproc.store import owner
+    from actorproc.store.lmdb import owner_lock
 
-    before = len(owner._held)
+    before = len(owner_lock._held)
     for _ in range(20):
         opened(lmdb_path).close()
 
-    assert len(owner._held) == before
+    assert len(owner_lock._held) == before
 
 
 HOLDS = """
 import os, signal, sys
 from actorproc.errors import EngineError
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 
 reader = LmdbStore.reader(sys.argv[1])
 views = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from actorproc import StoreReader
+from actorproc.model.rows.writes import DeleteProcedure
 from actorproc.model.states import TERMINAL, ProcedureState
-from actorproc.model.writes import DeleteProcedure
-from actorproc.store.environment import Snapshot
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.environment import Snapshot
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from actorproc.errors import NotAllowed
-from actorproc.model.records import AcknowledgementRecord, RemovalRecord
-from actorproc.model.states import ProcedureState
-from actorproc.model.writes import (
+from actorproc.model.rows.records import AcknowledgementRecord, RemovalRecord
+from actorproc.model.rows.writes import (
     DeleteAcknowledgement,
     DeleteProcedure,
     DeleteRemoval,
     PutAcknowledgement,
     PutRemoval,
 )
-from actorproc.store.lmdb import LmdbStore
+from actorproc.model.states import ProcedureState
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.store.memory import MemoryStore
 
 SUCCESS = ProcedureState.SUCCESS

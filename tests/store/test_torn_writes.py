@@ -12,7 +12,7 @@ import pytest
 SCRIPT = """
 import sys
 from pathlib import Path
-from actorproc.testing.torn_writes import record_commits
+from tests.simulator.disk.torn_writes import record_commits
 record_commits(Path(sys.argv[1]), 1, 3)
 """
 
@@ -20,7 +20,7 @@ record_commits(Path(sys.argv[1]), 1, 3)
 def torn_writes(*options: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own: a state that LMDB cannot bear would take this one along."""
     return subprocess.run(
-        [sys.executable, "-m", "actorproc.testing.torn_writes", *options],
+        [sys.executable, "-m", "tests.simulator.disk.torn_writes", *options],
         capture_output=True,
         text=True,
         timeout=300,

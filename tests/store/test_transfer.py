@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from actorproc.core.coordinator import Coordinator
-from actorproc.model.events import NoteMade, TypeRegistered, WorkerReady
 from actorproc.model.ids import WorkerId
-from actorproc.model.outcomes import Suspended
+from actorproc.model.messages.events import NoteMade, TypeRegistered, WorkerReady
+from actorproc.model.messages.outcomes import Suspended
 from actorproc.model.policies import LockKey, TypeMeta
-from actorproc.model.records import EventRecord, PoisonRecord
-from actorproc.model.writes import PutEvent, PutPoison
+from actorproc.model.rows.records import EventRecord, PoisonRecord
+from actorproc.model.rows.writes import PutEvent, PutPoison
 from actorproc.store.memory import MemoryStore
-from actorproc.store.transfer import bring_in, take_out
+from actorproc.store.tools.transfer import bring_in, take_out
 from tests.core.stage import Stage, boom
 
 KEY = LockKey.write("k")

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
-from actorproc.testing.invariants import StoreDump, Violation
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture import oracle
 from actorproc.testing.torture.cancelling import CancelJudge
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Plan, Root, Spec
+from tests.simulator.rules.invariants import StoreDump, Violation
 
 _WORK: Spec = {"type": "errand", "keys": [], "orders": [{"do": "work"}]}
 _TREE: Spec = {**_WORK, "orders": [{"do": "fan", "children": [_WORK]}, {"do": "work"}]}

@@ -10,14 +10,14 @@ import pytest
 
 from actorproc import ManagerStopped, UsageError
 from actorproc.cli.main import main
-from actorproc.testing.invariants import Violation
 from actorproc.testing.journal import Journal
 from actorproc.testing.torture import campaign
 from actorproc.testing.torture.coverage import Tally
 from actorproc.testing.torture.host import _Caller
-from actorproc.testing.torture.own import own_opinion, own_procedures, try_module
 from actorproc.testing.torture.plan import Plan, Root
 from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.testing.torture.user_module import own_opinion, own_procedures, try_module
+from tests.simulator.rules.invariants import Violation
 
 _GOOD = """
 from actorproc import Procedure, Status

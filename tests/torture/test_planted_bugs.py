@@ -10,7 +10,7 @@ import pytest
 
 from actorproc.testing.torture.campaign import play
 from actorproc.testing.torture.plan import Plan
-from actorproc.testing.torture.plants import PLANTS
+from actorproc.testing.torture.seeded_bugs import PLANTS
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 

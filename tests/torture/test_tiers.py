@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from actorproc.testing import tiers
-from actorproc.testing.tiers import TIERS, Part, main
+from tests.simulator import tiers
+from tests.simulator.tiers import TIERS, Part, main
 
 
 def test_a_tier_runs_its_parts_and_says_how_each_went(monkeypatch, capfd):
@@ -45,12 +45,12 @@ def test_the_parts_of_a_tier_are_commands_there_are_and_differ_by_seed(tier):
     assert not set(parts) & set(others)
     assert {part.arguments[0] for part in parts} == {
         "actorproc",
-        "actorproc.testing.simulation",
-        "actorproc.testing.torn_writes",
-        "actorproc.testing.damage",
-        "actorproc.testing.power_cuts",
-        "actorproc.testing.core_lines",
-        "actorproc.testing.stage",
+        "tests.simulator.core_sim.simulation",
+        "tests.simulator.disk.torn_writes",
+        "tests.simulator.disk.damage",
+        "tests.simulator.disk.power_cuts",
+        "tests.simulator.scenarios.core_lines",
+        "tests.simulator.actor_sim",
     }
 
 

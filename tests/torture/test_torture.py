@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from actorproc.cli.main import main
-from actorproc.model.records import ProcedureRecord
+from actorproc.model.rows.records import ProcedureRecord
 from actorproc.model.states import ProcedureState
-from actorproc.testing.invariants import StoreDump
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.campaign import Episode, judge_folder, play
 from actorproc.testing.torture.coverage import count, table
@@ -24,6 +23,7 @@ from actorproc.testing.torture.host import Notary
 from actorproc.testing.torture.oracle import judge
 from actorproc.testing.torture.plan import Life, Plan, draw_plan, work_of
 from actorproc.testing.torture.record import EpisodeJournal, Tail
+from tests.simulator.rules.invariants import StoreDump
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 

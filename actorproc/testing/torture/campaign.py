@@ -15,14 +15,14 @@ from pathlib import Path
 import msgspec
 
 from actorproc.errors import StoreDamaged
-from actorproc.store.lmdb_reader import LmdbReader
-from actorproc.testing.invariants import StoreDump, Violation
+from actorproc.store.lmdb.reader import LmdbReader
 from actorproc.testing.torture.coverage import Tally, count
+from actorproc.testing.torture.episode_runner import Tormentor
 from actorproc.testing.torture.oracle import judge
-from actorproc.testing.torture.own import own_opinion
 from actorproc.testing.torture.plan import Plan, draw_plan
 from actorproc.testing.torture.record import EpisodeJournal
-from actorproc.testing.torture.tormentor import Tormentor
+from actorproc.testing.torture.user_module import own_opinion
+from tests.simulator.rules.invariants import StoreDump, Violation
 
 __all__ = ["SEEDS", "Episode", "campaign", "judge_folder", "play", "play_and_keep", "replay_command"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from actorproc.procedure.context import Context
+from actorproc.procedure.authoring.context import Context
 from actorproc.testing.journal import JournalLine
 from actorproc.testing.torture.record import EpisodeJournal
 

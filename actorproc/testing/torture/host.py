@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from actorproc.api.manager import ProcedureManager
 from actorproc.config import Config
 from actorproc.errors import (
     ActorprocError,
@@ -30,17 +31,16 @@ from actorproc.errors import (
     UnknownProcedure,
     UsageError,
 )
-from actorproc.manager import ProcedureManager
-from actorproc.procedure.failures import in_words
-from actorproc.procedure.procedure import Procedure
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.values.error_text import in_words
 from actorproc.testing.torture.faults import FaultKind, Phase
-from actorproc.testing.torture.gauge import Gauge, Mark, Stage
 from actorproc.testing.torture.injection import Executioner, JumpyClock, TorturedManager, TorturedStore, mark_acting
-from actorproc.testing.torture.own import own_procedures
+from actorproc.testing.torture.phase_probe import Gauge, Mark, Stage
 from actorproc.testing.torture.plan import Life, Plan, Root
-from actorproc.testing.torture.plants import PLANTS, VARIABLE
 from actorproc.testing.torture.procedures import CLASSES, made_of
 from actorproc.testing.torture.record import EpisodeJournal
+from actorproc.testing.torture.seeded_bugs import PLANTS, VARIABLE
+from actorproc.testing.torture.user_module import own_procedures
 
 __all__ = ["Notary", "main", "settings"]
 

@@ -13,22 +13,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from actorproc.actors.dispatch import Dispatcher
+from actorproc.api.manager import ProcedureManager
+from actorproc.engine.pipeline.command_executor import Dispatcher
 from actorproc.errors import StorageUnavailable
-from actorproc.manager import ProcedureManager
 from actorproc.model.ids import StepToken, WorkerId
-from actorproc.model.records import ProcedureRecord
-from actorproc.model.snapshot import Snapshot
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import PutProcedure, Write
 from actorproc.model.states import TERMINAL
-from actorproc.model.writes import PutProcedure, Write
-from actorproc.store.lmdb import LmdbStore
+from actorproc.store.lmdb.store import LmdbStore
 from actorproc.testing.torture.faults import Fault, FaultKind, Phase
-from actorproc.testing.torture.gauge import Gauge, Mark, Stage
+from actorproc.testing.torture.phase_probe import Gauge, Mark, Stage
 from actorproc.testing.torture.plan import Life
 from actorproc.testing.torture.record import EpisodeJournal
 from actorproc.workers.base import PoolEvent, WorkerMessages, WorkerPool
-from actorproc.workers.frames import Ended, Run, ToWorker
-from actorproc.workers.local_pool import LocalPool
+from actorproc.workers.pool.local_pool import LocalPool
+from actorproc.workers.protocol.frames import Ended, Run, ToWorker
 
 __all__ = ["Executioner", "JumpyClock", "TorturedManager", "TorturedStore", "mark_acting"]
 

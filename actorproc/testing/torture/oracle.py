@@ -1,7 +1,7 @@
 """The judge of an episode: what was written down, the store at the end and the world, as one pure function.
 
 It begins with `check_journal` and adds what the host's own lines make visible. By the numbers of
-`actorproc.testing.invariants`:
+`tests.simulator.rules.invariants`:
 
 1 nothing is acknowledged before it is durable · 4 what is durable is never gone, nor goes back · 5 no step begins
 before the attempt it was handed out in is durable · 6 none begins when its result is durable · 9 `remember` gives what
@@ -21,11 +21,11 @@ from collections.abc import Iterable
 import msgspec
 
 from actorproc.model.states import TERMINAL
-from actorproc.testing.invariants import StoreDump, Violation
+from actorproc.testing.histories.real_histories import check_journal
 from actorproc.testing.journal import JournalLine
-from actorproc.testing.real_histories import check_journal
 from actorproc.testing.torture.cancelling import CancelJudge
 from actorproc.testing.torture.plan import Plan, Root, Spec, work_of
+from tests.simulator.rules.invariants import StoreDump, Violation
 
 __all__ = ["judge"]
 

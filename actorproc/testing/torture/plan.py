@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from actorproc.testing.torture.ballast import draw_ballast
 from actorproc.testing.torture.cancelling import draw_cancelled
 from actorproc.testing.torture.faults import HOST_POINTS, IN_TROUBLE, WORKER_POINTS, Fault, FaultKind
+from actorproc.testing.torture.padding import draw_ballast
 
 __all__ = ["Life", "Plan", "Root", "draw_plan", "work_of"]
 

@@ -18,20 +18,20 @@ from typing import Any, ClassVar, Literal
 
 from actorproc.errors import RetryLater, StepTimeout
 from actorproc.model.policies import LockKey
-from actorproc.procedure.context import Context
-from actorproc.procedure.machine import StateMachineProcedure
-from actorproc.procedure.policies import Limits, RetryPolicy
-from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.saga import Saga, step
-from actorproc.procedure.status import Status
+from actorproc.procedure.authoring.context import Context
+from actorproc.procedure.authoring.machine import StateMachineProcedure
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.saga import Saga, step
+from actorproc.procedure.authoring.status import Status
+from actorproc.procedure.declaring.policies import Limits, RetryPolicy
 from actorproc.testing.journal import Referee
-from actorproc.testing.torture.ballast import ballast_of, check_ballast
 from actorproc.testing.torture.cancelling import ABORT_GRACE, GRACE, WAITS
 from actorproc.testing.torture.faults import FaultKind, Phase
-from actorproc.testing.torture.plants import PLANTS, VARIABLE
+from actorproc.testing.torture.padding import ballast_of, check_ballast
 from actorproc.testing.torture.record import EpisodeJournal
-from actorproc.workers.child.desk import StepLine
-from actorproc.workers.frames import Ended, FromWorker
+from actorproc.testing.torture.seeded_bugs import PLANTS, VARIABLE
+from actorproc.workers.child.runtime.worker_runtime import StepLine
+from actorproc.workers.protocol.frames import Ended, FromWorker
 
 __all__ = ["CLASSES", "Circuit", "Deadly", "Errand", "Hasty", "Journey", "Lenient", "made_of"]
 

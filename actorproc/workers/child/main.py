@@ -18,32 +18,32 @@ import traceback
 from queue import SimpleQueue
 from typing import NoReturn
 
-from actorproc.procedure.codec import permit_calls, permit_size
-from actorproc.procedure.context import StopStep
-from actorproc.procedure.failures import in_words
-from actorproc.procedure.importing import imports_only, mark_multiprocessing
-from actorproc.procedure.worker_main import show_what_comes
-from actorproc.workers.child import logs
-from actorproc.workers.child.channel import Channel
-from actorproc.workers.child.desk import Desk
-from actorproc.workers.child.guard import (
+from actorproc.procedure.authoring.context import StopStep
+from actorproc.procedure.shipping.importing import imports_only, mark_multiprocessing
+from actorproc.procedure.shipping.worker_main import show_what_comes
+from actorproc.procedure.values.codec import permit_calls, permit_size
+from actorproc.procedure.values.error_text import in_words
+from actorproc.workers.child.output import logs
+from actorproc.workers.child.output.streams import Streams
+from actorproc.workers.child.process_state.change_hooks import changes
+from actorproc.workers.child.process_state.child_processes import Offspring
+from actorproc.workers.child.process_state.guard import (
     Guard,
     arm_lifeline,
     die_telling,
     out_of_the_way,
     write_stacks_to,
 )
-from actorproc.workers.child.keeping import start_keeper
-from actorproc.workers.child.limits import Limiter
-from actorproc.workers.child.offspring import Offspring
-from actorproc.workers.child.program import take_over
-from actorproc.workers.child.reading import Reading, read_into, wait_for_next
-from actorproc.workers.child.roster import Roster
-from actorproc.workers.child.streams import Streams
-from actorproc.workers.child.telling import changes
-from actorproc.workers.child.wear import Wear
-from actorproc.workers.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
-from actorproc.workers.frames import (
+from actorproc.workers.child.process_state.limits import Limiter
+from actorproc.workers.child.process_state.memory_keeper import start_keeper
+from actorproc.workers.child.process_state.program import take_over
+from actorproc.workers.child.process_state.recycling import Wear
+from actorproc.workers.child.runtime.channel import Channel
+from actorproc.workers.child.runtime.channel_reader import Reading, read_into, wait_for_next
+from actorproc.workers.child.runtime.live_procedures import Roster
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.exit_codes import EXIT_BOOT, EXIT_INTERNAL, EXIT_TERMINATED
+from actorproc.workers.protocol.frames import (
     BootFailed,
     Hello,
     Keeping,
@@ -226,6 +226,6 @@ class _Worker:
 
 
 def _environment(pickled: bytes) -> object:
-    from actorproc.procedure.origins import loads  # noqa: PLC0415 - only workers that need it pay for the import
+    from actorproc.procedure.shipping.origins import loads  # noqa: PLC0415 - only workers that need it pay for the import
 
     return loads(pickled)()

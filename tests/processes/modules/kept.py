@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from actorproc.workers.census import name_and_stat
-from actorproc.workers.frames import KEEPER_NAME
+from actorproc.workers.os.process_count import name_and_stat
+from actorproc.workers.protocol.frames import KEEPER_NAME
 
 
 def keepers_of(*workers: int) -> list[int]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from actorproc.model.ids import Mode, StepToken, WorkerId
-from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.runtime import TypeRuntime
-from actorproc.procedure.shipping import definition_of
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.runtime.class_shipping import definition_of
+from actorproc.procedure.runtime.engine_side import TypeRuntime
 from actorproc.workers.base import PoolEvent, WorkerBooted, WorkerDied, WorkerMessages
-from actorproc.workers.frames import Define, Ended, FromWorker, Heartbeat, LogLine, Run
-from actorproc.workers.local_pool import LocalPool
+from actorproc.workers.pool.local_pool import LocalPool
+from actorproc.workers.protocol.frames import Define, Ended, FromWorker, Heartbeat, LogLine, Run
 
 BOUND = 20.0
 """Seconds after which a condition that should hold soon is given up."""

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 from actorproc.errors import NotAllowed
-from actorproc.procedure.context import Context
-from actorproc.procedure.procedure import Procedure
-from actorproc.procedure.status import Status
+from actorproc.procedure.authoring.context import Context
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.authoring.status import Status
 
 _LEAK: list[bytes] = []
 
@@ -115,7 +115,7 @@ def do_wait_for(ctx: Context, path: str) -> str:
 
 
 def do_break_machinery(_ctx: Context, _argument: str) -> None:
-    from actorproc.workers.child import actor
+    from actorproc.workers.child.runtime import actor
 
     def once(*_: object) -> None:
         actor._set = force

@@ -1,1 +1,0 @@
-"""Actors of the engine, which carry data between decisions, the store and the workers."""

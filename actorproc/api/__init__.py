@@ -1,0 +1,1 @@
+"""The public surface: managers, clients, readers, stopped stores, and the handles they give out."""

@@ -1,0 +1,394 @@
+"""`ProcedureHandle`, the caller's end of one procedure, and `as_completed`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import queue
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, NoReturn, Protocol
+
+from actorproc.engine.messages import Described, Ending, Patience
+from actorproc.engine.reply_router import take_back
+from actorproc.engine.runtime.clock import waiting_seconds
+from actorproc.errors import ProcedureFailed, ProcedureParked, ResultTimeout
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.states import ProcedureState
+from actorproc.report.failures import failure_of
+from actorproc.report.info import ProcedureInfo
+
+__all__ = ["HandleSource", "ProcedureHandle", "as_completed", "late"]
+
+
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_CALL, _PARKED, _SUCCESS = Patience.CALL, Patience.PARKED, ProcedureState.SUCCESS
+
+
+class HandleSource(Protocol):
+    """The part of a manager that a handle needs; for handles alone, so its names are private but for `info`."""
+
+    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
+        """The end of procedure `id`, or a future of it while it has not ended."""
+        ...
+
+    def _ended(self, id: str) -> bool:
+        """The procedure is in a terminal state."""
+        ...
+
+    def info(self, id: str) -> ProcedureInfo:
+        """The procedure as it is now."""
+        ...
+
+    def _glance(self, id: str) -> Described | None:
+        """State of the procedure, for the words of an error; never raises, and answers soon."""
+        ...
+
+    def _output_of(self, ending: Ending) -> Any:
+        """The decoded output of a procedure that succeeded."""
+        ...
+
+    def _original_of(self, record: ProcedureRecord) -> BaseException | None:
+        """The exception itself that a failed procedure ended with, if its class asked for that."""
+        ...
+
+    def _post(self, errand: Callable[[], object]) -> None:
+        """Run a callback on the thread for callbacks."""
+        ...
+
+
+class _Process:
+    """This one, as far as Python knows: to ask the system for each handle would take longer than to make it."""
+
+    pid = os.getpid()
+
+    @classmethod
+    def ask(cls) -> None:
+        cls.pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Process.ask)
+
+
+class ProcedureHandle:
+    """Waits for one procedure and gives its output. Cheap, thread-safe, and good for finished procedures too.
+
+    Made by `submit`, `get` and `retry`. A handle holds no work: dropping it, or cancelling an ``await`` of it, changes
+    nothing for the procedure.
+
+    Args:
+        id: The procedure.
+        source: The manager, client or store that is asked.
+    """
+
+    _engine_stays_here = "belongs to its process: keep and pass on its id, and ask the manager there for it"
+    __slots__ = ("__dict__", "__weakref__", "_end", "_id", "_pid", "_source")
+
+    def __init__(self, id: str, source: HandleSource) -> None:
+        self._id = id
+        self._source = source
+        self._pid = _Process.pid
+        self._end: Ending | Future[Ending] | None = None
+
+    @property
+    def id(self) -> str:
+        """The procedure's id."""
+        return self._id
+
+    def result(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> Any:
+        """Wait for the end and return the output.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most; None: without limit.
+            wait_parked: Wait on while the procedure is parked, or a member of its tree without which it cannot end:
+                its class may be registered later.
+
+        Returns:
+            What the procedure gave to ``Status.done``.
+
+        Raises:
+            ProcedureFailed: It ended otherwise (`ProcedureAborted`: on request).
+            ResultTimeout: The time is up; a builtin `TimeoutError` that says phase, step and reason.
+            ProcedureParked: It cannot end as things are: it, or one of its tree, has been parked for
+                `Config.parked_grace`.
+            ProcedureQuarantined: It cannot end before a damaged record is repaired, also with ``wait_parked``.
+            StoreDamaged: The record that has the output cannot be trusted.
+            ValueNotDecodable: The classes of the output have changed since.
+            UnknownType: The classes of the output are not registered.
+            ManagerStopped: The manager stopped first.
+        """
+        return self._result(timeout, wait_parked=wait_parked, asked=timeout)
+
+    def exception(
+        self, timeout: float | timedelta | None = None, *, wait_parked: bool = False
+    ) -> ProcedureFailed | None:
+        """Wait for the end and return the failure.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+            wait_parked: As of `result`. Default: False.
+
+        Returns:
+            The `ProcedureFailed`; None when the procedure succeeded.
+
+        Raises:
+            ResultTimeout: The time is up; a builtin `TimeoutError` that has phase, step and reason.
+            ProcedureParked: As of `result`.
+            ProcedureQuarantined: As of `result`.
+            StoreDamaged: The record of the end cannot be trusted.
+            ManagerStopped: The manager stopped first.
+        """
+        ending = self._end_within(timeout, wait_parked=wait_parked, asked=timeout)
+        return None if ending.record.state == _SUCCESS else self._failure(ending)
+
+    def wait(self, timeout: float | timedelta | None = None, *, wait_parked: bool = False) -> bool:
+        """Wait for the end.
+
+        Args:
+            timeout: Seconds, or a timedelta, to wait at most. Default: None, without limit.
+            wait_parked: As of `result`. Default: False.
+
+        Returns:
+            True when the procedure has ended, False when the time is up.
+
+        Raises:
+            ProcedureParked: As of `result`.
+            ProcedureQuarantined: As of `result`.
+            StoreDamaged: The record of the end cannot be trusted.
+            ManagerStopped: The manager stopped first.
+        """
+        try:
+            self._wait(timeout, wait_parked=wait_parked)
+        except TimeoutError:
+            return False
+        return True
+
+    def done(self) -> bool:
+        """True if it has ended, one way or the other. Does not wait."""
+        end = self._end
+        return (end is not None and _has_come(end)) or self._source._ended(self._id)
+
+    def info(self) -> ProcedureInfo:
+        """The procedure as it is now."""
+        return self._source.info(self._id)
+
+    def future(self) -> Future[Any]:
+        """A future of the output: for `asyncio.wrap_future`, `concurrent.futures.wait` and the like.
+
+        While the procedure is parked the future is pending, and a warning is logged. To cancel it changes nothing for
+        the procedure. Each call gives another one.
+
+        Returns:
+            A future with the output, or with the exception that `result` would raise.
+        """
+        own: Future[Any] = Future()
+
+        def settle(end: Ending | Future[Ending]) -> None:
+            if not own.set_running_or_notify_cancel():
+                return
+            try:
+                output = self._unpack(end if isinstance(end, Ending) else end.result())
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is for the one that waits
+                own.set_exception(error)
+            else:
+                own.set_result(output)
+
+        try:
+            # Decoding the output may run code of its classes: on the thread for callbacks.
+            self._when_over(lambda end: self._source._post(lambda: settle(end)))
+        except Exception as error:  # noqa: BLE001 - the manager has stopped: as for futures that were there before
+            own.set_exception(error)
+        return own
+
+    def add_done_callback(self, function: Callable[[ProcedureHandle], object]) -> None:
+        """Have a function called once the procedure has ended; at once when it has ended already.
+
+        Its errors are logged. It is not called when the manager stops first. While the procedure is parked it waits,
+        and a warning is logged.
+
+        Args:
+            function: Called as ``function(handle)`` on a thread of the manager.
+        """
+
+        def ended(end: Ending | Future[Ending]) -> None:
+            if _has_come(end):
+                self._source._post(lambda: function(self))
+
+        self._when_over(ended)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._awaited().__await__()
+
+    def __reduce__(self) -> NoReturn:
+        msg = f"a handle belongs to its process: pass on its id, {self._id!r}, and ask the manager there for it"
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        return f"<ProcedureHandle {self._id}>"
+
+    async def _awaited(self) -> Any:
+        future = self._watch()
+        if isinstance(future, Ending):
+            return self._unpack(future)
+        if not future.done():
+            import asyncio  # noqa: PLC0415 - hosts and commands without a loop need not load it
+
+            loop = asyncio.get_running_loop()
+            ended = asyncio.Event()
+
+            def wake(_: Future[Ending]) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nothing awaits it any more
+                    loop.call_soon_threadsafe(ended.set)
+
+            future.add_done_callback(wake)
+            try:
+                await ended.wait()
+            finally:
+                take_back(future, wake)
+        return self._unpack(_result_of(future, None))
+
+    def _watch(self, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
+        end = self._end
+        if os.getpid() != self._pid:
+            # A forked copy of the program: an open future is never settled here. The owner of the handle says so.
+            return end if end is not None and _has_come(end) else self._source._end_of(self._id)
+        if patience is not _CALL:
+            return end if end is not None and _has_come(end) else self._source._end_of(self._id, patience)
+        # A manager that was started again, or one whose store was repaired, can still tell.
+        if end is None or (not isinstance(end, Ending) and end.done() and end.exception() is not None):
+            # Without a lock: of two threads that ask at once each gets an end that comes, and one of them is kept.
+            end = self._end = self._source._end_of(self._id)
+        return end
+
+    def _when_over(self, hear: Callable[[Ending | Future[Ending]], object]) -> Future[Ending] | None:
+        """Have `hear` called with the end, or with the future that says why it will not come; at once, if it is there.
+
+        It is called on a thread of the engine, which it must not hold up. Returns the future it waits for.
+        """
+        end = self._watch(Patience.ALWAYS)
+        if isinstance(end, Ending):
+            hear(end)
+            return None
+        end.add_done_callback(hear)
+        return end
+
+    def _wait(self, timeout: float | timedelta | None, *, wait_parked: bool) -> Ending:
+        seconds = waiting_seconds(timeout)
+        end = self._watch(_PARKED if wait_parked else _CALL)
+        return end if isinstance(end, Ending) else _result_of(end, seconds)
+
+    def _end_within(
+        self, timeout: float | timedelta | None, *, wait_parked: bool, asked: float | timedelta | None
+    ) -> Ending:
+        """The end; a time limit that has passed is told with all that is known, and was `asked` for in these words."""
+        try:
+            return self._wait(timeout, wait_parked=wait_parked)
+        except TimeoutError:
+            raise late(self._id, asked, self._source._glance(self._id)) from None
+
+    def _result(self, timeout: float | timedelta | None, *, wait_parked: bool, asked: float | timedelta | None) -> Any:
+        return self._unpack(self._end_within(timeout, wait_parked=wait_parked, asked=asked))
+
+    def _unpack(self, ending: Ending) -> Any:
+        if ending.record.state == _SUCCESS:
+            return self._source._output_of(ending)
+        raise self._failure(ending)
+
+    def _failure(self, ending: Ending) -> ProcedureFailed:
+        record = ending.record
+        failure = failure_of(record)
+        if failure.cause is not None and record.error is not None and record.error.pickled:
+            failure.cause.original = self._source._original_of(record)
+        return failure
+
+
+def as_completed(
+    handles: Iterable[ProcedureHandle], timeout: float | timedelta | None = None
+) -> Iterator[ProcedureHandle]:
+    """The handles, each as soon as its procedure has ended, those that have ended already first.
+
+    They may be of several managers and clients. A handle whose manager stops first is given too, and its `result`
+    says so. A procedure that is parked is waited for, and logged.
+
+    Args:
+        handles: Handles of procedures; one that comes twice is given once.
+        timeout: Seconds, or a timedelta, from this call after which the iteration raises; None: without limit.
+
+    Returns:
+        An iterator. Leaving it early changes nothing for the procedures.
+
+    Raises:
+        ResultTimeout: In the iteration, when the time is up; a builtin `TimeoutError`.
+        TypeError: Something else than a handle was given.
+    """
+    given: list[Any] = list(dict.fromkeys(handles))
+    for handle in given:
+        if not isinstance(handle, ProcedureHandle):
+            msg = f"as_completed takes handles, as submit and get return them, not {handle!r:.80}"
+            raise TypeError(msg)
+    seconds = waiting_seconds(timeout)
+    return _in_order_of_ends(given, None if seconds is None else time.monotonic() + seconds, timeout)
+
+
+def _in_order_of_ends(
+    handles: list[ProcedureHandle], until: float | None, timeout: float | timedelta | None
+) -> Iterator[ProcedureHandle]:
+    over: queue.SimpleQueue[ProcedureHandle] = queue.SimpleQueue()
+    waited: list[tuple[Future[Ending], Callable[[Any], object]]] = []
+    left = dict.fromkeys(handles)
+    try:
+        for handle in handles:
+            hear = _putter(over, handle)
+            try:
+                future = handle._when_over(hear)
+            except Exception:  # noqa: BLE001 - it cannot be asked, as its `result` will say
+                over.put(handle)
+            else:
+                if future is not None:
+                    waited.append((future, hear))
+        while left:
+            try:
+                handle = over.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                first = next(iter(left))
+                error = late(first.id, timeout, first._source._glance(first.id))
+                error.args = (f"{len(left)} of {len(handles)} procedures have not ended; {error}",)
+                raise error from None
+            del left[handle]
+            yield handle
+    finally:
+        for future, heard in waited:
+            take_back(future, heard)
+
+
+def _putter(over: queue.SimpleQueue[ProcedureHandle], handle: ProcedureHandle) -> Callable[[Any], None]:
+    def hear(_: object) -> None:
+        over.put(handle)
+
+    return hear
+
+
+def late(id: str, timeout: float | timedelta | None, seen: Described | None) -> ResultTimeout:
+    """The error of a wait for procedure `id` whose `timeout` is over; `seen` is how it stands."""
+    seconds = waiting_seconds(timeout)
+    msg = f"procedure {id} has not ended" + (f" within {seconds:g} s" if seconds is not None else "")
+    if seen is None:
+        return ResultTimeout(f"{msg}; how it stands is not known now", id=id)
+    step, reason = seen.record.step, seen.reason or ""
+    words = f"{msg}: it is {seen.phase} at step {step}" + (f" ({reason})" if reason else "")
+    return ResultTimeout(words, id=id, phase=str(seen.phase), step=step, reason=reason)
+
+
+def _result_of(future: Future[Ending], timeout: float | None) -> Ending:
+    try:
+        return future.result(timeout)
+    except ProcedureParked as error:
+        # Anew: one object that all who wait raise would keep the frames of each.
+        raise copy.copy(error) from None
+
+
+def _has_come(end: Ending | Future[Ending]) -> bool:
+    return isinstance(end, Ending) or (end.done() and end.exception() is None)

@@ -1,0 +1,393 @@
+"""`ProcedureManager`: a directory becomes a running engine, procedures go in, outputs come out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from actorproc.api.home.succession import Succession
+from actorproc.api.queries import Queries
+from actorproc.api.registration import Registration
+from actorproc.api.verbs.async_life import AsyncLife
+from actorproc.api.verbs.base import RunningEngine
+from actorproc.api.verbs.maintenance import Keeping
+from actorproc.api.verbs.operator import Verbs
+from actorproc.api.verbs.register import Registering
+from actorproc.api.verbs.reload import Reloading
+from actorproc.api.verbs.repair import Repairing
+from actorproc.api.verbs.scale import Scaling
+from actorproc.api.verbs.signal import Signalling
+from actorproc.api.verbs.submit import Submitting
+from actorproc.config import Config
+from actorproc.engine.arguments import (
+    check_parts,
+    check_wiring,
+    check_workers,
+    checked_classes,
+    checked_directory,
+    checked_max_workers,
+    checked_modules,
+)
+from actorproc.engine.runtime.clock import Clock, SystemClock, waiting_seconds
+from actorproc.errors import ActorprocError, ManagerStopped, StoreInUse, UsageError
+from actorproc.model.rows.records import NewProcedure
+from actorproc.procedure.authoring.function import ProcedureFunction
+from actorproc.procedure.encoding.own_states import OWN_STATES
+from actorproc.procedure.runtime.class_shipping import pickled_by_value
+from actorproc.procedure.shipping.importing import shut_here
+from actorproc.procedure.values.codec import permit_calls, permit_size
+from actorproc.report.changes import LifecycleEvent
+from actorproc.report.info import Health
+from actorproc.store.base import ProcedureStore
+from actorproc.support.durations import in_seconds
+from actorproc.support.staged_files import BLOBS
+from actorproc.workers.os.patched import refuse_patched_threads
+from actorproc.workers.os.processors import usable_processors
+
+if TYPE_CHECKING:
+    from actorproc.engine.engine import EngineTree
+    from actorproc.store.lmdb.store import Durability
+    from actorproc.workers.base import WorkerPool
+
+__all__ = ["ProcedureManager"]
+
+logger = logging.getLogger("actorproc")
+
+_OWNER_LOOK = 0.05
+"""Seconds between tries to own a directory that another owner is to give up."""
+_List = list
+"""`ProcedureManager.list` hides the builtin inside the class."""
+
+
+class ProcedureManager(
+    Submitting, Repairing, Verbs, Signalling, Keeping, Scaling, Reloading, Registering, AsyncLife, Succession
+):
+    """Runs procedures in worker processes and remembers every step in a directory.
+
+    The constructor touches nothing: use ``with`` or `start`. All methods may be called from any thread.
+
+    Args:
+        path: The directory. A relative one is seen from the working directory of this moment.
+        procedures: Classes and `procedure` functions to register at once. Default: none.
+        workers: Number of worker processes, at least 1. Default: one for each processor this program may use, by its
+            affinity and its control group.
+        max_workers: Greatest number of worker processes while all are stuck in long steps and work waits
+            (`Config.stuck_after`). Default: twice ``workers``.
+        store: A store in place of the one on disk; then ``path`` and ``durability`` are not used. Default: None.
+        config: All other settings. Default: ``Config()``.
+        environment: A factory called once in each worker; its result is ``ctx.env``. Default: None.
+        preload: Names of modules that each worker imports before its first step. Default: none.
+        on_fatal: Called with the error when no worker can be started any more, or a bug stopped the engine. Default:
+            None.
+        on_event: Called with each `ProcedureEvent` and `WorkerEvent`, on the manager's thread for callbacks. Its errors
+            are logged; events that it cannot take in time are dropped and counted. Default: None.
+        durability: "power" (a commit survives a power cut) or "process" (it survives any kill, not a power cut).
+            Default: "power".
+        clock: A clock in place of the system's. Default: None.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: A number is too small, the path is empty, or ``durability`` is no such word.
+        UsageError: A class cannot be run.
+        DuplicateType: Two classes have one type name.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        procedures: Iterable[type | ProcedureFunction[..., Any]] = (),
+        workers: int | None = None,
+        max_workers: int | None = None,
+        store: ProcedureStore | None = None,
+        config: Config | None = None,
+        environment: Callable[[], Any] | None = None,
+        preload: Sequence[str] = (),
+        on_fatal: Callable[[ActorprocError], None] | None = None,
+        on_event: Callable[[LifecycleEvent], object] | None = None,
+        durability: Durability = "power",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        check_parts(store, clock)
+        if workers is not None:
+            check_workers(workers)
+        self._path = checked_directory(path)
+        self._slots = workers if workers is not None else usable_processors()
+        self._max_slots = checked_max_workers(max_workers, self._slots)
+        self._given_store = store
+        self._config = config if config is not None else Config()
+        check_wiring(self._config, durability, environment=environment, on_fatal=on_fatal, on_event=on_event)
+        permit_size(self._config.max_state)
+        permit_calls(self._config.max_call)
+        self._environment = environment
+        self._preload = checked_modules(preload)
+        self._on_fatal = [on_fatal] if on_fatal is not None else []
+        self._on_event = on_event
+        self._durability = durability
+        self._clock = clock if clock is not None else SystemClock()
+        self._types = Registration(
+            self._path if store is None else None, self._config.signing_key, max_frame=self._config.max_frame
+        )
+        self._starting = threading.Lock()
+        self._starter: int | None = None
+        """The thread that is starting the engine."""
+        self._is_service = False
+        """The process does nothing else: it has loaded the modules of its classes for the facts in them alone."""
+        self._given_up = False
+        """It was stopped while it was being started."""
+        self._tree: EngineTree | None = None
+        self._pid = 0
+        self._shut = shut_here()
+        """The import that keeps this manager shut in this process."""
+        self._asked: bool | None = None
+        """It was asked to start, gated or not, while it was shut."""
+        for procedure_class in checked_classes(procedures):
+            self.register(procedure_class)
+
+    # ------------------------------------------------------------ life
+    def start(self, gated: bool = False, *, wait: float | timedelta = 0.0) -> Self:
+        """Own the directory, recover what was unfinished, and start the workers.
+
+        Starting a started manager does nothing. An interactive session (IPython, the REPL) may have made another one on
+        the directory in an earlier statement: that one is stopped first, and goes on through this one. At the top of a
+        module that a worker imports a start does nothing: a manager that an import made stays shut there.
+
+        Args:
+            gated: Hold everything back until `open`. Everything is recovered, locks are held and submits are accepted,
+                but nothing runs: for when what the procedures need is not up yet. Default: False.
+            wait: Seconds, or a timedelta, for another owner of the directory to stop, such as the service that this one
+                replaces. Default: 0, it is refused at once.
+
+        Returns:
+            The manager.
+
+        Raises:
+            StoreInUse: Another manager or a command owns the directory; the message has its pid.
+            StoreFormat: The store is of a newer format, or the directory holds something else.
+            StoreDamaged: The store cannot be read.
+            WorkerBootFailed: No worker can start; the message has the traceback of one.
+            EngineError: Something else is wrong with the directory; the message says what.
+            ManagerStopped: The manager was stopped meanwhile.
+            UsageError: A step starts a manager that an import made.
+            TypeError: ``wait`` is no duration.
+            ValueError: ``wait`` makes no sense.
+        """
+        if self._stays_shut(gated) or self._is_succeeded():
+            return self
+        if self._tree is not None and self._tree.is_closing_here:
+            raise ManagerStopped(
+                "the manager is just being stopped, by this very thread; start it when `stop` has returned"
+            )
+        until = time.monotonic() + in_seconds(wait, "wait")
+        with self._starting:
+            if self._tree is not None:
+                if not self._tree.closed:
+                    self._check_fork()
+                    return self
+                if os.getpid() == self._pid:  # in a forked child no thread goes on to close it
+                    self._tree.wait_until_closed()
+            self._pid = os.getpid()
+            # Before the engine is loaded, which takes a while: a signal handler may want it stopped by then.
+            self._given_up, self._starter = False, threading.get_ident()
+            try:
+                with self._succeeding():
+                    tree = self._begin_within(gated, until)
+            finally:
+                self._starter = None
+            if self._given_up:
+                tree.stop(drain=False, timeout=self._config.stop_timeout)
+                msg = "the manager was stopped while it started"
+                raise ManagerStopped(msg)
+        return self
+
+    def _stays_shut(self, gated: bool) -> bool:
+        """A start is to do nothing, because an import makes it where the program does not run.
+
+        Raises `UsageError` when a step starts what an import made.
+        """
+        if self._tree is not None and not self._tree.closed:
+            return False
+        shut = shut_here()
+        if shut is not None:
+            self._shut, self._asked = self._shut or shut, gated
+            return True
+        if self._shut is not None and self._shut.holds():
+            raise UsageError(self._shut.reason("manager", self._path))
+        self._shut = None
+        return False
+
+    def _opened_late(self) -> RunningEngine | None:
+        if self._shut is None:
+            return None
+        if self._shut.holds():
+            raise UsageError(self._shut.reason("manager", self._path))
+        if self._asked is not None:
+            self.start(self._asked)
+        return self._tree
+
+    def _make_engine(self, gated: bool) -> EngineTree:
+        from actorproc.api.home import assembly  # noqa: PLC0415 - not loaded without a start, as it says
+
+        refuse_patched_threads(self._path)
+        store = self._given_store
+        if store is None:
+            is_any = self._config.allow_any_filesystem
+            store = assembly.LmdbStore(self._path, durability=self._durability, allow_any_filesystem=is_any)
+        return assembly.EngineTree(
+            store=store,
+            make_pool=self._make_pool,
+            slots=self._slots,
+            max_slots=self._max_slots,
+            config=self._config,
+            clock=self._clock,
+            on_fatal=self._tell_failure,
+            on_event=self._on_event,
+            gated=gated,
+        )
+
+    def _begin_within(self, gated: bool, until: float) -> EngineTree:
+        """Begin once no other owner has the directory. Raises its `StoreInUse` when it still has it at `until`."""
+        while True:
+            try:
+                tree = self._make_engine(gated)
+                self._begin(tree)
+            except StoreInUse as error:
+                if self._given_up:
+                    msg = "the manager was stopped while it waited for the owner of its directory"
+                    raise ManagerStopped(msg) from error
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(min(_OWNER_LOOK, max(0.0, until - time.monotonic())))
+            else:
+                return tree
+
+    def _begin(self, tree: EngineTree) -> None:
+        tree.start(self._definitions)
+        try:
+            self._attach(tree)
+            tree.changed_code = self._types.code.warn
+            tree.before_reload.append(self._check_reload)
+            tree.after_reload.append(self._reloaded)
+            self._open_control(tree)
+        except BaseException:
+            tree.stop(drain=False, timeout=self._config.stop_timeout)
+            raise
+        self._tree = tree
+
+    def _open_control(self, tree: EngineTree) -> None:
+        """Let other processes of this user in, when there is a directory for the socket."""
+        if self._given_store is not None or not self._config.control:
+            return
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        server = assembly.ControlServer(tree, self._path, self._config)
+        server.start()
+        tree.at_close.append(server.close)
+        tree.at_end.append(server.join)
+        if tree.closed:  # by the host, in the moment before: then nothing closes this
+            server.close()
+            server.join()
+
+    def _at_failure(self, listener: Callable[[ActorprocError], None]) -> None:
+        """Have this called as well as ``on_fatal``, and before it; for code that runs a manager it did not make."""
+        self._on_fatal.insert(0, listener)
+
+    def _tell_failure(self, error: ActorprocError) -> None:
+        for listener in tuple(self._on_fatal):
+            try:
+                listener(error)
+            except Exception:
+                logger.exception("on_fatal raised")
+
+    def _make_pool(self, epoch: int) -> WorkerPool:
+        from actorproc.api.home import assembly  # noqa: PLC0415
+
+        environment = self._environment
+        directory = Path(self._path) if self._given_store is None else None
+        config = self._config
+        return assembly.LocalPool(
+            epoch=epoch,
+            spares=config.spares,
+            preload=self._preload,
+            environment=pickled_by_value(environment) if environment is not None else None,
+            executable=config.executable,
+            max_frame=config.longest_frame,
+            max_state=config.max_state,
+            max_call=config.max_call,
+            room=os.fspath(directory.absolute() / BLOBS) if directory is not None else "",
+            warm_limit=config.warm_limit,
+            recycle_steps=config.recycle_steps,
+            recycle_age=config.recycle_age,
+            recycle_memory=config.recycle_memory,
+            book=assembly.LogBook(
+                config.log_bytes, config.log_bytes_total, directory=directory, spool=config.log_file_bytes
+            ),
+        )
+
+    def _give_up_start(self) -> None:
+        """Have a start that is under way end with `ManagerStopped`. For signal handlers: it takes no lock."""
+        if self._starter is not None:
+            self._given_up = True
+
+    def stop(self, drain: bool = True, timeout: float | timedelta | None = None) -> None:
+        """Stop the engine; procedures that have not ended go on at the next start.
+
+        A caller that waits for a handle gets `ManagerStopped`. Stopping a stopped manager does nothing. A second call
+        while one stops the manager waits for that, and ends its wait for steps when the second call's time is up first.
+        A manager that is being started stops as soon as it has started, and its ``start`` raises `ManagerStopped`.
+        Signal handlers may call this. A store that refuses writes is waited for `Config.stop_timeout` seconds at most.
+
+        Args:
+            drain: Wait for the running steps; not for their procedures. Default: True.
+            timeout: Seconds, or a timedelta, after which running steps are killed; they run again at the next start.
+                Default: None, as long as they take.
+
+        Raises:
+            TypeError: ``timeout`` is no duration.
+            ValueError: ``timeout`` makes no sense.
+        """
+        patience = waiting_seconds(timeout)
+        self._asked = None
+        starter = self._starter
+        if starter is not None and os.getpid() == self._pid:
+            self._given_up = True  # `start` sees it at its end
+            if starter != threading.get_ident():
+                if not self._starting.acquire(timeout=-1 if patience is None else patience):
+                    return
+                self._starting.release()
+        tree = self._tree
+        if tree is not None and os.getpid() == self._pid:
+            tree.stop(drain=drain, timeout=patience)
+            OWN_STATES.clear()
+
+    def _describe(self, *arguments: Any, **options: Any) -> NewProcedure:
+        new = super()._describe(*arguments, **options)
+        OWN_STATES.note(new.id, new.state, new.codec)
+        return new
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Ctrl-C and SystemExit mean now; other exceptions are no reason to interrupt steps.
+        self.stop(drain=kind is None or issubclass(kind, Exception), timeout=self._config.stop_timeout)
+
+    # ------------------------------------------------------------ health
+    def health(self) -> Health:
+        """Health of the engine; never raises, also when it is stopped or broken."""
+        tree = self._tree
+        if tree is not None and self._is_succeeded() and os.getpid() == self._pid:
+            tree = cast("EngineTree", self._running())
+        if tree is None or os.getpid() != self._pid or (tree.closed and tree.failure is None):
+            return Health.stopped()
+        return Queries(tree).health(tree.failure)

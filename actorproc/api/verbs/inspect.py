@@ -1,0 +1,201 @@
+"""Looking: what is stored, joined with what only the live engine knows; and what handles ask of a manager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+from actorproc.api.handle import ProcedureHandle
+from actorproc.api.queries import Queries, StoredQueries
+from actorproc.api.verbs.base import Facade
+from actorproc.api.verbs.read import Reading
+from actorproc.api.watch import Watch
+from actorproc.api.why_source import facts_of
+from actorproc.core.state.phases import seen_in_store
+from actorproc.engine.messages import Described, Ending, Patience
+from actorproc.engine.runtime.subscription import Subscription
+from actorproc.model.ids import check_id
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.states import TERMINAL
+from actorproc.report.info import LockInfo
+from actorproc.report.metrics import Metrics
+from actorproc.report.why import EngineFacts
+from actorproc.workers.base import WorkerInfo
+from actorproc.workers.protocol.log_entry import LogEntry
+
+__all__ = ["Looking"]
+
+_List = list
+"""`list` hides the builtin inside the class."""
+
+
+class Looking(Facade, Reading):
+    """Views of present, past and coming events, for people and programs; and what handles need (`HandleSource`)."""
+
+    def _asking(self) -> AbstractContextManager[StoredQueries]:
+        return nullcontext(Queries(self._running()))
+
+    def _now(self) -> float:
+        return self._clock.wall()
+
+    def _engine_facts(self) -> EngineFacts:
+        return facts_of(Queries(self._running()))
+
+    def get(self, id: str) -> ProcedureHandle:
+        """A handle of an existing procedure, finished ones included.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            A `ProcedureHandle`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+            ManagerStopped: No manager runs.
+        """
+        return ProcedureHandle(Queries(self._running()).head(id).id, self)
+
+    def watch(
+        self,
+        id: str | None = None,
+        *,
+        since: int | None = None,
+        steps: bool = False,
+        progress: bool = False,
+        buffer: int = 10_000,
+    ) -> Watch:
+        """Every change of state or phase of one procedure, or of all, once and in the order of commits.
+
+        A watch of one procedure begins with its present state and ends after its terminal state. Close a watch after
+        use.
+
+        Args:
+            id: The procedure; None: all. Default: None.
+            since: The ``seq`` of a change, an int of at least 0. The watch goes on after it, as far back as changes are
+                remembered, and tells the gap with an `Overflow` otherwise. Default: None, it begins now.
+            steps: Count each step and attempt as a change too. Default: False.
+            progress: Count each ``ctx.heartbeat`` as a change too; these are not durable. Default: False.
+            buffer: Number of changes that may wait, at least 1. Beyond it the oldest are dropped, and an `Overflow` has
+                their number. Default: 10,000.
+
+        Returns:
+            A `Watch`, which is an iterator and an async iterator.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+            ValueError: ``since`` or ``buffer`` is no such number.
+            ManagerStopped: No manager runs.
+        """
+        if id is not None:
+            id = check_id(id)
+        for name, number, least in (("since", since, 0), ("buffer", buffer, 1)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < least):
+                msg = f"watch({name}=…) is an int, at least {least}, not {number!r:.60}"
+                raise ValueError(msg)
+        subscription = Subscription(id, steps=steps, progress=progress, bound=buffer)
+        return Watch(subscription, self._running().subscribe(subscription, since))
+
+    def metrics(self) -> Metrics:
+        """Counters and histograms since the start, in one snapshot; ``metrics().prometheus()`` is their text."""
+        return Queries(self._running()).metrics(self._now())
+
+    def dangling_locks(self) -> _List[LockInfo]:
+        """Locks whose holder does not exist or has ended, or of which the store and the running engine disagree.
+
+        Normally empty: a row here, with its ``reason``, is a bug or a store changed from outside. The idea is that of
+        Accumulo's FATE administration.
+
+        Returns:
+            One `LockInfo` for each.
+
+        Raises:
+            StorageUnavailable: The store is in trouble.
+            ManagerStopped: No manager runs.
+        """
+        return Queries(self._running()).dangling_locks(self._now())
+
+    def workers(self) -> _List[WorkerInfo]:
+        """Every worker process: pid, the step in it, age, CPU seconds, memory."""
+        return Queries(self._running()).workers()
+
+    def stack(self, id: str) -> str:
+        """The Python stack of a procedure's running step, most recent call last.
+
+        A step inside C code that holds the GIL shows the stacks of all threads as `faulthandler` writes them, most
+        recent call first.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            The stack as text; "" when no step of it runs now.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+            ManagerStopped: No manager runs.
+        """
+        return Queries(self._running()).stack(id)
+
+    def logs(self, id: str) -> _List[LogEntry]:
+        """Prints and log records of a procedure, oldest first: stdout, stderr and log records of all its steps.
+
+        At most `Config.log_bytes` of each procedure are kept in memory. Output received by earlier managers is in two
+        files in the directory, as far as `Config.log_file_bytes` goes.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `LogEntry` for each line or record.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+            ManagerStopped: No manager runs.
+        """
+        return Queries(self._running()).logs(id)
+
+    # ------------------------------------------------------------ what handles ask (HandleSource)
+    def _end_of(self, id: str, patience: Patience = Patience.CALL) -> Ending | Future[Ending]:
+        """A procedure's end, or a future of it while it has not ended; `patience` says what keeps that waiting."""
+        tree = self._running()
+        # One that has ended stays as it is stored, and the manager need not be asked.
+        return tree.recent_end(id) or Queries(tree).ending(id) or tree.watch(id, patience)
+
+    def _glance(self, id: str) -> Described | None:
+        """State of a procedure, for the words of an error; None when that is not known soon."""
+        with suppress(Exception):  # an error is on its way already
+            tree = self._running()
+            found = tree.glance(id)
+            if found is None:
+                record = Queries(tree).head(id)
+                phase, reason = seen_in_store(record, is_owned=True)
+                found = Described(record, phase, "; ".join(filter(None, (reason, "no manager answers"))), None)
+            return found
+        return None
+
+    def _ended(self, id: str) -> bool:
+        """The procedure is in a terminal state."""
+        return Queries(self._running()).head(id).state in TERMINAL
+
+    def _output_of(self, ending: Ending) -> Any:
+        """The decoded output of a procedure that succeeded."""
+        return self._types.decode_output(ending.record.type_name, ending.output, ending.record.id)
+
+    def _original_of(self, record: ProcedureRecord) -> BaseException | None:
+        """The exception itself that a failed procedure ended with, if its class asked for that."""
+        return None if record.error is None else self._types.original_of(record.error, record.type_name)
+
+    def _post(self, errand: Callable[[], object]) -> None:
+        """Run a callback on the manager's thread for callbacks."""
+        tree = self._tree
+        if tree is not None and tree.closed and self._is_succeeded():
+            tree = self._running()
+        if tree is not None:
+            tree.post(errand)

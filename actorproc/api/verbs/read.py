@@ -1,0 +1,242 @@
+"""Questions that any store answers, whether its engine runs here, elsewhere, or not at all."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from actorproc.api.queries import StoredQueries
+from actorproc.engine.arguments import kept_target
+from actorproc.model.states import Phase, ProcedureState
+from actorproc.report.info import AuditInfo, LockInfo, PoisonInfo, ProcedureInfo, ProcedureTree, SignalInfo
+from actorproc.report.listing import ListFilter
+from actorproc.report.step_log import StepInfo
+
+if TYPE_CHECKING:
+    from actorproc.report.why import Cause, EngineFacts
+
+__all__ = ["Reading"]
+
+_List = list
+"""`list` hides the builtin inside the class."""
+
+
+class Reading(ABC):
+    """The looking methods that a manager, a client and a reader of a store share."""
+
+    @abstractmethod
+    def _asking(self) -> AbstractContextManager[StoredQueries]:
+        """Open the source of answers for one call."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """The present moment, in epoch seconds."""
+
+    @abstractmethod
+    def _engine_facts(self) -> EngineFacts:
+        """Facts about the engine itself. Called while nothing is asked."""
+
+    def info(self, id: str) -> ProcedureInfo:
+        """One procedure as it is now.
+
+        If the procedure has not ended, state and phase are those that are decided: they may precede the commit that
+        stores them. An end shows when it is stored.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            A `ProcedureInfo`.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        with self._asking() as queries:
+            return queries.info(id)
+
+    def list(
+        self,
+        state: ProcedureState | str | Iterable[ProcedureState | str] | None = None,
+        type_name: str | None = None,
+        root: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        owner: str | None = None,
+        *,
+        phase: Phase | str | Iterable[Phase | str] | None = None,
+        parent: str | None = None,
+        id_prefix: str | None = None,
+        roots_only: bool = False,
+        troubled: bool = False,
+        created_since: datetime | float | None = None,
+        created_until: datetime | float | None = None,
+        updated_since: datetime | float | None = None,
+        updated_until: datetime | float | None = None,
+        newest_first: bool = False,
+    ) -> _List[ProcedureInfo]:
+        """Procedures that match all given filters, in submit order.
+
+        Times are datetimes with a time zone, or seconds since 1970. Each filter is None by default, which filters
+        nothing.
+
+        Args:
+            state: One `ProcedureState` or several.
+            type_name: Only procedures of this type.
+            root: The root of a tree; only procedures of that tree.
+            tag: Only procedures with this tag.
+            limit: Greatest number of procedures returned, at least 0.
+            after: The id of the last procedure of the page before.
+            owner: Only procedures submitted with this ``owner``.
+            phase: One `Phase` or several.
+            parent: Only children of this procedure.
+            id_prefix: Only ids that begin so.
+            roots_only: Leave out children. Default: False.
+            troubled: Only those whose present step has failed or crashed before, also while it runs again. Default:
+                False.
+            created_since: Only procedures submitted at this time or later.
+            created_until: Only procedures submitted before this time.
+            updated_since: Only procedures whose last change was at this time or later.
+            updated_until: Only procedures whose last change was before this time.
+            newest_first: Turn the order round. Default: False.
+
+        Returns:
+            One `ProcedureInfo` for each.
+
+        Raises:
+            UnknownProcedure: ``after`` names no procedure.
+            InvalidId: ``root``, ``parent`` or ``after`` is no id.
+            TypeError: A filter is of the wrong kind.
+            ValueError: A state, a phase, a time or ``limit`` makes no sense.
+        """
+        wanted = ListFilter.of(
+            state=state,
+            phase=phase,
+            type_name=type_name,
+            root=root,
+            parent=parent,
+            tag=tag,
+            owner=owner,
+            id_prefix=id_prefix,
+            roots_only=roots_only,
+            troubled=troubled,
+            created_since=created_since,
+            created_until=created_until,
+            updated_since=updated_since,
+            updated_until=updated_until,
+            newest_first=newest_first,
+            limit=limit,
+            after=after,
+        )
+        with self._asking() as queries:
+            return queries.listed(wanted)
+
+    def tree(self, id: str, *, limit: int = 1000) -> ProcedureTree:
+        """A procedure and its descendants, nested. The upper levels come first.
+
+        Args:
+            id: The procedure at the top.
+            limit: Greatest number of procedures in all, at least 1. Default: 1000.
+
+        Returns:
+            A `ProcedureTree`; each node has in ``omitted`` the number of its children that are left out.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+            ValueError: ``limit`` is no such number.
+        """
+        with self._asking() as queries:
+            return queries.tree(id, limit)
+
+    def steps(self, id: str) -> _List[StepInfo]:
+        """The step log of a procedure.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            One `StepInfo` for each stored step, in order.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        with self._asking() as queries:
+            return queries.steps(id)
+
+    def locks(self) -> _List[LockInfo]:
+        """The lock table: every granted lock with its holder, its age, and its queue of waiters in order."""
+        with self._asking() as queries:
+            return queries.locks(self._now())
+
+    def poisons(self) -> _List[PoisonInfo]:
+        """The poisoned keys, each with the procedure that poisoned it, the time and the reason.
+
+        A manager's `clear_poison` gives one back.
+        """
+        with self._asking() as queries:
+            return queries.poisons()
+
+    def signals(self, id: str | None = None, *, event: str | None = None) -> _List[SignalInfo]:
+        """Signals and events that no procedure has taken yet, the oldest first, without their payloads.
+
+        A manager's `withdraw` removes them; events go by themselves after `Config.retain_signals`.
+
+        Args:
+            id: Only signals to this procedure.
+            event: Only events of this name.
+
+        Returns:
+            One `SignalInfo` for each.
+
+        Raises:
+            UsageError: Both are given.
+        """
+        target = kept_target(id, event)
+        with self._asking() as queries:
+            return queries.signals(target)
+
+    def audit(self, id: str | None = None) -> _List[AuditInfo]:
+        """Requests of operators, in order: for a procedure, or without an id for the manager itself.
+
+        The manager's own are pauses of everything, cleared poison keys, deleted procedures, and acknowledged ones when
+        a reason was given. Those of a procedure go with it.
+
+        Args:
+            id: The procedure; None: the manager. Default: None.
+
+        Returns:
+            One `AuditInfo` for each request.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        with self._asking() as queries:
+            return queries.audit(id)
+
+    def why(self, id: str) -> Cause:
+        """Reasons for a procedure's standstill: the chain of what it waits for, down to its root causes.
+
+        Args:
+            id: The procedure.
+
+        Returns:
+            The chain. Each end of it names the commands that would repair it.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        from actorproc.api.why_source import QueryLooks  # noqa: PLC0415 - a list need not wait for it
+        from actorproc.report.why import explain  # noqa: PLC0415
+
+        now = self._now()
+        facts = self._engine_facts()
+        with self._asking() as queries:
+            return explain(QueryLooks(queries, facts, now), id, now)

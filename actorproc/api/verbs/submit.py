@@ -1,0 +1,343 @@
+"""Submitting: a procedure is dumped in the caller's thread, and the call returns once it is durable."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from actorproc.api.handle import ProcedureHandle
+from actorproc.api.verbs.base import RunningEngine
+from actorproc.api.verbs.inspect import Looking
+from actorproc.engine.arguments import (
+    checked_limits,
+    checked_on_existing,
+    checked_priority,
+    checked_tags,
+    checked_text,
+    due_time,
+    epoch_seconds,
+    pair,
+)
+from actorproc.engine.runtime.clock import waiting_seconds
+from actorproc.engine.runtime.gc_pause import collector_paused_for
+from actorproc.errors import ActorprocError, DuplicateProcedure, ResultTimeout, StateTooLarge
+from actorproc.model.messages.events import Submitted
+from actorproc.model.policies import OnExisting, StepLimits
+from actorproc.model.rows.record_parts import TOKEN
+from actorproc.model.rows.records import IdReuse, NewProcedure
+from actorproc.procedure.authoring.keys import checked_limit_keys
+from actorproc.procedure.authoring.procedure import Procedure
+from actorproc.procedure.declaring.policies import Limits
+from actorproc.procedure.runtime.class_shipping import refuse_unloadable
+
+__all__ = ["Submitting", "checked_reuse"]
+
+
+class _Options(NamedTuple):
+    """Options of a call for every procedure it submits, checked."""
+
+    owner: str | None
+    priority: int
+    due_at: float | None
+    deadline: float | None
+    tags: tuple[str, ...]
+    limits: StepLimits | None
+    limit_keys: tuple[str, ...]
+    reuse: IdReuse | None
+
+
+def checked_reuse(on_existing: OnExisting) -> IdReuse | None:
+    """The policy of one submit with a token of its own; None for the default, which counts once without."""
+    policy = checked_on_existing(on_existing)
+    return None if policy == "same" else IdReuse(policy, os.urandom(TOKEN))
+
+
+class Submitting(Looking):
+    """`submit`, `submit_many`, `run`."""
+
+    def submit(
+        self,
+        procedure: Procedure,
+        id: str | None = None,
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+        *,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
+    ) -> ProcedureHandle:
+        """Submit a procedure; returns once it is durable.
+
+        A submit counts once, however often its message arrives: a repetition after a lost answer begins nothing.
+
+        Args:
+            procedure: An instance of a registered or importable class.
+            id: Its name for ever. Default: None, a new id.
+            owner: Free text, 1 to 1024 bytes in UTF-8. Default: None.
+            priority: An int; higher goes first. Default: 0.
+            delay: Seconds, or a timedelta, before it may start. Default: 0.
+            deadline: A timedelta from now, or a moment: a datetime with a time zone, or seconds since 1970. Default:
+                None.
+            tags: Labels to find it by (`list`). Default: None.
+            limits: `Limits` of its steps instead of those of its class. Default: None.
+            limit_keys: Limit keys beside those of the class (`Procedure.limit_keys`). Default: none.
+            on_existing: Policy for an id that exists. ``"same"``, the default, returns the existing procedure when type
+                and initial state are equal, as today's class reads the stored one. ``"error"`` refuses every id that
+                exists. ``"restart-failed"`` begins the next generation of a root that ended failed or undone, from the
+                state that is submitted now. ``"restart"`` does so also after a success.
+
+        Returns:
+            A `ProcedureHandle`.
+
+        Raises:
+            DuplicateProcedure: The id exists, with another type or state under ``"same"``, or at all under ``"error"``.
+            NotAllowed: The procedure of this id is one that a restart does not take.
+            ManagerBusy: More procedures are unfinished than `Config.max_running` and `Config.max_queued` allow.
+            KeyPoisoned: It needs a key that is poisoned.
+            StateNotEncodable: Its state cannot be stored.
+            StateTooLarge: Its state takes more bytes than `Config.max_state`.
+            UsageError: Its class, or the id, is wrong; the message says where.
+            ValueError: A time makes no sense: a naive datetime, a number too small for a moment, or one after the year
+                9999.
+            TypeError: An option is of the wrong kind.
+            StorageUnavailable: The store refuses commits at the moment.
+            OutcomeUnknown: The commit failed and could not be read back; ask by id.
+            ManagerStopped: No manager runs.
+        """
+        new = self._to_submit(
+            procedure,
+            id,
+            owner,
+            priority,
+            delay,
+            deadline,
+            tags,
+            limits=limits,
+            limit_keys=limit_keys,
+            on_existing=on_existing,
+        )
+        self._submit_all((new,), None)
+        return ProcedureHandle(new.id, self)
+
+    def _to_submit(
+        self,
+        procedure: Procedure,
+        id: str | None = None,
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+        *,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
+    ) -> NewProcedure:
+        """The procedure as it is stored first, by the options of `submit`."""
+        self._running()
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
+        return self._describe(procedure, id, options)
+
+    def _submit_all(self, news: tuple[NewProcedure, ...], patience: float | None) -> None:
+        """Submit, and return once all are durable.
+
+        The manager compares a state with one stored under its id by their digests, for it runs no code of classes.
+        Where these differ, or say nothing as the versions differ, the states are read here and compared by field.
+        """
+        begun = time.monotonic()
+        tree = self._running()
+        try:
+            tree.ask(lambda reply: Submitted(news, reply)).result(patience)
+            return
+        except DuplicateProcedure:
+            compared = tuple(self._compared(tree, new) for new in news)
+            if compared == news:
+                raise
+        left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
+        tree.ask(lambda reply: Submitted(compared, reply)).result(left)
+
+    def _compared(self, tree: RunningEngine, new: NewProcedure) -> NewProcedure:
+        """The same, marked as compared where the stored procedure of its id is the same submit.
+
+        Raises `DuplicateProcedure` naming the fields that differ.
+        """
+        is_comparable = not new.fresh and new.digest and new.reuse is None
+        head = tree.store.procedure(new.id) if is_comparable else None
+        if head is None or head.type_name != new.type_name:
+            return new
+        first = tree.store.step(new.id, 1)
+        runtime = self._types.runtime_named(new.type_name)
+        if first is None or runtime is None:
+            return new
+        try:
+            fields = runtime.differing(first, new)
+        except (ActorprocError, MemoryError) as error:
+            if first.version != new.version:  # nothing can be compared: then type and version decide
+                return msgspec.structs.replace(new, is_compared=True)
+            msg = (
+                f"procedure {new.id} ({new.type_name}) exists, and its initial state cannot be compared: {error}; use "
+                "another id, or raise the version of the class and write migrate()"
+            )
+            raise DuplicateProcedure(msg) from None
+        if fields:
+            names = ", ".join(map(repr, fields))
+            msg = (
+                f"procedure {new.id} ({new.type_name}) exists with another initial state: {names} "
+                f"{'differs' if len(fields) == 1 else 'differ'}; use another id, or the same state"
+            )
+            raise DuplicateProcedure(msg)
+        return msgspec.structs.replace(new, is_compared=True)
+
+    def submit_many(
+        self,
+        procedures: Iterable[Procedure | tuple[str, Procedure]],
+        *,
+        owner: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta = 0,
+        deadline: datetime | timedelta | float | None = None,
+        tags: Iterable[str] | None = None,
+        limits: Limits | None = None,
+        limit_keys: Iterable[str] = (),
+        on_existing: OnExisting = "same",
+    ) -> list[ProcedureHandle]:
+        """Submit procedures in one commit: all of them or none.
+
+        With 1,000 procedures or more, the program's cycle collector pauses while they are dumped and decided about.
+
+        Args:
+            procedures: Procedures, or ``(id, procedure)`` pairs.
+            owner: For each, as in `submit`.
+            priority: For each, as in `submit`.
+            delay: For each, as in `submit`.
+            deadline: For each, as in `submit`.
+            tags: For each, as in `submit`.
+            limits: For each, as in `submit`.
+            limit_keys: For each, as in `submit`.
+            on_existing: For each, as in `submit`.
+
+        Returns:
+            Handles in the order of the procedures.
+
+        Raises:
+            ActorprocError: Any error of `submit`; nothing is submitted then.
+            TypeError: An item is no procedure and no pair, or an option is of the wrong kind.
+            ValueError: A time makes no sense.
+        """
+        self._running()
+        options = self._options(owner, priority, delay, deadline, tags, limits, limit_keys, on_existing)
+        with collector_paused_for(len(procedures) if isinstance(procedures, list) else 0):
+            pairs = [pair(item) for item in procedures]
+        with collector_paused_for(len(pairs)):
+            news = tuple(self._describe(procedure, id, options) for id, procedure in pairs)
+        if not news:
+            return []
+        with collector_paused_for(len(news)):  # while they are decided about and stored
+            handles = [ProcedureHandle(new.id, self) for new in news]
+        self._submit_all(news, None)
+        return handles
+
+    def run(
+        self,
+        procedure: Procedure,
+        id: str | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        wait_parked: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Submit a procedure, wait for its end and return its output.
+
+        Args:
+            procedure: The procedure.
+            id: Its name, as of `submit`. Default: None.
+            timeout: Seconds, or a timedelta, to wait at most in all, the submit included. Default: None, without limit.
+            wait_parked: Wait on while it is parked, as `ProcedureHandle.result`. Default: False.
+            **options: Those of `submit`.
+
+        Returns:
+            The output.
+
+        Raises:
+            ResultTimeout: The time is up (a builtin `TimeoutError`); the procedure goes on. When not even the store has
+                answered by then (a full disk), it may be stored and run later: `get` tells, by the given ``id``.
+            ActorprocError: Any error of `submit` and `ProcedureHandle.result`.
+        """
+        patience = waiting_seconds(timeout)
+        begun = time.monotonic()
+        new = self._to_submit(procedure, id, **options)
+        try:
+            self._submit_all((new,), patience)
+        except TimeoutError:
+            reason = "the submit is not stored"
+            msg = (
+                f"the submit was not stored within {patience:g} s; it may be later: look by its id, or submit it again"
+            )
+            raise ResultTimeout(msg, id=id or "", reason=reason) from None
+        left = None if patience is None else max(0.0, patience - (time.monotonic() - begun))
+        return ProcedureHandle(new.id, self)._result(left, wait_parked=wait_parked, asked=timeout)
+
+    def _options(
+        self,
+        owner: str | None,
+        priority: int,
+        delay: float | timedelta,
+        deadline: datetime | timedelta | float | None,
+        tags: Iterable[str] | None,
+        limits: Limits | None,
+        limit_keys: Iterable[str],
+        on_existing: OnExisting,
+    ) -> _Options:
+        """The options of a call, checked once for all that it submits."""
+        return _Options(
+            owner=checked_text(owner, "owner", 1024) if owner is not None else None,
+            priority=checked_priority(priority),
+            due_at=due_time(delay, self._clock),
+            deadline=epoch_seconds(deadline, self._clock),
+            tags=checked_tags(tags),
+            limits=checked_limits(limits).of_step if limits is not None else None,
+            limit_keys=checked_limit_keys(limit_keys, "limit_keys"),
+            reuse=checked_reuse(on_existing),
+        )
+
+    def _describe(self, procedure: Procedure, id: str | None, options: _Options) -> NewProcedure:
+        """The procedure as it is stored first."""
+        runtime = self._types.runtime_of(procedure)
+        new = runtime.describe(
+            procedure,
+            id=id,
+            owner=options.owner,
+            priority=options.priority,
+            due_at=options.due_at,
+            deadline=options.deadline,
+            tags=options.tags,
+        )
+        self._check_size(new)
+        if new.codec == "pickle":
+            refuse_unloadable(procedure, runtime)
+        if options.limits is not None:
+            new = msgspec.structs.replace(new, limits=options.limits)
+        if options.limit_keys:
+            both = checked_limit_keys((*new.limit_keys, *options.limit_keys), "limit_keys")
+            new = msgspec.structs.replace(new, limit_keys=both)
+        if options.reuse is not None and not new.fresh:
+            new = msgspec.structs.replace(new, reuse=options.reuse)
+        return new
+
+    def _check_size(self, new: NewProcedure, *, of_call: bool = False) -> None:
+        config = self._config
+        limit, option = (config.max_call, "max_call") if of_call else (config.max_state, "max_state")
+        if len(new.state) > limit:
+            msg = (
+                f"the state of {new.type_name} has {len(new.state)} bytes; Config.{option} is {limit}. Keep large data "
+                "in a file and its path in the state"
+            )
+            raise StateTooLarge(msg)

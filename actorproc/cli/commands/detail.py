@@ -1,0 +1,324 @@
+"""``show``, ``tree``, ``steps``, ``why``: one procedure from all sides. They need no manager."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from actorproc.cli.commands.inspect import what_of
+from actorproc.cli.output.output import Column, Output, complain
+from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
+from actorproc.cli.select.common import (
+    FAILED,
+    ID_HELP,
+    OK,
+    full_id,
+    globals_for,
+    is_live,
+    open_client,
+    open_reader,
+    typed,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from actorproc.model.rows.records import ErrorInfo
+    from actorproc.report.info import AuditInfo, LockInfo, ProcedureInfo, ProcedureTree
+    from actorproc.report.step_log import StepInfo
+    from actorproc.report.why import Cause
+
+__all__ = ["add_show", "add_steps", "add_tree", "add_why", "cause_lines"]
+
+_Commands = Any
+_LAST = 5
+_TEXT = 200
+
+
+def add_show(commands: _Commands) -> None:
+    """Add ``show``."""
+    parser = commands.add_parser("show", help="all about one procedure: state, error, crash report, last steps, locks")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.set_defaults(run=_show)
+
+
+def _show(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        name = full_id(reader, options.id)
+        info = reader.info(name)
+        steps = reader.steps(name)
+        locks = [
+            lock
+            for lock in reader.locks()
+            if lock.holder == name or any(waiter.procedure == name for waiter in lock.waiters)
+        ]
+        audit = reader.audit(name)
+    detail = {
+        **info.to_dict(),
+        "last_steps": [step.to_dict() for step in steps[-_LAST:]],
+        "held": [lock.to_dict() for lock in locks if lock.holder == name],
+        "waits_for": [lock.to_dict() for lock in locks if lock.holder != name],
+        "audit": [row.to_dict() for row in audit],
+    }
+    output.one("procedure-detail", detail, lambda: _show_lines(options, info, steps, locks, audit), name=name)
+    return OK
+
+
+def _show_lines(
+    options: argparse.Namespace,
+    info: ProcedureInfo,
+    steps: list[StepInfo],
+    locks: list[LockInfo],
+    audit: list[AuditInfo],
+) -> Iterator[str]:
+    now = time.time()
+    yield from _fields(_head_of(info, now))
+    for title, error in (("error", info.error), ("its undo fails", info.undo_error)):
+        if error is not None:
+            yield ""
+            yield from _error_lines(title, error)
+    crash = next((step.crash for step in reversed(steps) if step.crash is not None), None)
+    if crash is not None and (info.error is None or info.error.crash is None):
+        yield ""
+        yield from _error_lines("last crash", crash)
+    held = [lock for lock in locks if lock.holder == info.id]
+    waits = [lock for lock in locks if lock.holder != info.id]
+    for title, rows in (("holds", held), ("waits for", waits)):
+        if rows:
+            yield ""
+            yield title
+            for lock in rows:
+                by = "" if lock.holder == info.id else f", held by {plain_line(lock.holder)}"
+                yield f"  {lock.mode} of {plain_line(lock.path)}, for {duration(lock.age)}{by}"
+    if steps:
+        yield ""
+        yield f"last steps (of {len(steps)}: {typed(options, 'steps', info.id)})"
+        for step in steps[-_LAST:]:
+            yield "  " + plain_line(_step_words(step, now))
+    if audit:
+        yield ""
+        yield "operators"
+        for row in audit:
+            said = f": {row.reason}" if row.reason else ""
+            detail = f" ({row.detail})" if row.detail else ""
+            yield "  " + plain_line(f"{ago(row.at, now)} ago {row.verb}{detail}{said}")
+    if info.finished_at is None:
+        yield ""
+        yield f"what it waits for: {typed(options, 'why', info.id)}"
+
+
+def _head_of(info: ProcedureInfo, now: float) -> Iterator[tuple[str, object]]:  # noqa: C901 - a list of fields
+    yield "id", info.id
+    yield "type", f"{info.type_name} (version {info.version})"
+    yield "state", f"{info.state}, {info.phase}" + (f": {info.reason}" if info.reason else "")
+    yield (
+        "step",
+        f"{info.step}, attempt {info.attempt}, errors {info.errors}, crashes {info.crashes}"
+        + (f", run {info.run}" if info.run > 1 else ""),
+    )
+    if info.parent_id is not None:
+        yield "parent", f"{info.parent_id} (root {info.root_id})"
+    if info.children:
+        yield "children", ", ".join(f"{count} {state}" for state, count in info.children.items())
+    if info.locks:
+        yield "locks", ", ".join(f"{key.mode.name.lower()} {key.path}" for key in info.locks)
+    if info.owner is not None:
+        yield "owner", info.owner
+    if info.tags:
+        yield "tags", ", ".join(info.tags)
+    if info.priority:
+        yield "priority", info.priority
+    yield "created", f"{ago(info.created_at, now)} ago"
+    yield "changed", f"{ago(info.updated_at, now)} ago"
+    if info.finished_at is not None:
+        yield "finished", f"{ago(info.finished_at, now)} ago, after {duration(info.finished_at - info.created_at)}"
+    if info.due_at is not None:
+        yield "due", ago(info.due_at, now)
+    if info.deadline is not None:
+        yield "deadline", ago(info.deadline, now)
+    if info.aborting:
+        yield "abort", "asked for; it has not agreed yet"
+    if info.paused is not None:
+        yield "paused", info.paused or "no reason given"
+    if info.bypassed:
+        yield "bypassed", "an operator ended it as if it had succeeded"
+    for leftover in info.leftovers:
+        yield "left behind", leftover
+
+
+def _fields(pairs: Iterable[tuple[str, object]]) -> Iterator[str]:
+    for name, value in pairs:
+        yield f"{name:<12}{plain_line(value)}"
+
+
+def _error_lines(title: str, error: ErrorInfo) -> Iterator[str]:
+    where = f", in step {error.step} of {error.procedure}" if error.procedure else ""
+    yield f"{title} ({error.kind}{plain_line(where)})"
+    yield f"  {plain_line(error.type_name)}: {plain_line(error.message)}"
+    yield from _block(error.traceback)
+    crash = error.crash
+    if crash is None:
+        return
+    yield "  " + plain_line(f"{crash.kind}: {crash.message}")
+    facts = {
+        "peak memory": size_of(crash.peak_rss) if crash.peak_rss is not None else None,
+        "cpu": duration(crash.cpu_time) if crash.cpu_time is not None else None,
+        "ran": duration(crash.duration) if crash.duration is not None else None,
+    }
+    if any(facts.values()):
+        yield "  " + ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+    for name, text in (("stderr", crash.stderr), ("stack", crash.stack)):
+        if text:
+            yield f"  {name}"
+            yield from _block(text, "    ")
+
+
+def _block(text: str, indent: str = "  ") -> Iterator[str]:
+    for line in text.rstrip().split("\n") if text.strip() else ():
+        yield indent + plain_line(line)
+
+
+def _step_words(step: StepInfo, now: float) -> str:
+    ran = f" in {duration(step.elapsed)}" if step.elapsed is not None else ""
+    tries = f", {step.attempts} attempts" if step.attempts > 1 else ""
+    label = f" [{step.label}]" if step.label else ""
+    error = f": {step.error.message}" if step.error is not None else ""
+    return (
+        f"{step.number}.{step.kind.name.lower()}{label}  {step.outcome}{ran}{tries}, {ago(step.at, now)} ago"
+        + clipped(error, _TEXT)
+    )
+
+
+# ---------------------------------------------------------------- steps
+def add_steps(commands: _Commands) -> None:
+    """Add ``steps``."""
+    parser = commands.add_parser("steps", help="the step log of a procedure")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.add_argument("--failed", action="store_true", help="only records of failures and of more than one attempt")
+    parser.add_argument("--last", type=whole_number(1), metavar="N", help="only the last N")
+    parser.set_defaults(run=_steps)
+
+
+def _steps(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        name = full_id(reader, options.id)
+        steps, trimmed = reader.steps(name), reader.info(name).trimmed
+    if trimmed and not output.is_json:
+        complain(f"records 2 to {trimmed + 1} were trimmed (keep_steps); the first and the last ones are left")
+    if options.failed:
+        steps = [step for step in steps if step.error is not None or step.crash is not None or step.attempts > 1]
+    if options.last is not None:
+        steps = steps[-options.last :]
+    now = time.time()
+    columns: list[Column] = [
+        ("RECORD", lambda step: f"{step.number:06d}.{step.kind.name.lower()}"),
+        ("OUTCOME", lambda step: step.outcome),
+        ("LABEL", lambda step: step.label or "-"),
+        ("AGO", lambda step: ago(step.at, now)),
+        ("RAN", lambda step: "-" if step.elapsed is None else duration(step.elapsed)),
+        ("TRIES", lambda step: step.attempts or "-"),
+        ("WORKER", lambda step: "-" if step.slot < 0 else step.slot),
+        ("STATE", lambda step: size_of(step.state_bytes)),
+    ]
+    if output.is_wide:
+        columns += [("PID", lambda step: step.pid or "-"), ("CODEC", lambda step: step.codec)]
+    columns.append(("ERROR", lambda step: clipped(_step_error(step), 10_000 if output.is_wide else 60)))
+    output.rows("step", [steps], columns, name=lambda step: step.path, empty="no record matches")
+    return OK
+
+
+def _step_error(step: StepInfo) -> str:
+    error = step.error if step.error is not None else step.crash
+    return "" if error is None else plain_line(f"{error.type_name.rpartition('.')[2]}: {error.message}")
+
+
+# ---------------------------------------------------------------- tree
+def add_tree(commands: _Commands) -> None:
+    """Add ``tree``."""
+    parser = commands.add_parser("tree", help="a procedure and what it started")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.add_argument("--limit", type=whole_number(1), default=1000, metavar="N", help="at most N procedures (1000)")
+    parser.set_defaults(run=_tree)
+
+
+def _tree(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        tree = reader.tree(full_id(reader, options.id), limit=options.limit)
+    output.one("tree", tree, lambda: _tree_lines(tree, "", ""), name=tree.info.id)
+    return OK
+
+
+def _tree_lines(tree: ProcedureTree, first: str, rest: str) -> Iterator[str]:
+    info = tree.info
+    kind = info.type_name.rpartition(".")[2]
+    words = f"{info.id}  {kind}  {info.state}" + ("" if info.phase == "done" else f" {info.phase}, step {info.step}")
+    said = clipped(plain_line(what_of(info)), _TEXT)
+    yield first + plain_line(words) + (f"  {said}" if said else "")
+    for place, child in enumerate(tree.children):
+        is_last = place == len(tree.children) - 1 and not tree.omitted
+        yield from _tree_lines(child, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "))
+    if tree.omitted:
+        yield f"{rest}└─ … {tree.omitted} more"
+
+
+# ---------------------------------------------------------------- why
+def add_why(commands: _Commands) -> None:
+    """Add ``why``."""
+    parser = commands.add_parser(
+        "why",
+        help="what a procedure waits for, down to the root cause, and the command that would repair it",
+        description=(
+            "Follows what a procedure waits for (locks and their holders, children, events, timers, workers) down to "
+            "what has no further cause. Each end of the chain names the command that would repair it. Works on a "
+            "stopped store too."
+        ),
+    )
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.set_defaults(run=_why)
+
+
+def _why(options: argparse.Namespace) -> int:
+    output = Output(options)
+    cause = _explained(options)
+    output.one("cause", cause, lambda: cause_lines(cause, getattr(options, "path", None)), name=cause.procedure)
+    return FAILED if cause.kind == "unknown" else OK
+
+
+def _explained(options: argparse.Namespace) -> Cause:
+    from actorproc.errors import ManagerStopped
+
+    with open_reader(options) as reader:
+        name = full_id(reader, options.id)
+        if not is_live(reader):
+            return reader.why(name)
+    options.patience = 2.0
+    try:
+        with open_client(options) as client:
+            return client.why(name)
+    except ManagerStopped:  # it does not answer; what is stored says a lot
+        with open_reader(options) as reader:
+            return reader.why(name)
+
+
+def cause_lines(cause: Cause, path: str | None = None) -> Iterator[str]:
+    """The chain, one link a line, each with the commands that would repair it; `path`: what --path said."""
+    for line in _links(cause, "", ""):
+        yield line if path is None else _with_path(line, path)
+
+
+def _with_path(line: str, path: str) -> str:
+    says, arrow, repairs = line.rpartition("⇒")
+    return says + arrow + repairs.replace("actorproc ", f"actorproc --path {plain_line(shlex.quote(path))} ")
+
+
+def _links(cause: Cause, first: str, rest: str) -> Iterator[str]:
+    repairs = f"  ⇒ {'  or  '.join(map(plain_line, cause.repairs))}" if cause.repairs else ""
+    yield first + clipped(plain_line(cause.says), 600) + repairs
+    for place, below in enumerate(cause.causes):
+        is_last = place == len(cause.causes) - 1
+        yield from _links(below, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "))

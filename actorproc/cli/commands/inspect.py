@@ -1,0 +1,265 @@
+"""``status``, ``list``, ``locks``, ``poisons``, ``audit``: what is stored. They need no manager."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from actorproc.cli.output.output import Column, Output
+from actorproc.cli.output.text import ago, clipped, duration, plain_line, size_of
+from actorproc.cli.select.common import (
+    ID_HELP,
+    OK,
+    directory,
+    full_id,
+    globals_for,
+    open_reader,
+    start_command,
+    typed,
+)
+from actorproc.cli.select.filters import add_filters, filter_of, no_match
+
+if TYPE_CHECKING:
+    from actorproc.report.info import ProcedureInfo
+    from actorproc.store.lmdb.store import LmdbReader
+
+__all__ = ["add_audit", "add_list", "add_locks", "add_poisons", "add_status"]
+
+_Commands = Any
+_CHUNK = 256
+
+
+def add_list(commands: _Commands) -> None:
+    """Add ``list``."""
+    parser = commands.add_parser("list", aliases=["ls"], help="list procedures, with filters")
+    globals_for(parser)
+    add_filters(parser)
+    parser.set_defaults(run=_list)
+
+
+def _list(options: argparse.Namespace) -> int:
+    output = Output(options)
+    from actorproc.store.lmdb.store import LmdbReader
+
+    with LmdbReader(directory(options)) as store:
+        wanted = filter_of(options, store)
+        output.rows(
+            "procedure",
+            _found(store, wanted),
+            _columns(wide=output.is_wide),
+            name=lambda info: info.id,
+            empty=no_match(options),
+        )
+    return OK
+
+
+def _found(store: LmdbReader, wanted: Any) -> Iterator[Sequence[ProcedureInfo]]:
+    """Rows of the store, in chunks: the first rows are out before the last ones are read."""
+    from actorproc.core.state.phases import seen_in_store
+    from actorproc.report.info import info_of
+    from actorproc.report.listing import children_by_state
+
+    is_owned = store.owner() is not None
+    chunk: list[ProcedureInfo] = []
+    room = 32
+    left = wanted.limit
+    for head in wanted.heads(store):
+        if left == 0:
+            break
+        phase, reason = seen_in_store(head, is_owned=is_owned)
+        if wanted.phases is not None and phase not in wanted.phases:
+            continue
+        chunk.append(info_of(head, phase, reason, children_by_state(store, head)))
+        if left is not None:
+            left -= 1
+        if len(chunk) == room:
+            yield chunk
+            chunk, room = [], _CHUNK
+    yield chunk
+
+
+def _columns(*, wide: bool) -> list[Column]:
+    now = time.time()
+    columns: list[Column] = [
+        ("ID", lambda info: info.id),
+        ("TYPE", lambda info: info.type_name if wide else info.type_name.rpartition(".")[2]),
+        ("STATE", lambda info: info.state),
+        ("PHASE", lambda info: info.phase),
+        ("STEP", lambda info: info.step),
+        ("TRY", lambda info: info.attempt),
+        ("AGE", lambda info: ago(info.created_at, now)),
+        ("CHANGED", lambda info: ago(info.finished_at or info.updated_at, now)),
+    ]
+    if wide:
+        columns += [
+            ("PARENT", lambda info: info.parent_id or "-"),
+            ("ERRORS", lambda info: info.errors),
+            ("CRASHES", lambda info: info.crashes),
+            ("PRIO", lambda info: info.priority),
+            ("OWNER", lambda info: info.owner or "-"),
+            ("TAGS", lambda info: ",".join(info.tags) or "-"),
+            ("DUE", lambda info: ago(info.due_at, now)),
+        ]
+    columns.append(("WHY", lambda info: clipped(plain_line(what_of(info)), 10_000 if wide else 60)))
+    return columns
+
+
+def what_of(info: ProcedureInfo) -> str:
+    """The error or the reason, for one cell."""
+    if info.error is not None and (info.reason is None or info.reason == info.error.message):
+        return f"{info.error.type_name.rpartition('.')[2]}: {info.error.message}"
+    return info.reason or ""
+
+
+def add_locks(commands: _Commands) -> None:
+    """Add ``locks``."""
+    parser = commands.add_parser("locks", help="who holds which lock, and who waits for it in which order")
+    globals_for(parser)
+    parser.add_argument("key", nargs="?", metavar="KEY", help="only this key, and those above and below it")
+    parser.add_argument("--waited", action="store_true", help="only those that others wait for")
+    parser.set_defaults(run=_locks)
+
+
+def _locks(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        found = reader.locks()
+    key = options.key
+    if key is not None:
+        found = [
+            lock
+            for lock in found
+            if lock.path == key or lock.path.startswith(key + "/") or key.startswith(lock.path + "/")
+        ]
+    if options.waited:
+        found = [lock for lock in found if lock.waiters]
+    columns: list[Column] = [
+        ("KEY", lambda lock: lock.path),
+        ("MODE", lambda lock: lock.mode),
+        ("HOLDER", lambda lock: lock.holder),
+        ("HELD", lambda lock: duration(lock.age) if lock.since else "-"),
+        ("KIND", lambda lock: lock.kind),
+        ("WAITERS", lambda lock: _waiters(lock.waiters, None if output.is_wide else 5)),
+    ]
+    output.rows("lock", [found], columns, name=lambda lock: lock.path, empty="no lock is held")
+    return OK
+
+
+def _waiters(waiters: Sequence[Any], limit: int | None) -> str:
+    if not waiters:
+        return "-"
+    shown = [f"{waiter.procedure} ({waiter.mode})" for waiter in waiters[:limit]]
+    rest = len(waiters) - len(shown)
+    return ", ".join(shown) + (f", and {rest} more" if rest else "")
+
+
+def add_poisons(commands: _Commands) -> None:
+    """Add ``poisons``."""
+    parser = commands.add_parser("poisons", help="keys that failed procedures left poisoned")
+    globals_for(parser)
+    parser.set_defaults(run=_poisons)
+
+
+def _poisons(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        found = reader.poisons()
+    now = time.time()
+    columns: list[Column] = [
+        ("KEY", lambda poison: poison.path),
+        ("BY", lambda poison: ", ".join((poison.by, *poison.others))),
+        ("SINCE", lambda poison: ago(poison.at, now)),
+        ("REASON", lambda poison: clipped(plain_line(poison.reason), 10_000 if output.is_wide else 80)),
+    ]
+    output.rows("poison", [found], columns, name=lambda poison: poison.path, empty="no key is poisoned")
+    return OK
+
+
+def add_audit(commands: _Commands) -> None:
+    """Add ``audit``."""
+    parser = commands.add_parser(
+        "audit",
+        help="what operators asked for, with their reasons",
+        description=(
+            "Of one procedure; without ID of the store: pauses of everything, cleared keys, results that were taken or "
+            "deleted."
+        ),
+    )
+    globals_for(parser).add_argument("id", nargs="?", metavar="ID", help=ID_HELP)
+    parser.set_defaults(run=_audit)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_reader(options) as reader:
+        found = reader.audit(full_id(reader, options.id) if options.id is not None else None)
+    now = time.time()
+    columns: list[Column] = [
+        ("AGO", lambda row: ago(row.at, now)),
+        ("ID", lambda row: row.id or "-"),
+        ("VERB", lambda row: row.verb),
+        ("DETAIL", lambda row: row.detail or "-"),
+        ("REASON", lambda row: row.reason or "-"),
+    ]
+    output.rows("audit", [found], columns, name=lambda row: row.verb, empty="operators asked for nothing")
+    return OK
+
+
+def add_status(commands: _Commands) -> None:
+    """Add ``status``."""
+    parser = commands.add_parser("status", help="counts by state and type, the oldest, the manager's health, trouble")
+    globals_for(parser)
+    parser.set_defaults(run=_status)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from actorproc.cli.commands.summary import status_of
+
+    output = Output(options)
+    status = status_of(options)
+    output.one("status", status, lambda: _status_lines(status, options), name=status["path"])
+    return OK
+
+
+def _status_lines(status: dict[str, Any], options: argparse.Namespace) -> Iterator[str]:
+    def then(words: str, *values: str) -> str:
+        return f": {typed(options, words, *values)}"
+
+    now = time.time()
+    owner, health = status["owner"], status["health"]
+    yield f"store     {plain_line(status['path'])}  ({size_of(status['used_bytes'])} used)"
+    if owner is None:
+        yield f"manager   none runs here: {plain_line(start_command(options))}"
+    else:
+        how = health["status"] if health is not None else "does not answer"
+        yield f"manager   pid {owner['pid']}, {plain_line(how)}" + (
+            f", {health['busy']} of {len(health['slots'])} workers busy" if health is not None else ""
+        )
+    for problem in health["problems"] if health is not None else ():
+        yield f"problem   {plain_line(problem)}"
+    overdue = health["retention"] if health is not None else {"backlog": 0, "is_behind": False}
+    if overdue["backlog"] and not overdue["is_behind"]:  # else it is a problem, told above
+        yield f"retention {overdue['backlog']} to be removed, the oldest for {duration(overdue['lag'])}"
+    if status["paused"] is not None:
+        yield f"paused    {plain_line(status['paused'] or 'no reason given')}" + then("resume --manager")
+    counts = ", ".join(f"{count} {state}" for state, count in status["states"].items()) or "none"
+    yield f"states    {counts}" + (then("list --state FAILED") if status["states"].get("FAILED") else "")
+    phases = ", ".join(f"{count} {phase}" for phase, count in status["phases"].items())
+    if phases:
+        yield f"phases    {phases}"
+    for name, count in sorted(status["types"].items(), key=lambda item: -item[1])[:8]:
+        yield f"type      {count} {plain_line(name)}"
+    if status["oldest"] is not None:
+        oldest = status["oldest"]
+        age = ago(oldest["created_at"], now)
+        yield f"oldest    {plain_line(oldest['id'])}, {oldest['phase']}, {age} old" + then("why", oldest["id"])
+    yield f"locks     {status['locks']} held, {status['lock_waiting']} waiting for one"
+    if status["signals"]:
+        age = ago(status["oldest_signal_at"], now)
+        yield f"signals   {status['signals']} that no procedure has taken, the oldest {age} old" + then("signals")
+    for path in status["poisons"]:
+        yield f"poisoned  {plain_line(path)}" + then("poisons")
+    for name in status["stuck"]:
+        yield f"stuck     {plain_line(name)}" + then("why", name)

@@ -1,0 +1,275 @@
+"""``workers``, ``stack``, ``logs``, ``watch``, ``metrics``, ``top``: what only the running manager knows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from actorproc.cli.output.output import Column, Output, complain
+from actorproc.cli.output.text import clipped, duration, plain_line, size_of
+from actorproc.cli.select.common import (
+    FAILED,
+    ID_HELP,
+    OK,
+    TIMED_OUT,
+    UNREACHABLE,
+    full_id,
+    globals_for,
+    is_live,
+    open_client,
+    open_reader,
+    typed,
+    whole_number,
+)
+from actorproc.cli.select.filters import seconds
+from actorproc.errors import ManagerStopped
+
+if TYPE_CHECKING:
+    from actorproc.api.client import ProcedureClient
+    from actorproc.workers.protocol.log_entry import LogEntry
+
+__all__ = ["add_logs", "add_metrics", "add_stack", "add_top", "add_watch", "add_workers", "end_of_watch"]
+
+_Commands = Any
+
+
+def add_workers(commands: _Commands) -> None:
+    """Add ``workers``."""
+    parser = commands.add_parser("workers", help="worker processes and the step in each")
+    globals_for(parser)
+    parser.set_defaults(run=_workers)
+
+
+def _workers(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_client(options) as client:
+        found = client.workers()
+    output.rows("worker", [found], _worker_columns(), name=lambda worker: str(worker.pid), empty="no worker runs")
+    return OK
+
+
+def _worker_columns() -> list[Column]:
+    return [
+        ("SLOT", lambda worker: worker.slot),
+        ("PID", lambda worker: worker.pid),
+        ("STATE", lambda worker: worker.state),
+        ("PROCEDURE", lambda worker: worker.procedure or "-"),
+        ("TYPE", lambda worker: (worker.type_name or "-").rpartition(".")[2]),
+        ("STEP", lambda worker: "-" if worker.step is None else worker.step),
+        ("FOR", lambda worker: "-" if worker.step_age is None else duration(worker.step_age)),
+        ("QUEUED", lambda worker: worker.queued),
+        ("CPU", lambda worker: "-" if worker.cpu is None else duration(worker.cpu)),
+        ("MEMORY", lambda worker: size_of(worker.rss)),
+        ("RESTARTS", lambda worker: worker.restarts),
+        ("SAYS", lambda worker: clipped(plain_line(_progress(worker.progress, worker.message)), 60)),
+    ]
+
+
+def _progress(progress: float | None, message: str | None) -> str:
+    part = f"{progress:.0%}" if progress is not None else ""
+    return " ".join(filter(None, (part, message)))
+
+
+def add_stack(commands: _Commands) -> None:
+    """Add ``stack``."""
+    parser = commands.add_parser("stack", help="the Python stack of a running step")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.set_defaults(run=_stack)
+
+
+def _stack(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_client(options) as client:
+        name = _resolved(options)
+        text = client.stack(name)
+    found = {"id": name, "stack": text}
+    output.one("stack", found, lambda: (plain_line(line) for line in text.rstrip().split("\n")), name=name)
+    if not text:
+        complain(f"no step of {name} runs now: {typed(options, 'why', name)}")
+        return FAILED
+    return OK
+
+
+def _resolved(options: argparse.Namespace) -> str:
+    with open_reader(options) as reader:
+        return full_id(reader, options.id)
+
+
+def add_logs(commands: _Commands) -> None:
+    """Add ``logs``."""
+    parser = commands.add_parser("logs", help="what a procedure printed and logged, as far as it is kept")
+    globals_for(parser).add_argument("id", metavar="ID", help=ID_HELP)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until it ends")
+    parser.set_defaults(run=_logs)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    output = Output(options)
+    name = _resolved(options)
+    if options.follow:
+        with open_client(options) as client:
+            _print_logs(output, name, _log_chunks(client, name, follow=True))
+        return OK
+    with open_reader(options) as reader:
+        if is_live(reader):
+            options.patience = 2.0
+            try:
+                with open_client(options) as client:
+                    _print_logs(output, name, _log_chunks(client, name, follow=False))
+                return OK
+            except ManagerStopped:  # it does not answer; the files beside the store have what it heard
+                complain("the manager does not answer; this is what the files beside the store have")
+        _print_logs(output, name, [reader.logs(name)])
+    return OK
+
+
+def _print_logs(output: Output, name: str, chunks: Iterable[list[LogEntry]]) -> None:
+    columns: list[Column] = [
+        ("TIME", lambda entry: time.strftime("%H:%M:%S", time.localtime(entry.at))),
+        ("STREAM", lambda entry: entry.stream),
+        ("TEXT", lambda entry: entry.text),
+    ]
+    empty = f"{name} has printed nothing that is kept"
+    output.rows("log", chunks, columns, name=lambda entry: entry.text, empty=empty)
+
+
+def _log_chunks(client: ProcedureClient, name: str, *, follow: bool) -> Iterator[list[LogEntry]]:
+    """New entries, asked for twice a second; entries that are gone by then are lost to us."""
+    last: list[LogEntry] = []
+    while True:
+        over = not follow or client.get(name).done()
+        found = client.logs(name)
+        yield found[_overlap(last, found) :]
+        if over:
+            return
+        last = found
+        client.get(name).wait(0.5, wait_parked=True)
+
+
+def _overlap(old: list[LogEntry], new: list[LogEntry]) -> int:
+    """Number of entries at the beginning of `new` that were the end of `old`: the ring drops from the front only."""
+    if not old:
+        return 0
+    for place in range(len(new) - 1, -1, -1):
+        if new[place] == old[-1] and new[: place + 1] == old[len(old) - place - 1 :]:
+            return place + 1
+    return 0
+
+
+def add_watch(commands: _Commands) -> None:
+    """Add ``watch``."""
+    parser = commands.add_parser(
+        "watch",
+        help="every change of a procedure until it ends, or of all",
+        epilog="exit codes: 0 it succeeded, 1 it ended otherwise, 124 the time was up",
+    )
+    globals_for(parser).add_argument("id", metavar="ID", nargs="?", help=ID_HELP)
+    parser.add_argument("--steps", action="store_true", help="each step and attempt too")
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up after this time (exit code 124)")
+    parser.set_defaults(run=_watch)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    with open_client(options) as client:
+        name = _resolved(options) if options.id is not None else None
+        return end_of_watch(client, name, options)
+
+
+def end_of_watch(client: ProcedureClient, name: str | None, options: argparse.Namespace) -> int:
+    """Show changes until the end; the exit code says how it was."""
+    from actorproc.model.states import ProcedureState
+    from actorproc.report.changes import Overflow
+
+    output = Output(options)
+    limit = getattr(options, "timeout", None)
+    deadline = None if limit is None else time.monotonic() + limit
+    columns: list[Column] = [
+        ("TIME", lambda change: time.strftime("%H:%M:%S", time.localtime(change.at))),
+        ("ID", lambda change: change.id),
+        ("STATE", lambda change: change.state),
+        ("PHASE", lambda change: change.phase),
+        ("STEP", lambda change: change.step),
+        ("TRY", lambda change: change.attempt),
+        ("WHY", lambda change: clipped(plain_line(_change_words(change)), 100)),
+    ]
+    outcome: list[ProcedureState] = []
+
+    def changes() -> Iterator[list[Any]]:
+        with client.watch(name, steps=getattr(options, "steps", False)) as watch:
+            while True:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                change = watch.next(left)
+                if change is None:
+                    return
+                if isinstance(change, Overflow):
+                    complain("some changes were dropped here, because there were too many")
+                    continue
+                if change.id == name:
+                    outcome[:] = [change.state]
+                yield [change]
+
+    try:
+        output.rows("change", changes(), columns, name=lambda change: change.id)
+    except TimeoutError:
+        said = "the time was up" if name is None else f"{name} has not ended"
+        complain(f"{said} after {duration(limit or 0.0)}")
+        return TIMED_OUT
+    if name is None:
+        return OK
+    if not outcome or outcome[0] not in ("SUCCESS", "FAILED", "ROLLEDBACK"):
+        complain(f"the manager is gone, and {name} has not ended")
+        return UNREACHABLE
+    return OK if outcome[0] == ProcedureState.SUCCESS else FAILED
+
+
+def _change_words(change: Any) -> str:
+    if change.error is not None:
+        return f"{change.error.type_name.rpartition('.')[2]}: {change.error.message}"
+    return change.reason or change.message or ""
+
+
+def add_metrics(commands: _Commands) -> None:
+    """Add ``metrics``."""
+    parser = commands.add_parser("metrics", help="counters and histograms: Prometheus text, or JSON with -o json")
+    globals_for(parser)
+    parser.set_defaults(run=_metrics)
+
+
+def _metrics(options: argparse.Namespace) -> int:
+    output = Output(options)
+    with open_client(options) as client:
+        metrics = client.metrics()
+    if getattr(options, "output", None) in ("json", "jsonl"):
+        output.one("metrics", metrics, tuple)
+    else:
+        output.lines(metrics.prometheus().removesuffix("\n").split("\n"))
+    return OK
+
+
+def add_top(commands: _Commands) -> None:
+    """Add ``top``."""
+    parser = commands.add_parser("top", help="the workers and what stands still, refreshed until interrupted")
+    globals_for(parser, output=False)
+    parser.add_argument("--every", type=seconds, default=2.0, metavar="TIME", help="between two looks (2s)")
+    parser.add_argument("--count", type=whole_number(1), metavar="N", help="so many looks (default: until interrupted)")
+    parser.set_defaults(run=_top)
+
+
+def _top(options: argparse.Namespace) -> int:
+    from actorproc.cli.commands.top_screen import screen_of
+
+    output = Output(options)
+    seen = 0
+    with open_client(options) as client:
+        while True:
+            lines = screen_of(client)
+            if sys.stdout.isatty():
+                sys.stdout.write("\x1b[H\x1b[2J")  # home, and a clean screen
+            output.lines(lines)
+            seen += 1
+            if options.count is not None and seen >= options.count:
+                return OK
+            time.sleep(options.every)

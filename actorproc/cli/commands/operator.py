@@ -1,0 +1,212 @@
+"""``abort``, ``retry``, ``rollback``, ``bypass``, ``pause``, ``resume``, ``ack``, ``delete``, ``gc``.
+
+They go to the running manager through its control socket. When none runs they are decided here, on the stopped store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from actorproc.cli.output.outcomes import DRY_RUN, outcome
+from actorproc.cli.output.output import Output
+from actorproc.cli.select.common import REFUSED, globals_for, is_owned, open_reader
+from actorproc.cli.select.filters import has_filter, seconds
+from actorproc.cli.select.selection import add_care, add_selection, apply, carry_out, confirmed
+from actorproc.cli.select.steering import Steered, is_stopped
+from actorproc.errors import UsageError
+
+if TYPE_CHECKING:
+    from actorproc.cli.select.steering import Steering
+
+__all__ = [
+    "add_abort",
+    "add_ack",
+    "add_bypass",
+    "add_delete",
+    "add_gc",
+    "add_pause",
+    "add_resume",
+    "add_retry",
+    "add_rollback",
+]
+
+_Commands = Any
+_Act: TypeAlias = "Callable[[argparse.Namespace, Steering, str], str]"
+"""Does it to one procedure, and says in words what came of it."""
+
+
+def _add(
+    commands: _Commands,
+    verb: str,
+    act: _Act,
+    *,
+    roots: bool = False,
+    whole: bool = False,
+    **says: str,
+) -> argparse.ArgumentParser:
+    """Add a verb that is done to the selected procedures, one by one; with `whole` to the whole manager too."""
+    parser: argparse.ArgumentParser = commands.add_parser(verb, **says)
+    add_selection(parser)
+    if whole:
+        parser.add_argument("--manager", action="store_true", help="the whole manager, in place of ids")
+
+    def run(options: argparse.Namespace) -> int:
+        if whole and options.manager:
+            return _whole(options, verb)
+        return apply(options, verb, partial(act, options), roots=roots)
+
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_abort(commands: _Commands) -> None:
+    """Add ``abort``."""
+    parser = _add(commands, "abort", _abort, help="ask procedures to abort and roll back")
+    parser.add_argument("--force", action="store_true", help="do not ask, and kill the running steps")
+
+
+def _abort(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    if not engine.abort(name, force=options.force, reason=options.reason):
+        return "has ended already"
+    if is_stopped(engine):
+        later = "is undone" if options.force else "is asked to abort"
+        return "aborted" if engine.has_ended(name) else f"{later} when a manager starts"
+    return "asked to abort"
+
+
+def add_retry(commands: _Commands) -> None:
+    """Add ``retry``."""
+    _add(commands, "retry", _retry, roots=True, help="open a new run of roots that ended FAILED")
+
+
+def _retry(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    engine.retry(name, reason=options.reason)
+    return "runs again" + _later(engine)
+
+
+def add_rollback(commands: _Commands) -> None:
+    """Add ``rollback``."""
+    _add(commands, "rollback", _rollback, roots=True, help="undo unfinished roots, as if they had failed")
+
+
+def _rollback(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    if not engine.rollback(name, reason=options.reason):
+        return "was undone already"
+    return "is rolled back" + _later(engine, name)
+
+
+def add_bypass(commands: _Commands) -> None:
+    """Add ``bypass``."""
+    parser = _add(
+        commands,
+        "bypass",
+        _bypass,
+        help="end procedures as if they had succeeded (the last resort)",
+        description="What they left half done stays half done: an operator has to see to it.",
+    )
+    parser.add_argument("--children", action="store_true", help="all their descendants too")
+    parser.add_argument("--ancestors", action="store_true", help="their ancestors too")
+    parser.add_argument("--force", action="store_true", help="kill the running step")
+
+
+def _bypass(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    done = engine.bypass(
+        name,
+        children=options.children,
+        ancestors=options.ancestors,
+        force=options.force,
+        reason=options.reason,
+    )
+    return "bypassed" if done else "has ended already"
+
+
+def add_pause(commands: _Commands) -> None:
+    """Add ``pause``."""
+    _add(commands, "pause", _pause, whole=True, help="hand out no more steps of procedures, or of any (--manager)")
+
+
+def _pause(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    return "paused" if engine.pause(name, reason=options.reason) else "has ended already"
+
+
+def add_resume(commands: _Commands) -> None:
+    """Add ``resume``."""
+    says = "lift the pause of procedures, or of the whole manager (--manager)"
+    _add(commands, "resume", _resume, whole=True, help=says)
+
+
+def _resume(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    return "goes on" + _later(engine) if engine.resume(name, reason=options.reason) else "was not paused itself"
+
+
+def _whole(options: argparse.Namespace, verb: str) -> int:
+    """Pause or resume everything."""
+    if options.ids or options.all_matching or has_filter(options):
+        raise UsageError("--manager means everything: leave ids and filters out")
+    found = outcome(None, verb, DRY_RUN)
+    steered = Steered(options)
+    if options.dry_run:
+        is_owned(options)  # there is a store
+    else:
+        with steered as engine:
+            done = getattr(engine, verb)(reason=options.reason)
+            result = ("paused" if verb == "pause" else "goes on" + _later(engine)) if done else "was not paused"
+        found = outcome(None, verb, result, applied=steered.applied)
+    Output(options).one("outcome", found, lambda: [f"manager  {verb}  {found['result']}"], name="manager")
+    steered.tell()
+    return 0
+
+
+def _later(engine: Steering, name: str | None = None) -> str:
+    """Time at which it happens: at once, or when a manager starts (unless `name` has ended with it)."""
+    waits = is_stopped(engine) and not (name is not None and engine.has_ended(name))
+    return " when a manager starts" if waits else ""
+
+
+def add_ack(commands: _Commands) -> None:
+    """Add ``ack``."""
+    says = "say that the results of finished procedures were taken"
+    _add(commands, "ack", _ack, roots=True, help=says)
+
+
+def _ack(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    return "acknowledged" if engine.acknowledge(name, options.reason) else "is not kept any more"
+
+
+def add_delete(commands: _Commands) -> None:
+    """Add ``delete``."""
+    says = "remove finished roots and all that ran below them, now"
+    parser = _add(commands, "delete", _delete, roots=True, help=says)
+    parser.add_argument("--force", action="store_true", help="also those whose keys are poisoned; the keys stay so")
+
+
+def _delete(options: argparse.Namespace, engine: Steering, name: str) -> str:
+    gone = engine.delete(name, options.reason, force=options.force)
+    return "deleted" if gone else "is not kept any more"
+
+
+def add_gc(commands: _Commands) -> None:
+    """Add ``gc``."""
+    parser = commands.add_parser(
+        "gc",
+        help="remove finished roots that ended a while ago",
+        description="FAILED ones stay, unless --failed is given: what is wrong with them is only known from them.",
+    )
+    globals_for(parser)
+    parser.add_argument("--older-than", type=seconds, required=True, metavar="TIME", help="ended longer ago: 12h, 7d")
+    parser.add_argument("--failed", action="store_true", help="FAILED ones too")
+    add_care(parser)
+    parser.set_defaults(run=_gc, force=False)
+
+
+def _gc(options: argparse.Namespace) -> int:
+    with open_reader(options) as reader:
+        before = time.time() - options.older_than
+        names = [name for name, state in reader.finished_roots(before) if state != "FAILED" or options.failed]
+    if not options.dry_run and not confirmed(options, "delete", names):
+        return REFUSED
+    return carry_out(options, "delete", names, partial(_delete, options))

@@ -1,0 +1,138 @@
+"""``submit MODULE:CLASS field=value …``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, get_args
+
+from actorproc.cli.output.outcomes import outcome
+from actorproc.cli.output.output import Output, complain
+from actorproc.cli.output.text import duration, plain_line
+from actorproc.cli.select.common import FAILED, OK, TIMED_OUT, directory, globals_for, start_command, typed
+from actorproc.cli.select.fields import fields_of
+from actorproc.cli.select.filters import seconds
+from actorproc.cli.select.steering import Steered
+from actorproc.errors import ManagerStopped, ProcedureFailed, ResultTimeout, UsageError
+from actorproc.model.policies import OnExisting
+
+__all__ = ["add_submit"]
+
+_Commands = Any
+
+
+def add_submit(commands: _Commands) -> None:
+    """Add ``submit``."""
+    parser = commands.add_parser(
+        "submit",
+        help="submit a procedure",
+        description=(
+            "Imports the class, makes a procedure of the fields, and submits it. A value is JSON when it can be read "
+            "so, else text: count=3 name=book tags='[\"a\"]' code='\"007\"'. The class travels along: a running "
+            "manager need not know it. When none runs the procedure is stored, and the next one must know its class."
+        ),
+    )
+    globals_for(parser).add_argument("target", metavar="MODULE:CLASS", help="a procedure class or @procedure function")
+    parser.add_argument("fields", nargs="*", metavar="FIELD=VALUE", help="a field, or an argument")
+    parser.add_argument("--json", metavar="OBJECT", dest="json_fields", help="all fields as one JSON object")
+    parser.add_argument("--id", help="its id (default: a new one); the same submit again changes nothing")
+    parser.add_argument(
+        "--on-existing",
+        choices=get_args(OnExisting),
+        default="same",
+        metavar="POLICY",
+        help="what becomes of it when the id exists: same (default), error, restart-failed, restart",
+    )
+    parser.add_argument("--tag", action="append", metavar="TAG", help="may be repeated")
+    parser.add_argument("--owner", metavar="TEXT", help="whose it is, for list --owner")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher goes first")
+    parser.add_argument("--delay", type=seconds, default=0.0, metavar="TIME", help="before it may start: 30s, 5m")
+    parser.add_argument("--wait", action="store_true", help="wait for the end and print the output")
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="with --wait: give up waiting (exit code 124)")
+    parser.add_argument("--dry-run", action="store_true", help="only make the procedure, and show its fields")
+    parser.set_defaults(run=_submit)
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from actorproc.cli.service.run import CannotRun, found_in
+    from actorproc.procedure.shipping.importing import imports_only
+
+    if options.timeout is not None and not options.wait:
+        raise UsageError("--timeout is how long --wait waits: give both, or neither")
+    if options.on_existing != "same" and options.id is None:
+        raise UsageError("--on-existing is about the procedure that has the id: give --id as well")
+    try:
+        with imports_only("actorproc submit"):
+            made, name = found_in(options.target)
+    except CannotRun as error:
+        raise UsageError(str(error)) from None
+    if not callable(made):
+        raise UsageError(f"{name} is neither a procedure class nor a @procedure function")
+    fields = fields_of(options)
+    try:
+        procedure = made(**fields)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} cannot be made of these fields: {error}") from None
+    output = Output(options)
+    if options.dry_run:
+        found = outcome(options.id, "submit", f"would be submitted: {procedure!r}")
+        output.one("outcome", found, lambda: [plain_line(found["result"])], name=options.id or "")
+        return OK
+    steered = Steered(options)
+    with steered as engine:
+        if steered.is_stopped and options.wait:
+            msg = f"no manager runs on {directory(options)}, so there is nothing to wait for: start one with "
+            raise ManagerStopped(f"{msg}`{start_command(options)}`, or leave --wait out")
+        handle = engine.submit(
+            procedure,
+            id=options.id,
+            owner=options.owner,
+            priority=options.priority,
+            delay=options.delay,
+            tags=options.tag,
+            on_existing=options.on_existing,
+        )
+        if options.wait:
+            return _waited(handle, output, options)
+    _submitted(handle.id, procedure, steered, output, options)
+    return OK
+
+
+def _submitted(name: str, procedure: Any, steered: Steered, output: Output, options: argparse.Namespace) -> None:
+    found = outcome(name, "submit", "submitted", applied=steered.applied)
+    hint = f"{name}  submitted: {typed(options, 'watch', name)}"
+    if steered.is_stopped:
+        hint = f"{name}  submitted to the stopped store; it runs when a manager starts"
+    output.one("outcome", found, lambda: [hint], name=name)
+    if steered.is_stopped:
+        module = options.target.partition(":")[0]
+        start = start_command(options).replace("MODULE", module)
+        complain(f"no manager runs on {directory(options)}; start one that knows {type(procedure).__name__}: {start}")
+
+
+def _waited(handle: Any, output: Output, options: argparse.Namespace) -> int:
+    found = outcome(handle.id, "submit", applied="manager")
+    try:
+        found["result"] = _plain(handle.result(options.timeout))
+    except ProcedureFailed as error:
+        words = str(error)
+        found |= {"ok": False, "error": words}
+        output.one("outcome", found, lambda: [f"{handle.id}  {plain_line(words)}"], name=handle.id)
+        complain(f"see it: {typed(options, 'show', handle.id)}")
+        return FAILED
+    except ResultTimeout as error:
+        goes_on = f"it goes on: {typed(options, 'watch', handle.id)}"
+        stands = f"it is {error.phase}" + (f" ({plain_line(error.reason)})" if error.reason else "")
+        complain(f"{handle.id} has not ended within {duration(options.timeout)}; {stands}; {goes_on}")
+        return TIMED_OUT
+    output.one("outcome", found, lambda: [plain_line(json.dumps(found["result"], ensure_ascii=False))], name=handle.id)
+    return OK
+
+
+def _plain(value: Any) -> Any:
+    """An output as JSON can hold it; what it cannot hold is shown as Python shows it."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value

@@ -1,0 +1,1 @@
+"""``doctor``: a store read in a process of its own, and advice."""

@@ -1,0 +1,65 @@
+"""``doctor``: is the store sound, and what to type next if it is not."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from actorproc.cli.output.output import Output
+from actorproc.cli.output.text import plain_line, size_of
+from actorproc.cli.select.common import FAILED, OK, directory, globals_for
+
+__all__ = ["add_doctor"]
+
+_Commands = Any
+
+
+def add_doctor(commands: _Commands) -> None:
+    """Add ``doctor``."""
+    parser = commands.add_parser(
+        "doctor",
+        help="examine a store, live or stopped: every record, space, readers, permissions, limits",
+        description="Reads only, in a process of its own that may die of a damaged file. Exit code 0: sound, 1: not.",
+    )
+    globals_for(parser)
+    parser.add_argument("--export-good", metavar="FILE", help="write all trees that can be read whole to a new file")
+    parser.set_defaults(run=_doctor)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from actorproc.cli.doctor.diagnosis import diagnose
+
+    output = Output(options)
+    report = diagnose(directory(options))
+    if options.export_good is not None:
+        from actorproc.cli.commands.exporting import export_apart
+
+        report["exported"] = export_apart(directory(options), options.export_good)
+    output.one("diagnosis", report, lambda: _lines(report), name=report["path"])
+    return OK if report["ok"] else FAILED
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    facts = report["facts"]
+    yield f"store      {plain_line(report['path'])}"
+    if report["owner"] is not None:
+        yield f"manager    pid {report['owner']['pid']} on {plain_line(report['owner']['host'])}"
+    if "procedures" in facts:
+        yield f"records    {facts['procedures']} procedures, {facts['steps']} steps, {len(report['damaged'])} damaged"
+        yield (
+            f"file       {size_of(facts['file_bytes'])}, {size_of(facts['used_bytes'])} used, "
+            f"map {size_of(facts['map_size'])}"
+        )
+        yield f"readers    {facts['readers']} of {facts['max_readers']}, {facts.get('stale_readers', 0)} of them dead"
+    if "free_bytes" in facts:
+        yield f"disk       {size_of(facts['free_bytes'])} free"
+    yield f"clock      {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(report['checked_at']))}"
+    for finding in report["findings"]:
+        command = f"  ⇒ {plain_line(finding['command'])}" if finding["command"] else ""
+        yield f"{finding['severity']:<10} {plain_line(finding['says'])}{command}"
+    if "exported" in report:
+        exported = report["exported"]
+        yield f"exported   {exported['trees']} trees to {plain_line(exported['file'])}, {exported['skipped']} left out"
+    yield "the store is sound" if report["ok"] else "the store is not sound"

@@ -1,0 +1,1 @@
+"""Output of commands: tables for people, JSON for programs."""

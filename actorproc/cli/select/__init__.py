@@ -1,0 +1,1 @@
+"""Selection: directories, ids and filters that commands share."""

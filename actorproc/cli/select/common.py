@@ -1,0 +1,193 @@
+"""Parts that all commands share: the directory, ids by their beginning, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from actorproc.errors import (
+    DuplicateProcedure,
+    EngineError,
+    InternalError,
+    KeyPoisoned,
+    ManagerBusy,
+    ManagerStopped,
+    NotAllowed,
+    OutcomeUnknown,
+    ProcedureFailed,
+    ProcedureParked,
+    StoreDamaged,
+    StoreInUse,
+    UnknownProcedure,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from actorproc.api.client import ProcedureClient
+    from actorproc.api.reader import StoreReader
+    from actorproc.store.lmdb.store import LmdbReader
+
+__all__ = [
+    "FAILED",
+    "ID_HELP",
+    "NOT_FOUND",
+    "OK",
+    "PATIENCE",
+    "REFUSED",
+    "TIMED_OUT",
+    "UNREACHABLE",
+    "USAGE",
+    "AmbiguousId",
+    "code_of",
+    "directory",
+    "full_id",
+    "globals_for",
+    "is_live",
+    "is_owned",
+    "open_client",
+    "open_reader",
+    "quiet",
+    "start_command",
+    "typed",
+    "whole_number",
+]
+
+ID_HELP = "an id, or the beginning of one that no other id has"
+OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE, REFUSED, TIMED_OUT = 0, 1, 2, 3, 4, 5, 124
+
+_CANDIDATES = 10
+PATIENCE = 5.0
+"""Seconds to wait for a manager that has the store and does not answer yet."""
+
+
+class AmbiguousId(UsageError):
+    """Several procedures have ids that begin so."""
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for an error."""
+    if isinstance(error, TimeoutError):
+        return TIMED_OUT
+    if isinstance(error, ProcedureFailed):
+        return FAILED
+    if isinstance(error, UnknownProcedure):
+        return NOT_FOUND
+    if isinstance(error, NotAllowed | ManagerBusy | KeyPoisoned | DuplicateProcedure | StoreInUse):
+        return REFUSED
+    if isinstance(error, StoreDamaged | ProcedureParked | InternalError):
+        return FAILED
+    if isinstance(error, ManagerStopped | OutcomeUnknown | EngineError):
+        return UNREACHABLE
+    return USAGE if isinstance(error, UsageError | ValueError | TypeError) else FAILED
+
+
+def globals_for(parser: argparse.ArgumentParser, *, output: bool = True) -> argparse.ArgumentParser:
+    """Let a command take the global options behind its name too."""
+    says = "directory of the store (default: $ACTORPROC_PATH, else ./state)"
+    parser.add_argument("--path", metavar="DIR", default=argparse.SUPPRESS, help=says)
+    if output:
+        from actorproc.cli.output.output import FORMATS
+
+        parser.add_argument(
+            "-o",
+            "--output",
+            choices=FORMATS,
+            metavar="FORMAT",
+            default=argparse.SUPPRESS,
+            help="table, wide, json, jsonl or name (default: table on a terminal, else jsonl)",
+        )
+    return parser
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an option: a whole number of at least this, and at most that."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least or (most is not None and value > most):
+            bounds = f"of at least {least}" if most is None else f"between {least} and {most}"
+            msg = f"{text!r} is no whole number {bounds}"
+            raise argparse.ArgumentTypeError(msg)
+        return value
+
+    return number
+
+
+def directory(options: argparse.Namespace) -> str:
+    """The store's directory: --path, else $ACTORPROC_PATH, else ./state."""
+    return getattr(options, "path", None) or os.environ.get("ACTORPROC_PATH") or "state"
+
+
+def open_reader(options: argparse.Namespace) -> StoreReader:
+    """The store, to look into; needs no manager."""
+    from actorproc.api.reader import StoreReader
+
+    return StoreReader(directory(options))
+
+
+def is_live(reader: StoreReader) -> bool:
+    """A manager has the store open."""
+    return reader.owner() is not None
+
+
+def start_command(options: argparse.Namespace) -> str:
+    """The command that starts a manager on this store."""
+    path = directory(options)
+    return "actorproc run MODULE" + ("" if path == "state" else f" --path {shlex.quote(path)}")
+
+
+def typed(options: argparse.Namespace, words: str, *values: str) -> str:
+    """A command to type next, `values` quoted: the same store is meant, so what --path said is said again."""
+    from actorproc.cli.output.text import plain_line
+
+    path = getattr(options, "path", None)
+    start = "actorproc" if path is None else f"actorproc --path {shlex.quote(path)}"
+    return plain_line(" ".join((start, words, *map(shlex.quote, values))))
+
+
+def open_client(options: argparse.Namespace) -> ProcedureClient:
+    """The running manager. Raises `ManagerStopped` that says how to start one."""
+    from actorproc.api.client import ProcedureClient
+
+    quiet()
+    if not is_owned(options):
+        msg = f"no manager runs on {directory(options)}: start one with `{start_command(options)}`"
+        raise ManagerStopped(msg)
+    return ProcedureClient(directory(options), patience=getattr(options, "patience", PATIENCE))
+
+
+def is_owned(options: argparse.Namespace) -> bool:
+    """A manager has the store open. Raises `EngineError` when there is no store."""
+    with open_reader(options) as reader:
+        return reader.owner() is not None
+
+
+def quiet() -> None:
+    """Print what the library logs of a verb as our own output; its handler of last resort escapes nothing."""
+    import logging
+
+    logging.getLogger("actorproc").addHandler(logging.NullHandler())
+    logging.getLogger("actorproc").propagate = False
+
+
+def full_id(source: StoreReader | LmdbReader, start: str) -> str:
+    """The id that is this, or the only one that begins so. Raises `UnknownProcedure`, `AmbiguousId`, `UsageError`."""
+    if not start:  # an empty variable of a script, and not the beginning of the only id there is
+        raise UsageError("an id is empty; give one, or the beginning of one")
+    found = source.ids(start)[: _CANDIDATES + 1]
+    if start in found:
+        return start
+    if not found:
+        msg = f"no procedure has the id {start!r}, or one that begins so, in {source.path}"
+        raise UnknownProcedure(msg)
+    if len(found) > 1:
+        more = ", …" if len(found) > _CANDIDATES else ""
+        msg = f"{start!r} is the beginning of several ids: {', '.join(found[:_CANDIDATES])}{more}"
+        raise AmbiguousId(msg)
+    return found[0]

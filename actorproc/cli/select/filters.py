@@ -1,0 +1,165 @@
+"""The filters of ``list``, which the verbs take too."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from actorproc.cli.select.common import full_id, whole_number
+from actorproc.support.durations import EARLIEST
+
+if TYPE_CHECKING:
+    from actorproc.api.reader import StoreReader
+    from actorproc.report.listing import ListFilter
+    from actorproc.store.lmdb.store import LmdbReader
+
+__all__ = ["add_filters", "filter_of", "has_filter", "moment", "no_match", "seconds"]
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, None: 1.0}
+_STATES = ("RUNNABLE", "WAITING", "WAITING_TIMEOUT", "SUCCESS", "FAILED", "ROLLEDBACK")
+_PHASES = (
+    "queued",
+    "locked-out",
+    "running",
+    "retrying",
+    "stuck",
+    "suspended",
+    "sleeping",
+    "waiting",
+    "rolling-back",
+    "paused",
+    "parked",
+    "done",
+)
+_FILTERS = (
+    "state",
+    "phase",
+    "retrying",
+    "stuck",
+    "troubled",
+    "type",
+    "tag",
+    "owner",
+    "root",
+    "parent",
+    "prefix",
+    "roots",
+    "since",
+    "until",
+    "changed_since",
+    "changed_until",
+)
+
+
+def add_filters(parser: argparse.ArgumentParser, *, paging: bool = True) -> None:
+    """Add the filters to a command."""
+    group = parser.add_argument_group("filters (all that are given must match)")
+    group.add_argument(
+        "--state",
+        action="append",
+        type=str.upper,
+        choices=_STATES,
+        metavar="STATE",
+        help="one of " + ", ".join(_STATES) + "; may be repeated",
+    )
+    group.add_argument(
+        "--phase",
+        action="append",
+        type=str.lower,
+        choices=_PHASES,
+        metavar="PHASE",
+        help="one of " + ", ".join(_PHASES) + "; may be repeated",
+    )
+    group.add_argument("--retrying", action="store_true", help="those that failed and are tried again")
+    group.add_argument("--stuck", action="store_true", help="those that cannot go on without help")
+    group.add_argument("--troubled", action="store_true", help="those whose present step failed or crashed before")
+    group.add_argument("--type", metavar="NAME", help="type name, with its module")
+    group.add_argument("--tag", metavar="TAG", help="with this tag")
+    group.add_argument("--owner", metavar="TEXT", help="submitted with this owner")
+    group.add_argument("--root", metavar="ID", help="all of this tree")
+    group.add_argument("--parent", metavar="ID", help="children of this one")
+    group.add_argument("--prefix", metavar="TEXT", help="ids that begin so")
+    group.add_argument("--roots", action="store_true", help="no children")
+    group.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="created at this time or later: 10m, 2h, 3d (ago), or 2026-11-21T12:00 (local time)",
+    )
+    group.add_argument("--until", type=moment, metavar="TIME", help="created before")
+    group.add_argument("--changed-since", type=moment, metavar="TIME", help="changed at this time or later")
+    group.add_argument("--changed-until", type=moment, metavar="TIME", help="not changed since")
+    if paging:
+        parser.add_argument("--limit", type=whole_number(0), metavar="N", help="at most so many")
+        parser.add_argument("--after", metavar="ID", help="the next page: what comes after this one")
+        parser.add_argument("--newest", action="store_true", help="newest first")
+
+
+def has_filter(options: argparse.Namespace) -> bool:
+    """Any filter was given."""
+    return any(getattr(options, name, None) for name in _FILTERS)
+
+
+def no_match(options: argparse.Namespace) -> str:
+    """Text for people when nothing matches their filters."""
+    kind = getattr(options, "type", None)
+    if kind is not None and "." not in kind:
+        return "no procedure matches; --type wants the whole name of a type, as `list -o wide` shows it"
+    return "no procedure matches"
+
+
+def filter_of(options: argparse.Namespace, source: StoreReader | LmdbReader) -> ListFilter:
+    """The filter that the options say; ids in it may be beginnings. Raises `UsageError`s and `ValueError`s."""
+    from actorproc.report.listing import ListFilter
+
+    after = getattr(options, "after", None)
+    phases = list(options.phase or ())
+    phases += ["retrying"] if options.retrying else []
+    phases += ["stuck"] if options.stuck else []
+    return ListFilter.of(
+        state=options.state or None,
+        phase=phases or None,
+        type_name=options.type,
+        root=None if options.root is None else full_id(source, options.root),
+        parent=None if options.parent is None else full_id(source, options.parent),
+        tag=options.tag,
+        owner=options.owner,
+        id_prefix=options.prefix,
+        roots_only=options.roots,
+        troubled=options.troubled,
+        created_since=options.since,
+        created_until=options.until,
+        updated_since=options.changed_since,
+        updated_until=options.changed_until,
+        newest_first=getattr(options, "newest", False),
+        limit=getattr(options, "limit", None),
+        after=None if after is None else full_id(source, after),
+    )
+
+
+def seconds(text: str) -> float:
+    """A span of time: "90", "90s", "5m", "2h", "3d", "1w"."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        msg = f"{text!r} is no span of time; write 90s, 5m, 2h or 3d"
+        raise argparse.ArgumentTypeError(msg)
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def moment(text: str) -> float:
+    """Epoch seconds of a moment: a span (that long ago), epoch seconds, or an ISO 8601 time.
+
+    Without a zone it is local time, as people mean it who read a clock and as the commands show times.
+    """
+    match = _SPAN.fullmatch(text.strip())
+    if match is not None and (match[2] is not None or float(match[1]) < EARLIEST):
+        return time.time() - seconds(text)
+    try:
+        return float(text) if match is not None else datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        msg = f"{text!r} is no time; write 2h (two hours ago), 2026-11-21T12:00 (local time) or …T12:00Z"
+        raise argparse.ArgumentTypeError(msg) from None

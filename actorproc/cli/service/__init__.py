@@ -1,0 +1,1 @@
+"""``actorproc run``: a manager as a service."""

@@ -1,0 +1,43 @@
+"""A step that ended when its tree failed already: it counts, and what it asked for is noted for a retry."""
+
+from __future__ import annotations
+
+from actorproc.core.lifecycle.children import join_group
+from actorproc.core.state.engine_state import Book
+from actorproc.model.messages.outcomes import Advanced, Outcome, Slept, Suspended, Waited
+from actorproc.model.rows.records import Interrupted, ProcedureRecord
+from actorproc.model.states import ProcedureState
+
+__all__ = ["last_step", "note_interrupted", "stop_late"]
+
+
+def stop_late(book: Book, record: ProcedureRecord) -> None:
+    """A step of a failing scope ended: the member waits for nothing any more."""
+    record.due_at = None
+    book.ready.discard(record.id)
+    book.touch(record)
+
+
+def note_interrupted(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+    """Note what a step asked for when its tree failed already: not begun now, kept for a retry that goes forward."""
+    if isinstance(outcome, Suspended):
+        join_group(book, record, outcome)
+        record.interrupted = Interrupted(ProcedureState.WAITING)
+    elif isinstance(outcome, Waited):
+        due_at = None if outcome.timeout is None else book.now + outcome.timeout
+        waiting = ProcedureState.WAITING if due_at is None else ProcedureState.WAITING_TIMEOUT
+        record.interrupted = Interrupted(waiting, outcome.event, due_at)
+    elif isinstance(outcome, Slept | Advanced):
+        pause = outcome.seconds if isinstance(outcome, Slept) else outcome.after
+        added = outcome.acquire if isinstance(outcome, Advanced) else ()
+        keys = tuple(dict.fromkeys((*record.locks, *added))) if added else ()
+        if pause > 0:
+            record.interrupted = Interrupted(ProcedureState.WAITING_TIMEOUT, None, book.now + pause, keys=keys)
+        elif keys:
+            record.interrupted = Interrupted(ProcedureState.RUNNABLE, keys=keys)
+
+
+def last_step(record: ProcedureRecord) -> Interrupted:
+    """The step that is about to end too late to count; where it was `on_timeout`, the wait before it."""
+    waiting = ProcedureState.SUCCESS if record.event is None else ProcedureState.WAITING
+    return Interrupted(waiting, record.event, step=record.step, record=record.state_at or record.records)

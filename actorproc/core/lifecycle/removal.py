@@ -1,0 +1,205 @@
+"""Removal of finished trees: when they have been kept long enough, or at a caller's request.
+
+A tree leaves as a whole, in one decision. One with more members than `CHUNK` is first marked as removed, which
+hides all of it, and then leaves in parts, the latest members first and the root last; the mark goes with the root.
+So no reader sees half a tree, whenever a crash comes, and no commit is long.
+
+Only trees that are not in memory are removed by the clock, for what is stored of them is what they are. Who reads
+the store and brings the trees here is the shell; whether they go is decided here, against what is known now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+
+from actorproc.core.lock_manager.poison import disown
+from actorproc.core.state import signal_ids
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.quarantine import error_of
+from actorproc.errors import ActorprocError, NotAllowed
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import (
+    Acknowledged,
+    DeleteRequested,
+    RemovalContinued,
+    ResultsTaken,
+    TreesExpired,
+)
+from actorproc.model.rows.records import AcknowledgementRecord, ProcedureRecord, RemovalRecord
+from actorproc.model.rows.snapshot import FinishedTree
+from actorproc.model.rows.writes import DeleteLock, DeleteProcedure, DeleteRemoval, PutAcknowledgement, PutRemoval
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = ["CHUNK", "acknowledge", "continue_removal", "delete", "expire", "is_leaving", "remove_one", "take"]
+
+CHUNK = 256
+"""Procedures removed in one commit."""
+
+
+# ---------------------------------------------------------------------- acknowledge
+def acknowledge(book: Book, event: Acknowledged) -> None:
+    """The result was taken: the tree goes after `Retention.acknowledged_seconds` (HBase's removeResult)."""
+    record = _known(book, event.id, event.head)
+    if record is None or (refused := _refusal(book, record, "acknowledged")) is not None:
+        book.command(Reply(event.reply, value=False) if record is None else Reply(event.reply, error=refused))
+        return
+    if record.id not in book.acknowledged:
+        book.acknowledged[record.id] = book.now
+        book.write(PutAcknowledgement(AcknowledgementRecord(record.id, book.now)))
+        if event.reason is not None:
+            book.audit(None, "acknowledge", event.reason, record.id)
+    book.command(Reply(event.reply, value=True))
+
+
+# ---------------------------------------------------------------------- delete
+def delete(book: Book, event: DeleteRequested) -> None:
+    """Remove a finished root at once; False when there is none of this id."""
+    stored = event.tree.members[0] if event.tree is not None else None
+    record = _known(book, event.id, stored)
+    if record is None:
+        error = error_of(book, event.id)
+        book.command(Reply(event.reply, value=False) if error is None else Reply(event.reply, error=error))
+        return
+    refused = _refusal(book, record, "deleted") or _unsound(book, record, force=event.force)
+    if refused is not None:
+        book.command(Reply(event.reply, error=refused))
+        return
+    book.audit(None, "delete", event.reason, record.id)
+    _remove(book, event.tree or FinishedTree((record,)))
+    book.command(Reply(event.reply, value=True))
+
+
+def _known(book: Book, id: str, stored: ProcedureRecord | None) -> ProcedureRecord | None:
+    record = book.procs.get(id)
+    if record is not None or stored is None or id in book.removed or stored.root in book.removals:
+        return record
+    return stored
+
+
+def _refusal(book: Book, record: ProcedureRecord, verb: str) -> ActorprocError | None:
+    if (damaged := error_of(book, record.id)) is not None:
+        return damaged
+    if record.parent is not None:
+        return NotAllowed(f"{record.id} is a child and goes with its root {record.root}, which can be {verb}")
+    if record.state not in TERMINAL:
+        return NotAllowed(f"{record.id} is {record.state}; only what has finished can be {verb} (abort() ends it)")
+    if record.left_open and verb == "deleted":
+        return NotAllowed(f"{record.id} left children behind that have not finished; it can be {verb} when they have")
+    return None
+
+
+def _unsound(book: Book, record: ProcedureRecord, *, force: bool) -> NotAllowed | None:
+    keys = [path for path, owners in _poisoners(book) if record.id in owners]
+    if not keys or force:
+        return None
+    return NotAllowed(
+        f"{record.id} owns the poisoned key {keys[0]!r}{f' and {len(keys) - 1} more' if keys[1:] else ''}: its record "
+        "says what went wrong. Clear it with manager.clear_poison(…), or delete with force=True; the key stays "
+        "poisoned then"
+    )
+
+
+def _poisoners(book: Book) -> Iterable[tuple[str, frozenset[str]]]:
+    """Every poisoned key with the roots of all who poisoned it."""
+    for path, poison in book.poisons.items():
+        yield path, poison.roots
+
+
+# ---------------------------------------------------------------------- the clock
+def take(book: Book, event: ResultsTaken) -> None:
+    """Remove calls whose results were taken; the reply names those that are not at rest yet."""
+    left = []
+    for tree in event.trees:
+        root = tree.members[0]
+        if root.id in book.trees or root.state not in TERMINAL:
+            left.append(root.id)
+        elif not _is_in_use(book, root.id):
+            _remove(book, tree)
+    book.command(Reply(event.reply, value=tuple(left)))
+
+
+def _is_in_use(book: Book, root: str) -> bool:
+    return is_leaving(book, root) or root in book.trees or root in book.backlog or root in book.damaged
+
+
+def expire(book: Book, event: TreesExpired) -> None:
+    """Remove those of the trees that have been kept long enough and need no operator."""
+    unsound = {root for _, owners in _poisoners(book) for root in owners}
+    for tree in event.trees:
+        root = tree.members[0]
+        if _is_in_use(book, root.id):
+            continue
+        is_over = not root.left_open and all(member.state in TERMINAL for member in tree.members)
+        if is_over and _is_due(book, tree, event.at, needs_operator=_needs_operator(tree, unsound)):
+            _remove(book, tree)
+
+
+def is_leaving(book: Book, root: str) -> bool:
+    """The root was removed by a decision that may not be stored yet, or is half removed."""
+    return root in book.removed or root in book.removals
+
+
+def _needs_operator(tree: FinishedTree, unsound: set[str]) -> bool:
+    root = tree.members[0]
+    return root.id in unsound or (root.state is ProcedureState.FAILED and tree.units and root.rollback_supported)
+
+
+def _is_due(book: Book, tree: FinishedTree, at: float, *, needs_operator: bool) -> bool:
+    policy = book.retention
+    root = tree.members[0]
+    age = at - (root.finished_at if root.finished_at is not None else at)
+    if needs_operator:
+        return policy.failed_seconds is not None and age >= policy.failed_seconds
+    taken = book.acknowledged.get(root.id)
+    if taken is not None and at - taken >= policy.acknowledged_seconds:
+        return True
+    return tree.surplus or (policy.seconds is not None and age >= policy.seconds)
+
+
+# ---------------------------------------------------------------------- removing
+def _remove(book: Book, tree: FinishedTree) -> None:
+    root = tree.members[0].id
+    if book.poisons:
+        disown(book, root)
+    resident = book.trees.get(root)
+    if resident is not None:
+        # Not stored yet as it is, so it cannot be read back in parts: it goes at once. Hardly ever so.
+        members: Sequence[ProcedureRecord] = [copy(member) for member in resident.members.values()]
+        book.dismiss(resident)
+        book.unsettled.pop(root, None)
+    elif tree.more or len(tree.members) > CHUNK:
+        mark = book.removals[root] = RemovalRecord(root, book.now)
+        book.write(PutRemoval(mark))
+        book.removed[root] = book.batch
+        return
+    else:
+        members = tree.members
+    for member in reversed(members):
+        remove_one(book, member)
+
+
+def remove_one(book: Book, member: ProcedureRecord) -> None:
+    """Remove one procedure that has ended, with all that is kept of it."""
+    book.shedding.pop(member.id, None)
+    for path in book.locks.release(member.id):  # none, unless the store was changed from outside
+        book.write(DeleteLock(path, member.id))
+    book.inherited.pop(member.id, None)
+    book.buffered.pop(member.id, None)
+    signal_ids.drop(book, member.id)
+    book.acknowledged.pop(member.id, None)
+    book.removed[member.id] = book.batch
+    book.write(DeleteProcedure(member))
+
+
+def continue_removal(book: Book, event: RemovalContinued) -> None:
+    """Remove the next part of a tree that is marked as removed."""
+    if event.root not in book.removals:
+        return
+    for member in event.members:
+        # One that was removed a moment ago may be read once more, and its id may belong to another procedure already.
+        if member.id not in book.removed or member.id == event.root:
+            remove_one(book, member)
+    if not event.more:
+        del book.removals[event.root]
+        book.write(DeleteRemoval(event.root))

@@ -1,0 +1,102 @@
+"""Submits that name an existing id and say what is to become of it: refusals, and restarts of what has ended.
+
+As the id reuse policies of Temporal's workflows. A restart begins a new generation of a root: its number is one
+higher, so idempotency keys and default ids of children differ from those before. The root's rows are replaced in the
+commit of the submit; members of the ended tree follow in slices, as those of `Status.again` do.
+
+A submit may come twice: its client asks again after a lost answer. Each has a token, which the head keeps, so the
+second one finds that it was done. The head keeps the tokens of its newest generations, so that a repetition that comes
+after a later restart begins nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actorproc.core.lifecycle.removal import remove_one
+from actorproc.core.state.engine_state import Book
+from actorproc.errors import ActorprocError, DuplicateProcedure, KeyPoisoned, NotAllowed
+from actorproc.model.rows.record_parts import TOKEN
+from actorproc.model.rows.records import IdReuse, NewProcedure, Past, ProcedureRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = ["KEPT", "follows", "make_room", "refusal", "was_done"]
+
+KEPT = 16
+"""Tokens that a head keeps at most: those of its newest generations."""
+
+
+def refusal(book: Book, new: NewProcedure, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+    """Why a submit that was not done cannot have the id of an existing procedure as its policy says; None: it can."""
+    if reuse.policy == "error":
+        return DuplicateProcedure(
+            f"procedure {known.id} ({known.type_name}) exists and is {known.state}, and was submitted with "
+            "on_existing='error'; use another id"
+        )
+    if known.type_name != new.type_name:
+        return DuplicateProcedure(
+            f"procedure {known.id} exists as {known.type_name}; it cannot be restarted as {new.type_name}"
+        )
+    return _no_restart(book, reuse, known)
+
+
+def _no_restart(book: Book, reuse: IdReuse, known: ProcedureRecord) -> ActorprocError | None:
+    name = f"{known.id} cannot be restarted: it"
+    if known.parent is not None:
+        return NotAllowed(f"{name} is a child of {known.parent}; only a root can, with all that ran under it")
+    if known.state not in TERMINAL:
+        return NotAllowed(f"{name} has not ended (it is {known.state}); wait for its end, or abort it")
+    tree = book.tree_of(known)
+    if tree.open:
+        return NotAllowed(f"{name} left children behind that have not finished; it can be when they have")
+    if tree.running:
+        return NotAllowed(f"{name} has ended, but a worker is still asked whether it may be aborted; submit it again")
+    if reuse.policy == "restart-failed" and known.state is ProcedureState.SUCCESS:
+        return NotAllowed(
+            f"{name} has succeeded, and on_existing='restart-failed' takes what failed or was undone; "
+            "on_existing='restart' takes it as well"
+        )
+    path = next((path for path, poison in book.poisons.items() if known.id in poison.roots), None)
+    if path is not None:
+        # The new generation is the same root to its own poison, which would not stop it.
+        return KeyPoisoned(f"{name} left a key poisoned: {book.poison_notice(path)}")
+    return None
+
+
+def was_done(known: ProcedureRecord, reuse: IdReuse) -> bool:
+    """True if this very submit began a generation of the procedure: it was sent again."""
+    tokens = known.tokens
+    return any(tokens[at : at + TOKEN] == reuse.token for at in range(0, len(tokens), TOKEN))
+
+
+def make_room(book: Book, restarted: Iterable[str], accepted: Iterable[str]) -> None:
+    """Remove the ended roots that begin anew, and members of earlier generations whose ids new procedures get."""
+    for name in restarted:
+        known = book.procs[name]
+        tree = book.tree_of(known)
+        book.dismiss(tree)
+        book.unsettled.pop(name, None)
+        remove_one(book, known)
+        book.shedding.update((id_, member) for id_, member in tree.members.items() if member is not known)
+        book.predecessors[name] = known
+    for name in accepted:
+        if name in book.shedding:
+            remove_one(book, book.shedding[name])
+
+
+def follows(book: Book, record: ProcedureRecord, reuse: IdReuse) -> bool:
+    """Mark the head of a procedure with its token; True when it is the next generation of another one.
+
+    That one has the place of the other in submit order. So it stays the first of its tree, and as old as it was for
+    those who look for the youngest in a cycle of lock waiting (as a restarted transaction keeps its timestamp).
+    """
+    known = book.predecessors.pop(record.id, None)
+    if known is None:
+        record.past = Past(tokens=reuse.token)
+        return False
+    record.seq = known.seq
+    record.generation = known.generation + 1
+    renewed = book.next_seq if known.children or known.renewed else 0
+    tokens = (reuse.token + known.tokens)[: KEPT * TOKEN]
+    record.past = Past(renewed=renewed, tokens=tokens, first=record.generation)
+    return True

@@ -1,0 +1,171 @@
+"""Signals to procedures and events by name: delivered, kept until one waits, withdrawn, or removed for their age.
+
+A signal is for one procedure, which must exist, and stays as long as that one may take it. An event is published under
+a name for whichever procedure waits for it, now or later; one that no procedure takes is removed in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from actorproc.core.lifecycle.finish import forget_listening
+from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.quarantine import error_of
+from actorproc.core.state.signal_ids import discard, is_repeated, keep, next_number, remember
+from actorproc.core.state.transitions import Trigger, move
+from actorproc.errors import ActorprocError, NotAllowed, UnknownProcedure
+from actorproc.model.ids import event_target, name_of_event
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import Published, Signalled, SignalsExpired, SignalsWithdrawn
+from actorproc.model.rows.records import EventRecord, ProcedureRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = [
+    "MAX_BUFFERED",
+    "MAX_PUBLISHED",
+    "expire",
+    "first_listener",
+    "publish",
+    "published",
+    "signal",
+    "take_buffered",
+    "too_old",
+    "withdraw",
+]
+
+MAX_BUFFERED = 1000
+"""Signals kept for one procedure, and events kept under one name, that none has taken yet."""
+MAX_PUBLISHED = 100_000
+"""Events kept under all names together."""
+
+
+# ---------------------------------------------------------------------- signals to a procedure
+def signal(book: Book, event: Signalled) -> None:
+    """Deliver a signal to a procedure; it is kept when the procedure does not wait yet. False: it has ended."""
+    record = book.procs.get(event.id)
+    if event.id in book.damaged or record is None:
+        unknown = UnknownProcedure(
+            f"no procedure has the id {event.id!r}, so nothing would take this signal; publish() sends an event by name"
+        )
+        book.command(Reply(event.reply, error=error_of(book, event.id) or unknown))
+        return
+    if record.state in TERMINAL:
+        book.command(Reply(event.reply, value=False))
+        return
+    if is_repeated(book, event.id, event.dedup):
+        book.command(Reply(event.reply, value=True))
+        return
+    row = EventRecord(event.id, next_number(book, event.id), event.payload, event.dedup, book.now)
+    if record.event is not None and record.state is not ProcedureState.RUNNABLE:
+        _deliver(book, record, row)
+    elif len(book.buffered.get(event.id, ())) < MAX_BUFFERED:
+        keep(book, row)
+    else:
+        book.command(Reply(event.reply, error=_too_many(f"signals to {event.id}")))
+        return
+    if event.reason is not None:
+        book.audit(record, "signal", event.reason)
+    book.command(Reply(event.reply, value=True))
+
+
+# ---------------------------------------------------------------------- events by name
+def publish(book: Book, event: Published) -> None:
+    """Deliver an event to the procedure that has waited for it longest; it is kept when none waits yet."""
+    target = event_target(event.name)
+    if is_repeated(book, target, event.dedup):
+        book.command(Reply(event.reply))
+        return
+    record = next((book.procs[name] for name in first_listener(book, event.name)), None)
+    row = EventRecord(target, next_number(book, target), event.payload, event.dedup, book.now)
+    if record is not None:
+        _deliver(book, record, row)
+    elif (error := _no_room(book, event.name)) is None:
+        keep(book, row)
+    else:
+        book.command(Reply(event.reply, error=error))
+        return
+    if event.reason is not None:
+        book.audit(record, "publish", event.reason, event.name)
+    book.command(Reply(event.reply))
+
+
+def first_listener(book: Book, event: str) -> tuple[str, ...]:
+    """Id of the procedure that has waited longest for an event name, if one does; damaged ones wait no more."""
+    return tuple(islice((name for name in book.listeners.of(event) if name not in book.damaged), 1))
+
+
+def _no_room(book: Book, name: str) -> ActorprocError | None:
+    if len(book.buffered.get(event_target(name), ())) >= MAX_BUFFERED:
+        return _too_many(f"events called {name!r}")
+    if book.published >= MAX_PUBLISHED:
+        return _too_many("events by name", MAX_PUBLISHED)
+    return None
+
+
+def _too_many(things: str, number: int | None = None) -> NotAllowed:
+    waiting = f"{MAX_BUFFERED if number is None else number} {things} are kept already and no procedure has taken one"
+    return NotAllowed(f"{waiting}; send it again when some were taken, or withdraw those that are of no use")
+
+
+# ---------------------------------------------------------------------- taking
+def _deliver(book: Book, record: ProcedureRecord, row: EventRecord) -> None:
+    """A procedure that waits gets a signal that was not kept."""
+    forget_listening(book, record)
+    record.payload = row.payload
+    record.due_at = None
+    move(record, Trigger.SIGNALLED)
+    book.touch(record)
+    wake(book, record)
+    if row.dedup is not None:
+        remember(book, row)
+
+
+def take_buffered(book: Book, record: ProcedureRecord, event: str) -> bytes | None:
+    """The payload of the oldest signal kept for a procedure, or else of the event that it begins to wait for."""
+    for target in (record.id, event_target(event)):
+        kept = book.buffered.get(target)
+        if kept:
+            row = kept[0]
+            discard(book, row, is_stored=True)
+            remember(book, row)
+            return row.payload
+    return None
+
+
+# ---------------------------------------------------------------------- removing
+def withdraw(book: Book, event: SignalsWithdrawn) -> None:
+    """Remove kept signals for an operator; the reply is how many there were."""
+    target = event.id if event.name is None else event_target(event.name)
+    assert target is not None
+    kept = book.buffered.get(target, ())
+    chosen = [row for row in kept if event.number is None or row.seq == event.number]
+    for row in chosen:
+        discard(book, row)
+    if chosen:
+        book.audit(None, "withdraw", event.reason, f"{len(chosen)} of {target}")
+    book.command(Reply(event.reply, value=len(chosen)))
+
+
+def published(book: Book) -> list[str]:
+    """Targets of all events by name that are kept."""
+    return [target for target in book.buffered if name_of_event(target) is not None] if book.published else []
+
+
+def too_old(book: Book, targets: Iterable[str], at: float) -> tuple[tuple[str, int], ...]:
+    """Events kept under these targets whose time is over at `at`."""
+    limit = book.retention.signals_seconds
+    if limit is None:
+        return ()
+    kept = (row for target in targets for row in book.buffered.get(target, ()))
+    return tuple((row.target, row.seq) for row in kept if at - row.at >= limit)
+
+
+def expire(book: Book, event: SignalsExpired) -> None:
+    """Remove those of the events that are still there and have been kept long enough."""
+    chosen = set(event.rows)
+    targets = dict.fromkeys(target for target, _ in event.rows if name_of_event(target) is not None)
+    for target, number in too_old(book, targets, event.at):
+        if (target, number) in chosen:
+            discard(book, next(row for row in book.buffered[target] if row.seq == number))

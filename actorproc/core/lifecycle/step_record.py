@@ -1,0 +1,176 @@
+"""The record that a step leaves, from which the next one runs, and the notes that a step stores while it runs."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actorproc.core.lifecycle.finish import forget_listening
+from actorproc.core.lock_manager import acquire
+from actorproc.core.lock_manager.poison import update_poisons
+from actorproc.core.queues.worker_table import InHand
+from actorproc.core.state.engine_state import Book
+from actorproc.model.messages.commands import AnswerWorker
+from actorproc.model.messages.events import NoteMade
+from actorproc.model.messages.outcomes import Advanced, Finished, Outcome
+from actorproc.model.rows.records import ErrorInfo, NoteRecord, Past, ProcedureRecord, StepKind, StepRecord
+from actorproc.model.rows.writes import PutNote, PutStep, TrimLog
+
+__all__ = ["close_step", "commit_step", "death_on_the_way", "may_have_gone_on", "note"]
+
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_STEP, _COMMIT = StepKind.STEP, StepKind.COMMIT
+
+
+def commit_step(
+    book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome, name: str, error: ErrorInfo | None
+) -> None:
+    """Write the record from which the next step runs, and give the next step fresh counters."""
+    attempts = record.attempt
+    crash = death_on_the_way(record) if record.error is not None else None
+    record.step += outcome.steps
+    # Not the same number as the step's after a retry: the records of the failed run stay.
+    record.records += outcome.steps
+    record.state_at = 0
+    record.interrupted = None
+    worker = item.token.worker
+    version = outcome.version or book.types[record.type_name].version
+    book.writes.append(
+        PutStep(
+            StepRecord(  # by position: half the time, and this one is made for nearly every step
+                record.id,
+                record.records,
+                _STEP,
+                book.now,
+                outcome.state,
+                outcome.codec or book.types[record.type_name].codec,
+                version,
+                name,
+                outcome.unit,
+                attempts,
+                worker.slot,
+                worker.incarnation,
+                error,
+                b"",  # no output
+                outcome.elapsed,
+                item.pid,
+                crash,
+                outcome.steps,
+            )
+        )
+    )
+    if version != record.version:
+        record.version = version
+        record.digest = b""  # of the state it began with, as another version of the class dumped it
+    record.unit = outcome.unit
+    record.unit_no_return = outcome.no_return
+    # A step that may follow without a record may have begun in an attempt before this one: it is a repetition.
+    record.attempt = int(attempts > 1 and may_have_gone_on(outcome))
+    record.errors = record.crashes = 0
+    record.first_error_at = None
+    record.awaiting = 0
+    record.payload = None
+    if not record.rolling:
+        record.error = None
+    if record.event is not None:
+        forget_listening(book, record)
+    if outcome.poisons is not None and (outcome.poisons or record.poisons):  # the same again: one may have been cleared
+        update_poisons(book, record, outcome.poisons)
+    if record.locks:
+        acquire.end_of_step(book, record)
+    _trim(book, record, record.records - outcome.steps)
+    book.touch(record)
+
+
+def _trim(book: Book, record: ProcedureRecord, below: int) -> None:
+    """Remove records that neither recovery nor an undo reads: all but the first and the last `keep_steps`.
+
+    They go in batches, so a log has between `keep_steps` and about twice as many records of done steps. A batch ends
+    at the number of a record, so that what is left can be counted. `below` is the record before the newest: a retry
+    may start from that one.
+    """
+    meta = book.types[record.type_name]
+    keep = meta.keep_steps
+    if keep is None:
+        if record.rollback_supported or book.quotas.steps is None:
+            return
+        keep = book.quotas.steps
+    past = record.past
+    if below - (1 if past is None else past.next) < keep:
+        return
+    past = past or Past()
+    trimmed = past.next
+    if trimmed > 1:
+        step = max(0, record.step - (record.records - trimmed))
+        book.write(TrimLog(record.id, max(past.trimmed, 1) + 1, trimmed, step))
+    record.past = replace(past, trimmed=trimmed if trimmed > 1 else 0, next=record.records)
+
+
+def may_have_gone_on(outcome: Outcome) -> bool:
+    """True if a worker may begin the next step at once, before this one is recorded (`persist=False`)."""
+    if type(outcome) is not Advanced or outcome.persist:
+        return False
+    waits = outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return or outcome.poisons
+    return not waits
+
+
+def death_on_the_way(record: ProcedureRecord) -> ErrorInfo | None:
+    """The last death of a worker in the step that ends now, for its record: the head forgets it."""
+    error = record.error
+    if error is None or error.crash is None or error.procedure != record.id or error.step != record.step:
+        return None
+    return error
+
+
+def close_step(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+    """Write the closing record of a procedure whose last step ended well."""
+    attempts = record.attempt
+    crash = death_on_the_way(record) if record.error is not None else None
+    record.step += outcome.steps
+    record.records += outcome.steps
+    record.state_at = 0
+    record.attempt = record.errors = record.crashes = 0
+    record.error = None
+    worker = item.token.worker
+    # The closing record holds the output; the state is kept beside it, because a finished child may be undone.
+    book.writes.append(
+        PutStep(
+            StepRecord(  # by position, as in `commit_step`
+                record.id,
+                record.records,
+                _COMMIT,
+                book.now,
+                outcome.state,
+                outcome.codec or book.types[record.type_name].codec,
+                outcome.version or book.types[record.type_name].version,
+                "done",
+                None,  # no unit
+                attempts,
+                worker.slot,
+                worker.incarnation,
+                None,  # no error
+                outcome.output,
+                outcome.elapsed,
+                item.pid,
+                crash,
+                outcome.steps,
+            )
+        )
+    )
+    if outcome.is_spent and record.records == 2 and record.parent is None:
+        _empty_first_record(book, record, outcome)
+
+
+def _empty_first_record(book: Book, record: ProcedureRecord, outcome: Finished) -> None:
+    """Keep of the state it was submitted with that there was one. The room of a long one is used again at once."""
+    kind, codec, version = _STEP, outcome.codec, outcome.version or record.version
+    book.write(PutStep(StepRecord(record.id, 1, kind, record.created_at, b"", codec, version, "submitted")))
+
+
+def note(book: Book, event: NoteMade) -> None:
+    """Store a write-ahead note of a running step; the step goes on when it is durable."""
+    if book.staff.current(event.token) is None:
+        book.stale_results += 1
+        return
+    step = max(event.step, event.token.step)
+    book.write(PutNote(NoteRecord(event.token.procedure, step, event.key, event.value)))
+    book.command(AnswerWorker(event.token, event.request))

@@ -1,0 +1,1 @@
+"""The lock manager: acquiring and releasing locks, deadlocks, poison keys."""

@@ -1,0 +1,1 @@
+"""Hierarchical locks as a data structure: modes, wait lists, the wait-for graph."""

@@ -1,0 +1,1 @@
+"""Operator requests: retry, bypass, pause and resume."""

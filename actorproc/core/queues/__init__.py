@@ -1,0 +1,1 @@
+"""Queues, limits and timers that procedures wait in."""

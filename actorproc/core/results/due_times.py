@@ -1,0 +1,93 @@
+"""Due times: deadlines of procedures, and the ends of waits, sleeps, delays and backoffs."""
+
+from __future__ import annotations
+
+from actorproc.core.queues.worker_table import InHand
+from actorproc.core.rollback.failure_scope import aborted_error, fail
+from actorproc.core.scheduler.cancellation import kill_outstaying, stop_forced
+from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.transitions import Trigger, move
+from actorproc.model.ids import Mode
+from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = ["deadline_error", "end_forced", "miss_deadline", "on_due"]
+
+
+def on_due(book: Book, record: ProcedureRecord) -> None:
+    """A timer of this procedure went off: its deadline, or the end of a wait, sleep, delay or backoff."""
+    if record.state in TERMINAL and not record.undoing:
+        return
+    kill_outstaying(book, record)
+    if book.is_late(record):
+        miss_deadline(book, record)
+        return
+    if _runs_past_deadline(book, record):
+        _kill_late(book, record)
+        return
+    if record.due_at is None or record.due_at > book.now:
+        return
+    if record.state is ProcedureState.WAITING_TIMEOUT:
+        record.due_at = None
+        book.touch(record)
+        _end_wait(book, record)
+    else:
+        wake(book, record)
+
+
+def miss_deadline(book: Book, record: ProcedureRecord) -> None:
+    """The deadline of a procedure passed: kill the step it runs, or fail it at once."""
+    if record.id in book.staff.in_hand:
+        _kill_late(book, record)
+    else:
+        fail(book, record, deadline_error(record))
+
+
+def _runs_past_deadline(book: Book, record: ProcedureRecord) -> bool:
+    """True if a forward step runs on though its tree has failed over the same deadline."""
+    if record.deadline is None or record.deadline > book.now or record.id not in book.staff.in_hand:
+        return False
+    return book.staff.in_hand[record.id].queue[record.id].token.mode is not Mode.ROLLBACK and record.rolling
+
+
+def _kill_late(book: Book, record: ProcedureRecord) -> None:
+    worker = book.staff.in_hand[record.id]
+    item = worker.queue[record.id]
+    if item.forced is None:
+        item.forced = "deadline"
+        stop_forced(book, worker, item)
+
+
+def end_forced(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """The step was killed or taken back. Where its tree fails already, or has no way back, that is all."""
+    if record.rolling or book.has_no_return(record):
+        wake(book, record, to_the_front=True)
+    else:
+        fail(book, record, deadline_error(record) if item.forced == "deadline" else aborted_error(record))
+
+
+def deadline_error(record: ProcedureRecord) -> ErrorInfo:
+    """Error with which a procedure past its deadline fails."""
+    return ErrorInfo("deadline", "DeadlineExceeded", "the deadline passed", procedure=record.id, step=record.step)
+
+
+def _end_wait(book: Book, record: ProcedureRecord) -> None:
+    if record.event is None:
+        move(record, Trigger.DUE)
+        wake(book, record)
+        return
+    meta = book.meta(record)
+    if meta is None or meta.has_on_timeout:
+        # `event` stays set: it says that the next step calls on_timeout().
+        book.listeners.discard(record.event, record.id)
+        move(record, Trigger.DUE)
+        wake(book, record)
+        return
+    message = f"no signal for {record.event!r} came in time"
+    error = ErrorInfo("wait-timeout", "WaitTimeout", message, procedure=record.id, step=record.step)
+    if book.has_no_return(record):
+        # No way back: it goes on waiting, and says what it waits for in vain.
+        record.error = error
+        return
+    fail(book, record, error)

@@ -1,0 +1,386 @@
+"""Handling of a worker's answer: the next step, a wait, an end, a retry, or a failure."""
+
+from __future__ import annotations
+
+from actorproc.core.lifecycle import renewal
+from actorproc.core.lifecycle.children import problem_with, suspend
+from actorproc.core.lifecycle.finish import end, settle_bypass
+from actorproc.core.lifecycle.late_step import last_step, note_interrupted, stop_late
+from actorproc.core.lifecycle.signals import take_buffered
+from actorproc.core.lifecycle.step_record import close_step, commit_step
+from actorproc.core.lock_manager import acquire
+from actorproc.core.lock_manager.poison import poison
+from actorproc.core.queues import backoff
+from actorproc.core.queues.worker_table import InHand, Worker
+from actorproc.core.results.abort import ask_again, begin_abort, may_abort
+from actorproc.core.results.due_times import deadline_error, end_forced
+from actorproc.core.results.postponed_steps import put_off_or_park
+from actorproc.core.rollback import undo_step
+from actorproc.core.rollback.failure_scope import aborted_error, fail, look_again
+from actorproc.core.scheduler.cancellation import stop_forced, stop_next
+from actorproc.core.scheduler.dedicated import say_goodbye
+from actorproc.core.scheduler.pick import on_suspended
+from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.step_limits import backoff_of
+from actorproc.core.state.transitions import Trigger, move
+from actorproc.model.ids import Mode, StepToken
+from actorproc.model.messages.commands import SendAgain
+from actorproc.model.messages.events import StepDelayed, StepEnded, StepReturned
+from actorproc.model.messages.outcomes import (
+    Advanced,
+    Answered,
+    Failed,
+    Finished,
+    Outcome,
+    Poisoned,
+    Refused,
+    Renewed,
+    Slept,
+    Suspended,
+    Waited,
+)
+from actorproc.model.policies import Backoff, LockKey
+from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord
+from actorproc.model.rows.writes import DeleteUndo
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = ["MAX_STUCK_PAUSE", "look_after", "on_delayed", "on_ended", "on_returned", "on_step_error"]
+
+MAX_STUCK_PAUSE = 60.0
+"""Seconds between attempts, at most, of a fatal failure after the point of no return."""
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_ROLLBACK, _ASK_ABORT = Mode.ROLLBACK, Mode.ASK_ABORT
+_FINISHED = Trigger.FINISHED
+_OUTCOME_NAMES = {Advanced: "executing", Suspended: "suspended", Slept: "sleep", Waited: "wait"}
+
+
+def on_ended(book: Book, event: StepEnded) -> None:
+    """Take a worker's answer; one whose token is not current is dropped and counted."""
+    token, outcome = event.token, event.outcome
+    kind = type(outcome)
+    found = book.staff.answer(token, book.now, outcome.elapsed)
+    if found is None:
+        book.stale_results += 1
+        return
+    worker, item = found
+    record = book.procs.get(token.procedure)
+    if record is None:
+        look_after(book, worker)  # it ended, and left memory, while it was asked `abort`
+        return
+    book.trees[record.root].running.discard(record.id)
+    if book.suspects:
+        book.suspects.discard(record.id)
+    look_after(book, worker)
+    if token.mode is _ASK_ABORT and not record.aborting:
+        ask_again(book, record)
+        return
+    _note_object(book, token, outcome)
+    if record.bypassing:
+        settle_bypass(book, record)
+        return
+    if kind is not Refused and kind is not Answered and not (kind is Advanced and outcome.placed):  # type: ignore[union-attr]
+        record.epoch = book.epoch
+    if kind is Refused:
+        put_off_or_park(book, record, token.mode, outcome)  # type: ignore[arg-type]
+    elif token.mode is _ROLLBACK:
+        undo_step.after_rollback(book, record, item, outcome)
+    elif token.mode is _ASK_ABORT:
+        _after_asking(book, record, outcome)
+    else:
+        _after_execution(book, record, item, outcome)
+    if record.deadline is not None:
+        _look_at_deadline(book, record, item)
+    if record.rolling or token.mode is _ROLLBACK or token.mode is _ASK_ABORT:  # it may have ended while it was asked
+        look_again(book, record)
+
+
+def _look_at_deadline(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """Its answer came before the kill: the step counts, and no timer is left to end the procedure."""
+    if book.is_late(record):
+        fail(book, record, deadline_error(record))
+    elif item.forced == "deadline" and record.deadline is not None:
+        book.timers.add(record.deadline, record.id)  # the clock was set back since
+
+
+def _note_object(book: Book, token: StepToken, outcome: Outcome) -> None:
+    """Note the worker that holds the live object now: it lets go of one that is to wait, or is not as it was stored."""
+    if type(outcome) is Advanced or (type(outcome) is Finished and token.mode is _ROLLBACK):
+        book.warm[token.procedure] = token.worker
+    else:
+        book.warm.pop(token.procedure, None)
+
+
+def look_after(book: Book, worker: Worker) -> None:
+    """A worker has answered: it goes on to its next step, or leaves."""
+    if worker.leaving:
+        say_goodbye(book, worker.id)
+    if worker.queue:
+        stop_next(book, worker)
+
+
+def on_returned(book: Book, event: StepReturned) -> None:
+    """A prefetched step came back unbegun: it may go to another worker, under the same attempt."""
+    item = book.staff.current(event.token)
+    if item is None:
+        book.stale_results += 1
+        return
+    record = book.procs.get(event.token.procedure)
+    book.staff.take(event.token.procedure, book.now)
+    say_goodbye(book, event.token.worker)
+    if record is None:
+        return  # it ended, and left memory, while it was to be asked `abort`
+    book.tree_of(record).running.discard(record.id)
+    if record.bypassing:
+        settle_bypass(book, record)
+        return
+    # Its live object is with the worker it was taken from: to prefer that one would bring it straight back.
+    book.warm.pop(record.id, None)
+    if event.token.mode is _ASK_ABORT:
+        ask_again(book, record)
+    else:
+        record.attempt -= 1
+        book.touch(record)
+        if item.forced is not None:
+            end_forced(book, record, item)
+        elif item.told and may_abort(book, record):
+            begin_abort(book, record)
+        else:
+            wake(book, record)
+    if record.rolling or event.token.mode is _ROLLBACK or event.token.mode is _ASK_ABORT:
+        look_again(book, record)
+
+
+def on_delayed(book: Book, event: StepDelayed) -> None:
+    """A worker goes on with the steps behind this one: it is one of them that runs now, and would be to blame.
+
+    It is sent again by a command, behind those that were decided before. Sent at once it would come to the worker
+    before them, and by their order it is told what runs and is to be killed, and what is to be taken back.
+    """
+    found = book.staff.delay(event.token, book.now)
+    if found is None:
+        book.stale_results += 1
+        return
+    worker, item = found
+    item.recalled = item.killed = False  # a request that came meanwhile has found nothing
+    record = book.procs.get(event.token.procedure)
+    book.command(SendAgain(event.token, item.told or (record is not None and book.shows_abort(record))))
+    if item.forced is not None:
+        stop_forced(book, worker, item)
+    stop_next(book, worker)
+
+
+# ---------------------------------------------------------------------- forward
+def _after_execution(book: Book, record: ProcedureRecord, item: InHand, outcome: Outcome) -> None:
+    if type(outcome) is Advanced and outcome.placed:
+        _place(book, record, item, outcome)
+    elif type(outcome) is Advanced and not record.rolling:  # most steps
+        commit_step(book, record, item, outcome, "executing", None)
+        _go_on(book, record, outcome)
+        _after_step(book, record)
+    elif isinstance(outcome, Failed):
+        on_step_error(book, record, outcome.error, retryable=outcome.retryable, after=outcome.after)
+    elif isinstance(outcome, Poisoned):
+        _end_poisoned(book, record, item, outcome)
+    elif isinstance(outcome, Finished):
+        _finish(book, record, item, outcome)
+    elif isinstance(outcome, Renewed):
+        _begin_again(book, record, item, outcome)
+    elif (problem := problem_with(book, record, outcome)) is not None:
+        error = ErrorInfo("usage", "UsageError", problem, procedure=record.id, step=record.step)
+        on_step_error(book, record, error, retryable=False)
+    else:
+        commit_step(book, record, item, outcome, _OUTCOME_NAMES[type(outcome)], None)
+        if record.rolling:
+            stop_late(book, record)
+            note_interrupted(book, record, outcome)
+        else:
+            _go_on(book, record, outcome)
+            _after_step(book, record)
+
+
+def _place(book: Book, record: ProcedureRecord, item: InHand, outcome: Advanced) -> None:
+    """No step ran: the code has changed, and another one comes next, which sees what this one would have seen."""
+    tree = book.tree_of(record)
+    units = tree.units_of.get(record.id)
+    if units and (units[-1].step, units[-1].attempt) == (record.step, record.attempt):
+        # The undo of the step that was to come: that one was never begun.
+        unit = units[-1]
+        tree.pop(unit)
+        book.write(DeleteUndo(unit.root, unit.seq))
+        record.last_unit = None
+    awaiting, payload = record.awaiting, record.payload
+    commit_step(book, record, item, outcome, "placed", None)
+    record.awaiting, record.payload = awaiting, payload
+    if record.rolling:
+        stop_late(book, record)
+    else:
+        wake(book, record)
+        _after_step(book, record)
+
+
+def _end_poisoned(book: Book, record: ProcedureRecord, item: InHand, outcome: Poisoned) -> None:
+    if not record.rolling and book.has_no_return(record):
+        # No way back, and no end without one: others are refused its keys, and the step runs again until it works.
+        for path in outcome.keys:
+            poison(book, path, record, outcome.error.message)
+        on_step_error(book, record, outcome.error, retryable=False)
+        return
+    event, awaiting, payload = record.event, record.awaiting, record.payload
+    commit_step(book, record, item, outcome, "poisoned", outcome.error)
+    for path in outcome.keys:
+        poison(book, path, record, outcome.error.message)
+    fail(book, record, outcome.error)
+    # Should its root be retried, it runs again and sees what it saw; where it was `on_timeout`, it waits again.
+    record.awaiting, record.payload = awaiting, payload
+    if event is not None:
+        record.interrupted = Interrupted(ProcedureState.WAITING, event)
+
+
+def _go_on(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+    if isinstance(outcome, Advanced):
+        if outcome.acquire:
+            _add_locks(record, outcome.acquire)
+        if outcome.after > 0:
+            _sleep(book, record, outcome.after, Trigger.SLEPT)
+        else:
+            wake(book, record, to_the_back=outcome.yield_)
+    elif isinstance(outcome, Slept):
+        _sleep(book, record, outcome.seconds, Trigger.SLEPT)
+    elif isinstance(outcome, Waited):
+        _wait(book, record, outcome)
+    elif isinstance(outcome, Suspended):
+        suspend(book, record, outcome)
+
+
+def _add_locks(record: ProcedureRecord, keys: tuple[LockKey, ...]) -> None:
+    added = tuple(key for key in dict.fromkeys(keys) if key not in record.locks)
+    if added:
+        record.locks += added
+        record.locked = False
+        record.ticket = 0
+
+
+def _sleep(book: Book, record: ProcedureRecord, seconds: float, trigger: Trigger) -> None:
+    record.due_at = book.now + seconds
+    book.timers.add(record.due_at, record.id)
+    move(record, trigger)
+    if record.pending:
+        on_suspended(book, record)
+
+
+def _wait(book: Book, record: ProcedureRecord, outcome: Waited) -> None:
+    payload = take_buffered(book, record, outcome.event)
+    if payload is not None:
+        record.payload = payload
+        wake(book, record)
+        return
+    record.event = outcome.event
+    book.listeners.add(outcome.event, record.id)
+    if outcome.timeout is None:
+        move(record, Trigger.WAITED)
+        if record.pending:
+            on_suspended(book, record)
+    else:
+        _sleep(book, record, outcome.timeout, Trigger.WAITED_LIMITED)
+
+
+def _finish(book: Book, record: ProcedureRecord, item: InHand, outcome: Finished) -> None:
+    if record.rolling:
+        # The tree failed while its last step ran: it is undone like the others, as if one step were to come.
+        began = last_step(record)
+        kept, named = (record.attempt, record.awaiting, record.payload), record.poisons
+        commit_step(book, record, item, outcome, "done", None)
+        # A retry runs this very step once more: it sees what it saw, no number of an attempt is given twice, and the
+        # keys that were named for it, which are sound now, are poisoned again.
+        record.attempt, record.awaiting, record.payload = kept
+        record.poisons = tuple(dict.fromkeys((*named, *record.poisons)))
+        record.interrupted = began
+        stop_late(book, record)
+        return
+    close_step(book, record, item, outcome)
+    acquire.end_of_step(book, record)
+    if record.pending and record.on_parent_end == "abort":
+        book.orphaned[record.id] = None
+    end(book, record, _FINISHED)
+
+
+def _begin_again(book: Book, record: ProcedureRecord, item: InHand, outcome: Renewed) -> None:
+    if record.rolling:
+        _finish(book, record, item, outcome.as_last_step())
+    elif (problem := renewal.problem_with(book, record)) is not None:
+        error = ErrorInfo("invalid-status", "InvalidStatus", problem, procedure=record.id, step=record.step)
+        on_step_error(book, record, error, retryable=False)
+    else:
+        renewal.begin_again(book, record, item, outcome)
+        _after_step(book, record)
+
+
+def _after_step(book: Book, record: ProcedureRecord) -> None:
+    """A step ended well: an abort asked meanwhile comes due now."""
+    if record.aborting and may_abort(book, record):
+        begin_abort(book, record)
+
+
+# ---------------------------------------------------------------------- errors
+def on_step_error(
+    book: Book, record: ProcedureRecord, error: ErrorInfo, *, retryable: bool, after: float | None = None
+) -> None:
+    """A forward step failed: try it again by the policy of its submit or class, or fail the procedure."""
+    policy = backoff_of(book, record)
+    record.errors += 1
+    if record.first_error_at is None:
+        record.first_error_at = book.now
+    if not record.rolling or record.error is None:
+        record.error = error
+    book.touch(record)
+    if record.rolling:
+        stop_late(book, record)
+        return
+    acquire.end_of_step(book, record)
+    is_spent = backoff.is_exhausted(policy, errors=record.errors, first_error_at=record.first_error_at, now=book.now)
+    has_way_back = not book.has_no_return(record)
+    if record.aborting and has_way_back and (record.forced or not book.types[record.type_name].asks_abort):
+        fail(book, record, aborted_error(record))
+    elif retryable and not is_spent:
+        _retry(book, record, policy, after)
+    elif not has_way_back:
+        pause = min(backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors), MAX_STUCK_PAUSE)
+        record.stuck = record.step
+        if record.event is None:
+            _retry(book, record, policy, pause)
+        else:
+            _wait_on(book, record, record.event, pause)
+    else:
+        fail(book, record, error)
+
+
+def _retry(book: Book, record: ProcedureRecord, policy: Backoff, after: float | None) -> None:
+    if after is None:
+        after = backoff.delay(policy, procedure=record.id, step=record.step, errors=record.errors)
+    record.due_at = book.now + after
+    wake(book, record)
+    if record.aborting:
+        book.asking[record.id] = None
+
+
+def _wait_on(book: Book, record: ProcedureRecord, event: str, pause: float) -> None:
+    """Its `on_timeout` failed where there is no way back: it waits on, for the signal or for the next attempt."""
+    payload = take_buffered(book, record, event)
+    if payload is not None:  # it came meanwhile
+        record.event, record.payload = None, payload
+        wake(book, record)
+        return
+    book.listeners.add(event, record.id)
+    _sleep(book, record, pause, Trigger.WAITED_LIMITED)
+
+
+# ---------------------------------------------------------------------- asked to abort
+def _after_asking(book: Book, record: ProcedureRecord, outcome: Outcome) -> None:
+    if record.rolling or record.state in TERMINAL:
+        return
+    is_refused = isinstance(outcome, Answered) and not outcome.allowed
+    if (is_refused and not record.forced) or book.has_no_return(record):
+        wake(book, record)
+    else:
+        fail(book, record, aborted_error(record))

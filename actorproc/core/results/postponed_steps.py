@@ -1,0 +1,52 @@
+"""Steps that no worker could begin for a reason that may pass: an I/O error, files that are being replaced.
+
+Such a step was not run: no error is counted, and it comes back with backoff. Its attempt has another number then, so
+that an answer which comes twice is not taken for the next one's. A reason that lasts for a minute parks the procedure
+like any other refusal. Nothing here is stored but the due time; a restart begins anew.
+"""
+
+from __future__ import annotations
+
+from actorproc.core.results.abort import on_refused
+from actorproc.core.scheduler.schedule import note_unbegun, wake
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.parts import Hindered
+from actorproc.model.ids import Mode
+from actorproc.model.messages.outcomes import Refused
+from actorproc.model.names import READ_LATER
+from actorproc.model.rows.records import ProcedureRecord
+
+__all__ = ["put_off_or_park", "why_put_off"]
+
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds before each further look."""
+
+
+def put_off_or_park(book: Book, record: ProcedureRecord, mode: Mode, outcome: Refused) -> None:
+    """Have a step that no worker could begin again after a pause, or park it.
+
+    Only steps and undos are put off. One that is to be stopped, or was asked about its abort, or waits for an event
+    with a time limit has another use for its due time.
+    """
+    step = record.step, record.records
+    known = book.hindered.pop(record.id, None)
+    tried = known.tried if known is not None and known.step == step else 0
+    is_step = mode is Mode.EXECUTE and not record.rolling and record.event is None and not record.aborting
+    is_undo = mode is Mode.ROLLBACK and bool(record.undoing)
+    if tried >= len(_PAUSES) or not outcome.is_passing or not (is_step or is_undo):
+        on_refused(book, record, outcome)
+        return
+    if is_step:
+        note_unbegun(book, record)
+    book.hindered[record.id] = Hindered(step, tried + 1, outcome.reason)
+    record.due_at = book.now + _PAUSES[tried]
+    book.touch(record)
+    wake(book, record)
+
+
+def why_put_off(book: Book, record: ProcedureRecord) -> str | None:
+    """Reason why a step that waits for its next attempt was put off; None when it was not."""
+    known = book.hindered.get(record.id)
+    if known is None or record.due_at is None or known.step != (record.step, record.records):
+        return None
+    return f"{READ_LATER}: {known.reason}"

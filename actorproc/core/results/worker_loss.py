@@ -1,0 +1,145 @@
+"""Workers coming and going: what a death costs, and whom it is charged to.
+
+The first unanswered step of a dead worker ran when it died and is charged; the steps behind it may have
+been begun and go back to the queue uncharged, as replayed ones. A host restart charges no step.
+"""
+
+from __future__ import annotations
+
+from actorproc.core.lifecycle.finish import settle_bypass
+from actorproc.core.queues.worker_table import InHand
+from actorproc.core.results.abort import ask_again, begin_abort, may_abort
+from actorproc.core.results.due_times import end_forced
+from actorproc.core.results.on_result import on_step_error
+from actorproc.core.rollback.failure_scope import aborted_error, fail, look_again
+from actorproc.core.rollback.undo_step import on_rollback_error
+from actorproc.core.scheduler.dedicated import join, was_lost
+from actorproc.core.scheduler.reload import gone
+from actorproc.core.scheduler.scaling import joined, left
+from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.step_limits import limits_of, retries_overtime
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.ids import Mode
+from actorproc.model.messages.events import WorkerLost, WorkerReady
+from actorproc.model.rows.records import ErrorInfo, ProcedureRecord
+from actorproc.model.states import TERMINAL
+
+__all__ = ["on_lost", "on_ready"]
+
+_OVERTIME = ("timeout", "cpu-limit")
+"""Kinds of reports of workers that were killed because a step took too long."""
+
+
+def on_ready(book: Book, event: WorkerReady) -> None:
+    """A worker takes steps now."""
+    record = join(book, event)
+    joined(book, event)
+    if record is not None:
+        wake(book, record, to_the_front=True)
+
+
+def on_lost(book: Book, event: WorkerLost) -> None:
+    """A worker is dead: charge the step it died in, hand everything it had to others."""
+    worker = book.staff.find(event.worker)
+    if worker is None:
+        return
+    # A procedure that ended while it was asked `abort` may have left memory.
+    items = [item for item in book.staff.lose(worker) if item.token.procedure in book.procs]
+    was_lost(book, worker)
+    left(book, worker)
+    if book.outdated:
+        gone(book, worker)
+    for item in items:
+        book.tree_of(book.procs[item.token.procedure]).running.discard(item.token.procedure)
+    guilty = _guilty(book, items, event)
+    # What a dead worker had in hand goes first again, in its old order.
+    for item in reversed(items):
+        record = book.procs[item.token.procedure]
+        book.warm.pop(record.id, None)
+        if record.bypassing:
+            settle_bypass(book, record)
+        elif record.state in TERMINAL and not record.undoing:
+            pass  # it ended while it was asked, or a moment ago, bypassed with one below it that was in hand as well
+        elif item is guilty:
+            _charge(book, record, item, event)
+        else:
+            _give_back(book, record, item)
+        look_again(book, record)
+
+
+def _guilty(book: Book, items: list[InHand], event: WorkerLost) -> InHand | None:
+    if event.blamed is not None:
+        return next((item for item in items if item.token == event.blamed), None)
+    if not items or not event.crashed:
+        return None
+    if len(items) > 1 and items[0].threads > 1:
+        # Any of them may have done it. Each runs alone next, and then there is no doubt.
+        book.suspects.update(item.token.procedure for item in items)
+        return None
+    return next((item for item in items if item.token == event.first), items[0])
+
+
+def _give_back(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    if item.token.mode is Mode.ASK_ABORT:
+        ask_again(book, record)
+    elif item.forced is not None:
+        end_forced(book, record, item)
+    else:
+        _run_again(book, record, item)
+
+
+def _run_again(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """A step whose worker is gone goes first again; a forward one whose abort was asked for is not begun once more."""
+    if record.aborting and item.token.mode is not Mode.ROLLBACK and may_abort(book, record):
+        begin_abort(book, record)
+    else:
+        wake(book, record, to_the_front=True)
+
+
+def _charge(book: Book, record: ProcedureRecord, item: InHand, event: WorkerLost) -> None:
+    report = event.report
+    details = "\n".join(part for part in (report.stack.rstrip(), report.stderr.rstrip()) if part)
+    if record.state in TERMINAL and item.token.mode is Mode.ASK_ABORT:
+        return  # it ended while it was asked
+    if item.token.mode is Mode.ASK_ABORT and not record.aborting:
+        ask_again(book, record)
+    elif item.token.mode is Mode.ASK_ABORT and not book.has_no_return(record):
+        # A procedure that dies over the question is not asked twice.
+        fail(book, record, aborted_error(record))
+    elif item.token.mode is Mode.ASK_ABORT or item.forced is not None:
+        end_forced(book, record, item)
+    elif report.kind in _OVERTIME:
+        error = ErrorInfo("timeout", "StepTimeout", report.message, details, record.id, item.token.step, crash=report)
+        if item.token.mode is Mode.ROLLBACK:
+            on_rollback_error(book, record, error, retryable=True)
+        else:
+            on_step_error(book, record, error, retryable=retries_overtime(book, record))
+    else:
+        _count_crash(book, record, item, report, details)
+
+
+def _count_crash(book: Book, record: ProcedureRecord, item: InHand, report: CrashReport, details: str) -> None:
+    record.crashes += 1
+    book.touch(record)
+    limit = limits_of(book, record).crashes
+    in_words = (
+        f"its worker crashed: {report.message}, for the {_ordinal(record.crashes)} time in step {item.token.step}"
+    )
+    error = ErrorInfo("crash", "WorkerCrashed", in_words, details, record.id, item.token.step, crash=report)
+    if record.crashes < limit:
+        if item.token.mode is Mode.ROLLBACK:
+            record.undo_error = error
+        elif not record.rolling and not record.undoing:
+            record.error = error
+        _run_again(book, record, item)
+    elif item.token.mode is Mode.ROLLBACK:
+        on_rollback_error(book, record, error, retryable=False)
+    else:
+        on_step_error(book, record, error, retryable=False)
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -1,0 +1,1 @@
+"""Rollback: the scope of a failure, and the undo of its units."""

@@ -1,0 +1,357 @@
+"""Failure scopes: stop everything below the top, then undo its units newest first, one at a time.
+
+A failure takes its ancestors along up to the nearest one with ``on_child_failure = "resume"``; the branch below that
+one is the *scope*, and its highest procedure the *top*. Members that wait stop at once. Steps inside a worker are told
+(`Context.aborting`) and end first, or are killed (`cancelling`). Then the undo units of the scope are popped newest
+first; a unit is given up only after its rollback was recorded. When none is left the members end, descendants first.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actorproc.core.lifecycle.finish import close_unsuccessfully, forget_listening, settle_bypass
+from actorproc.core.lock_manager import acquire
+from actorproc.core.lock_manager.poison import poison
+from actorproc.core.lock_manager.requests import could_undo_now
+from actorproc.core.scheduler.cancellation import cancel_step
+from actorproc.core.scheduler.schedule import wake
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.skipped_undo import list_no_rollback
+from actorproc.core.state.transitions import Trigger, move
+from actorproc.core.state.tree import Tree
+from actorproc.core.state.undo_order import is_left_alone, is_poisoned, next_to_undo
+from actorproc.model.policies import LockMode
+from actorproc.model.rows.records import ErrorInfo, Interrupted, ProcedureRecord, UndoRecord
+from actorproc.model.rows.writes import DeleteUndo
+from actorproc.model.states import TERMINAL, ProcedureState
+
+__all__ = [
+    "aborted_error",
+    "advance",
+    "drop_unit",
+    "fail",
+    "give_up",
+    "look_again",
+    "next_scope",
+]
+
+_UNDONE = "It was to be undone because of this:\n"
+
+
+def fail(book: Book, record: ProcedureRecord, error: ErrorInfo) -> None:
+    """A procedure failed for good: stop its scope and begin to undo it.
+
+    Within a scope that is failing already only the member's own error is noted, and that it is not to be undone.
+    """
+    tree = book.tree_of(record)
+    if record.error is None or not record.rolling or error.kind == "poisoned":
+        record.error = error
+    book.touch(record)
+    top = _top_of(book, tree, record)
+    if not top.failing:
+        _begin(book, tree, top, record, error)
+    book.scopes_to_advance[top.id] = None
+
+
+def aborted_error(record: ProcedureRecord) -> ErrorInfo:
+    """Error with which an aborted procedure fails."""
+    return ErrorInfo("aborted", "ProcedureAborted", "aborted on request", procedure=record.id, step=record.step)
+
+
+def _top_of(book: Book, tree: Tree, record: ProcedureRecord) -> ProcedureRecord:
+    if (scope := tree.scope_of(record.id)) is not None:
+        return tree.members[scope]  # also where an ancestor in between is to be bypassed, or left this one behind
+    top = record
+    while top.parent is not None:
+        parent = book.procs[top.parent]
+        takes_it = parent.bypassing or (parent.on_child_failure == "resume" and not parent.rolling)
+        if takes_it or parent.state in TERMINAL:
+            return top
+        top = parent
+    return top
+
+
+def _begin(book: Book, tree: Tree, top: ProcedureRecord, culprit: ProcedureRecord, error: ErrorInfo) -> None:
+    top.failing = True
+    if top is not culprit:
+        message = f"{culprit.id} ({culprit.type_name}) failed in step {error.step}: {error.message}"
+        # All but kind and words stay: its class, its crash report and the exception itself are told at the root, too.
+        top.error = replace(error, kind="child", message=message)
+    book.touch(top)
+    members = tree.below(top.id)
+    inside = {member.id for member in members}
+    for inner in sorted(tree.scopes.keys() & inside):
+        # A wider failure takes over the undoing that went on below it.
+        del tree.scopes[inner]
+        top.reverted = top.reverted or book.procs[inner].reverted
+        book.procs[inner].failing = False
+        book.touch(book.procs[inner])
+        book.scopes_to_advance.pop(inner, None)
+    tree.scopes[top.id] = None
+    for member in members:
+        if member.state not in TERMINAL:
+            _stop(book, tree, member, is_named=member is culprit or member is top)
+        elif member.undoing and member.id not in tree.running:
+            _set_aside(book, member)
+
+
+def _stop(book: Book, tree: Tree, member: ProcedureRecord, *, is_named: bool) -> None:
+    if not is_named and not member.rolling:
+        # An error it was still retrying is not why it ends.
+        member.error = ErrorInfo(
+            "cancelled", "Cancelled", "stopped because its tree failed", procedure=member.id, step=member.step
+        )
+    if not member.rolling:
+        member.interrupted = _interrupted(member)
+    member.rolling = True
+    tree.held.pop(member.id, None)
+    if member.state is ProcedureState.RUNNABLE and book.staff.runs_a_step(member.id):
+        book.touch(member)
+        cancel_step(book, member)
+        return
+    # What waits stops at once, even while a worker is asking its `abort`.
+    forget_listening(book, member)
+    if member.locked and member.locks and not member.attempt and not member.undoing:
+        _give_back(book, member)
+    _set_aside(book, member)
+    if member.state is not ProcedureState.RUNNABLE:
+        move(member, Trigger.STOPPED)
+
+
+def _interrupted(member: ProcedureRecord) -> Interrupted | None:
+    """Intended next step of a member, for a retry that goes forward."""
+    if member.event is not None:
+        # One that calls `on_timeout` now waits again, without a limit: how long it was to be is not known any more.
+        state = ProcedureState.WAITING if member.due_at is None else ProcedureState.WAITING_TIMEOUT
+        return Interrupted(state, member.event, member.due_at)
+    if member.state is not ProcedureState.RUNNABLE:
+        return Interrupted(member.state, None, member.due_at)
+    return None
+
+
+def _set_aside(book: Book, member: ProcedureRecord) -> None:
+    """Take a member out of every queue; its undoing, if it was begun, is taken up again in its turn."""
+    member.due_at = None
+    _end_undoing(book, book.tree_of(member), member)
+    book.ready.discard(member.id)
+    book.asking.pop(member.id, None)
+    acquire.withdraw(book, member)
+    if not member.locked and member.lock_scope == "procedure":
+        # It undoes with the keys it holds; those it was still waiting for are needed by a retry at most.
+        kept = member.interrupted or Interrupted(ProcedureState.RUNNABLE)
+        member.interrupted = replace(kept, keys=member.locks)
+        acquire.keep_granted(book, member)
+    book.touch(member)
+
+
+def _give_back(book: Book, member: ProcedureRecord) -> None:
+    """Nothing was done under the keys of a step that never began: they do not wait for the undo of the tree."""
+    if member.lock_scope == "step":
+        place = member.ticket
+        acquire.end_of_step(book, member)
+        member.ticket = place  # it may be new, and no number is given twice
+    elif member.step == 1 and member.id not in book.tree_of(member).units_of:
+        acquire.release(book, member)
+        member.locked = False
+
+
+def look_again(book: Book, record: ProcedureRecord) -> None:
+    """Something happened to a member: its failing scope, if it is in one, may go on."""
+    top = book.tree_of(record).scope_of(record.id)
+    if top is not None:
+        book.scopes_to_advance[top] = None
+
+
+def advance(book: Book, top_id: str) -> None:
+    """Take the next thing to do of a failing scope: wait for running steps, undo a unit, or finish it."""
+    top = book.procs.get(top_id)
+    if top is None or not top.failing:
+        return
+    tree = book.tree_of(top)
+    if tree.runs_below(top_id):
+        return
+    if tree.undoing is not None and not tree.is_below(tree.undoing, top_id):
+        _ask_again(book, tree, book.procs[tree.undoing])
+        _look_at_stalled(book, tree, top_id)
+        if not _takes_the_turn(book, tree, top_id):
+            return
+    if tree.undoing is not None and tree.undoing in tree.waiting:
+        return
+    # The units of poisoned members of a root stay: should it be retried, a later failure undoes them.
+    is_spared = is_poisoned if top_id == tree.root else None
+    while (unit := tree.newest_unit(top_id, is_spared)) is not None:
+        member = book.procs[unit.procedure]
+        if not is_left_alone(book, member, top_id):
+            if not acquire.has_retaken(book, tree):
+                return
+            if tree.is_still(member.id) and tree.undoing != member.id:
+                _pass_on_the_turn(book, tree, top_id)
+                return
+            if tree.undoing is not None and tree.undoing != member.id:
+                # It was being undone when a wider failure took over, and would go on: newer units are first now.
+                _set_aside(book, book.procs[tree.undoing])
+            _undo(book, member, unit)
+            if member.id in tree.waiting:
+                # What it waits for may hang on another failing scope.
+                book.scopes_to_advance.update(dict.fromkeys(name for name in tree.scopes if name != top_id))
+            return
+        drop_unit(book, tree, unit)
+    _finish(book, tree, top)
+
+
+def _ask_again(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+    """Another scope of the tree stands still now: its locks are no obstacle to the undo under way any more."""
+    if member.id in tree.waiting:
+        acquire.withdraw(book, member)
+        wake(book, member)
+
+
+def _pass_on_the_turn(book: Book, tree: Tree, top_id: str) -> None:
+    """Its next undo is paused: scopes that failed after it may go on meanwhile."""
+    scopes = list(tree.scopes)
+    book.scopes_to_advance.update(dict.fromkeys(scopes[scopes.index(top_id) + 1 :]))
+
+
+def _look_at_stalled(book: Book, tree: Tree, top_id: str) -> None:
+    """This scope stands still; those that stalled while it ran a step may have their locks now."""
+    if not book.stalled or not any(tree.is_below(name, top_id) for name in tree.holders):
+        return
+    for name in [name for name in tree.scopes if top_id not in book.stalled.get(name, (top_id,))]:
+        del book.stalled[name]
+        book.scopes_to_advance[name] = None
+
+
+def next_scope(book: Book) -> str | None:
+    """A failing scope to look at, None when none may have something to do."""
+    if book.stalled and book.locks.has_released:
+        # Locks were given up: perhaps they are those that a scope needs to take its turn.
+        book.locks.has_released = False
+        book.scopes_to_advance.update(dict.fromkeys(book.stalled))
+        book.stalled.clear()
+    return book.scopes_to_advance.popitem()[0] if book.scopes_to_advance else None
+
+
+def _takes_the_turn(book: Book, tree: Tree, top_id: str) -> bool:
+    """True if this scope goes first, because the undo whose turn it is waits for locks and its own next need not.
+
+    The locks waited for may be held above this very scope, by one that goes on only when it has been undone.
+    """
+    assert tree.undoing is not None
+    waiting = book.procs[tree.undoing]
+    if waiting.id not in tree.waiting:
+        return False
+    unit = next_to_undo(book, tree, top_id)
+    if unit is not None:
+        if tree.is_still(unit.procedure):
+            return False
+        if not could_undo_now(book, book.procs[unit.procedure]):
+            book.stalled[top_id] = frozenset(name for name in tree.scopes if not tree.runs_below(name))
+            book.searches[tree.root] = None  # that one may wait for what this very scope keeps from ending
+            return False
+    acquire.withdraw(book, waiting)
+    waiting.undoing = 0
+    tree.undoing = None
+    book.touch(waiting)
+    return True
+
+
+def _end_undoing(book: Book, tree: Tree, member: ProcedureRecord) -> None:
+    """The member is not being undone any more; another failing scope of the tree may go on."""
+    member.undoing = 0
+    if tree.undoing == member.id:
+        tree.undoing = None
+        if (top := tree.next_scope()) is not None:
+            book.scopes_to_advance[top] = None
+
+
+def _undo(book: Book, member: ProcedureRecord, unit: UndoRecord) -> None:
+    if member.undoing != unit.seq:
+        member.undoing = unit.seq
+        book.tree_of(member).undoing = member.id
+        if member.tried != unit.seq:  # else it was set aside, or is retried, and may have half run
+            member.tried = unit.seq
+            member.attempt = member.undo_step = 0
+        member.errors = member.crashes = 0
+        member.first_error_at = member.undo_error = None
+        member.due_at = None
+        if member.lock_scope == "step" and member.locks:
+            # Ahead of newcomers: the ticket is as old as the procedure.
+            # What it keeps for its finished children is not enough.
+            held = book.locks.keys_of(member.id)
+            member.locked = all(held.get(key.path, 0) >= key.mode for key in member.locks)
+        book.touch(member)
+    wake(book, member)
+
+
+def drop_unit(book: Book, tree: Tree, unit: UndoRecord) -> None:
+    """A unit is undone, or was not to be: remove it; a finished member without units left becomes ROLLEDBACK."""
+    book.write(DeleteUndo(unit.root, unit.seq))
+    member = book.procs[unit.procedure]
+    was_undone = member.undoing == unit.seq
+    if was_undone:
+        _end_undoing(book, tree, member)
+        book.touch(member)
+    if tree.pop(unit) and was_undone and member.state is ProcedureState.SUCCESS:
+        close_unsuccessfully(book, member, Trigger.UNDONE)
+
+
+def _finish(book: Book, tree: Tree, top: ProcedureRecord) -> None:
+    """Nothing is left to undo: end the members, descendants before their parents, the top last."""
+    for member in reversed(tree.below(top.id)):
+        if member.bypassing:
+            settle_bypass(book, member)
+        elif member.state not in TERMINAL:
+            verdict = _verdict(member)
+            if verdict is Trigger.GAVE_UP and not member.rollback_supported:
+                list_no_rollback(book, member, top)
+            member.ended_in = top.run if top.parent is None else 0
+            close_unsuccessfully(book, member, verdict)
+
+
+def _verdict(member: ProcedureRecord) -> Trigger:
+    was_executed = member.step > 1 or member.attempt > 0 or member.last_unit is not None
+    if is_poisoned(member) or (was_executed and not member.rollback_supported):
+        return Trigger.GAVE_UP
+    return Trigger.UNDONE
+
+
+def give_up(book: Book, member: ProcedureRecord, error: ErrorInfo) -> None:
+    """A supported rollback is exhausted: the scope ends FAILED and its write locks become poison keys."""
+    tree = book.tree_of(member)
+    top_id = tree.scope_of(member.id)
+    assert top_id is not None, member.id
+    member.error, member.undo_error = _with_cause(error, member.error), None
+    for inside in reversed(tree.below(top_id)):
+        for path, mode in list(book.locks.keys_of(inside.id).items()):
+            if mode == LockMode.WRITE:
+                poison(book, path, member, f"rollback of {member.id} gave up: {error.message}")
+    run = book.procs[top_id].run if top_id == tree.root else 0
+    if member.state is ProcedureState.SUCCESS:
+        _count_as_failed(book, member)
+        member.ended_in = run
+        close_unsuccessfully(book, member, Trigger.GAVE_UP)
+    for inside in reversed(tree.below(top_id)):
+        if inside.bypassing:
+            settle_bypass(book, inside)
+        elif inside.state not in TERMINAL:
+            inside.ended_in = run
+            close_unsuccessfully(book, inside, Trigger.GAVE_UP)
+
+
+def _with_cause(error: ErrorInfo, cause: ErrorInfo | None) -> ErrorInfo:
+    """The error of an undo, whose traceback also tells why there was something to undo."""
+    if cause is None or cause == error:
+        return error
+    _, _, told = cause.traceback.partition(_UNDONE)
+    text = told or cause.traceback.strip() or f"{cause.type_name.rpartition('.')[2]}: {cause.message}"
+    return replace(error, traceback=f"{error.traceback.rstrip()}\n\n{_UNDONE}{text}".strip())
+
+
+def _count_as_failed(book: Book, child: ProcedureRecord) -> None:
+    """A finished child turns out a failure."""
+    parent = book.procs[child.parent] if child.parent is not None else None
+    if parent is not None and child.ended_as:  # else it outlived its parent, which has not counted it
+        parent.succeeded -= 1
+        parent.failed += 1
+        book.touch(parent)

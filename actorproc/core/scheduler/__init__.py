@@ -1,0 +1,1 @@
+"""The scheduler: which runnable procedure gets which worker."""

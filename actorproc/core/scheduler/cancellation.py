@@ -1,0 +1,159 @@
+"""Steps in workers' hands that are to end early: told, taken back while they have not begun, or killed.
+
+A forward step whose undo is decided is told at once (`Context.aborting`) and may go on to its end, or for its
+`StepLimits.abort_grace`; force kills it. What it answers before the kill counts. Neither concerns a step past the point
+of no return, or one that undoes. A kill is charged to no counter; where its worker runs other steps they start again.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from actorproc.core.queues.worker_table import InHand, Worker
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.step_limits import limits_of
+from actorproc.core.state.tree import Tree
+from actorproc.model.ids import Mode
+from actorproc.model.messages.commands import AskAbort, KillWorker, TakeBack
+from actorproc.model.rows.records import ProcedureRecord
+
+__all__ = [
+    "cancel_step",
+    "kill_cancelled",
+    "kill_outstaying",
+    "kill_step",
+    "resume_cancelling",
+    "stop_forced",
+    "stop_next",
+    "take_back",
+]
+
+_REASONS = {
+    "aborted": "aborted by force",
+    "abort-grace": "it still ran when the time was over that its abort_grace gives a step whose undo is decided",
+    "bypassed": "bypassed by force",
+    "deadline": "past the procedure's deadline",
+}
+"""The words to the worker, by the reason why the step must not go on."""
+
+
+# ---------------------------------------------------------------------- one step
+def take_back(book: Book, record: ProcedureRecord) -> None:
+    """Ask for a step that a worker has in hand and has not begun."""
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        return
+    item = worker.queue[record.id]
+    if not item.recalled and not book.staff.has_begun(worker, item):
+        item.recalled = True
+        book.command(TakeBack(worker.id, (item.token,)))
+
+
+def stop_forced(book: Book, worker: Worker, item: InHand) -> None:
+    """End a step that must not go on: kill the worker when the step runs, else take it back.
+
+    Killing for a step that only waits behind another would hit an innocent one.
+    """
+    if book.staff.has_begun(worker, item):
+        if not item.killed:
+            item.killed = True
+            book.command(KillWorker(worker.id, item.token, _REASONS[item.forced or "aborted"]))
+    elif not item.recalled:
+        item.recalled = True
+        book.command(TakeBack(worker.id, (item.token,)))
+
+
+def stop_next(book: Book, worker: Worker) -> None:
+    """A worker goes on to its next step: one that must not go on was not taken back in time."""
+    following = next(iter(worker.queue.values()))
+    if following.forced is not None:
+        stop_forced(book, worker, following)
+
+
+# ---------------------------------------------------------------------- a step whose undo is decided
+def cancel_step(book: Book, record: ProcedureRecord) -> None:
+    """Tell the forward step in hand, if there is one, that its undo is decided. Telling it again changes nothing."""
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        return
+    item = worker.queue[record.id]
+    if item.told or not _may_stop(book, record, item):
+        return
+    record.cancelled_at = book.now
+    book.touch(record)
+    item.told = True
+    book.command(AskAbort(item.token))
+    take_back(book, record)
+    _allow(book, record, item)
+
+
+def kill_step(book: Book, record: ProcedureRecord, why: str = "aborted") -> None:
+    """Kill the forward step in hand, if there is one and it may be stopped."""
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        return
+    item = worker.queue[record.id]
+    if not _may_stop(book, record, item):
+        return
+    if item.forced is None:
+        item.forced = why
+    stop_forced(book, worker, item)
+
+
+def kill_cancelled(book: Book, top: ProcedureRecord) -> None:
+    """Kill the forward steps of a procedure and its descendants whose undo is decided."""
+    tree = book.tree_of(top)
+    for name in tuple(tree.running):
+        if tree.members[name].rolling and tree.is_below(name, top.id):
+            kill_step(book, tree.members[name])
+
+
+def kill_outstaying(book: Book, record: ProcedureRecord) -> None:
+    """A timer of the procedure went off: its step may have had the time it was given."""
+    worker = book.staff.in_hand.get(record.id)
+    if worker is None:
+        return
+    kill_at = worker.queue[record.id].kill_at
+    if kill_at is not None and kill_at <= book.now:
+        kill_step(book, record, "abort-grace")
+
+
+def resume_cancelling(book: Book, tree: Tree) -> None:
+    """Workers lived on while memory was lost: what they were told, and what they were killed for, is known again."""
+    for name in tuple(tree.running):
+        record = tree.members[name]
+        item = book.staff.in_hand[name].queue[name]
+        is_decided = record.rolling or (record.aborting and record.cancelled_at is not None)
+        if not is_decided or not _may_stop(book, record, item):
+            continue
+        item.told = True
+        line = [tree.members[above] for above in tree.lineage(name)]
+        if any(above.rolling and above.aborting and above.forced for above in line):
+            kill_step(book, record)
+        _allow(book, record, item)
+
+
+def _may_stop(book: Book, record: ProcedureRecord, item: InHand) -> bool:
+    """It is a forward step on the near side of the point of no return, and no operator bypasses its procedure."""
+    mode = item.token.mode
+    if mode is Mode.ROLLBACK or mode is Mode.ASK_ABORT or record.bypassing:
+        return False
+    if record.unit_no_return and mode is Mode.EXECUTE:
+        return False
+    return record.rolling or not book.has_no_return(record)
+
+
+def _allow(book: Book, record: ProcedureRecord, item: InHand) -> None:
+    """Give the step the time that its limits give it."""
+    grace = None
+    if record.limits is not None or record.type_name in book.types:
+        grace = limits_of(book, record).abort_grace
+    if grace is None:
+        grace = book.scheduling.abort_grace
+    if grace is None or grace == inf:
+        return
+    item.kill_at = (book.now if record.cancelled_at is None else record.cancelled_at) + grace
+    if item.kill_at <= book.now:
+        kill_step(book, record, "abort-grace")
+    else:
+        book.timers.add(item.kill_at, record.id)

@@ -1,0 +1,45 @@
+"""Old and new code side by side, while workers are replaced one by one.
+
+A procedure whose step a worker with new code was handed goes to no worker with the old: its state, or what it
+remembered, may be of a form that the old code cannot read. New is whichever worker came after the beginning; when the
+older code comes back, it is the new one. When the replacement is given up half-way, nothing waits for a worker that may
+never come: what the old code cannot read is parked then. Nothing here is stored: after a restart all workers are alike.
+Memory that is made anew after a failed commit takes it over from the one before, as its workers live on.
+"""
+
+from __future__ import annotations
+
+from actorproc.core.queues.worker_table import Worker
+from actorproc.core.state.engine_state import Book
+from actorproc.model.messages.commands import Reply
+from actorproc.model.messages.events import ReloadBegan
+
+__all__ = ["begin", "gone", "open_to", "take_over"]
+
+
+def begin(book: Book, event: ReloadBegan) -> None:
+    """All workers that are there now have old code; or that matters no more."""
+    book.outdated = set() if event.is_over else {worker.id for worker in book.staff.workers.values()}
+    book.renewed.clear()
+    book.command(Reply(event.reply, value=True))
+
+
+def gone(book: Book, worker: Worker) -> None:
+    """A worker is gone; with the last one of old code no procedure needs to be kept from any."""
+    book.outdated.discard(worker.id)
+    if not book.outdated:
+        book.renewed.clear()
+
+
+def take_over(book: Book, before: Book) -> None:
+    """Take over which workers have old code, and which procedures new code was handed, from the memory before."""
+    book.outdated |= before.outdated
+    book.renewed |= before.renewed
+
+
+def open_to(book: Book, procedure: str, among: list[Worker] | None) -> list[Worker] | None:
+    """Of these workers (None: all) those that may get a step of this procedure."""
+    if procedure not in book.renewed:
+        return among
+    workers = book.staff.workers.values() if among is None else among
+    return [worker for worker in workers if worker.id not in book.outdated]

@@ -1,0 +1,1 @@
+"""The engine state that decisions read and change."""

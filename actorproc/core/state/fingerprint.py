@@ -1,0 +1,84 @@
+"""The durable facts that a book holds in memory, in a form that can be compared."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.tree import Tree
+from actorproc.model.states import TERMINAL
+
+__all__ = ["facts_of", "fingerprint"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def fingerprint(book: Book) -> dict[str, Any]:
+    """Equal for books with the same durable facts; trees that may leave memory are left out. Stays as it is."""
+    return copy.deepcopy(facts_of(book))
+
+
+def facts_of(book: Book) -> dict[str, Any]:
+    """The same to be compared at once and not to be changed: much of it is the book's own, not a copy."""
+    # A question about an abort is not asked again of one that has ended: what only waits for its answer knows no more
+    # than a tree that has left memory.
+    hot = {root: tree for root, tree in book.trees.items() if not (tree.is_finished or tree.is_cold_when_answered)}
+    hot.update((name, Tree(name, record)) for name, record in book.backlog.items() if name not in book.procs)
+    heads, units, scopes, held, still = {}, {}, {}, {}, {}
+    for root, tree in hot.items():
+        for name, record in tree.members.items():
+            if record.state not in TERMINAL:
+                heads[name] = _encode(record)
+        still[root] = tree.still
+        is_bare = tree.is_bare  # then to look would make what is not there, and the tree would be bare no more
+        units[root] = () if is_bare else tuple(tree.units)
+        scopes[root] = frozenset(() if is_bare else tree.scopes)
+        held[root] = {} if is_bare or not tree.held else {name: tuple(row) for name, row in tree.held.items()}
+    locks, timers = book.locks, book.timers.entries()
+    return {
+        "heads": heads,
+        "units": units,
+        "scopes": scopes,
+        "held": held,
+        "at work": {name for name in _at_work(book) if name in heads},
+        "locks": locks.holders(),
+        "lock queue": {name: (row.ticket, row.privileged) for name, row in locks.waiting().items()},
+        "due": {(at, name) for at, name in timers if name in heads and _is_due_at(book, name, at)},
+        "inherited": book.inherited,
+        "poisons": book.poisons,
+        "acknowledged": book.acknowledged,
+        "removals": set(book.removals),
+        "buffered": {target: tuple(rows) for target, rows in book.buffered.items() if rows},
+        "taken": book.taken,
+        "switches": (book.paused, book.audits),
+        "still": still,
+        "numbers": (book.next_seq, book.next_ticket),
+    }
+
+
+def _is_due_at(book: Book, name: str, at: float) -> bool:
+    """Whether a timer is of what waits now; one of a wait that a removed procedure of this id gave up is not."""
+    record = book.procs.get(name)
+    return record is not None and record.due_at == at
+
+
+def _at_work(book: Book) -> set[str]:
+    """Procedures that wait for anything but the outside, or are in a worker's hands."""
+    queued = book.ready.members()
+    queued.update(book.backlog, book.staff.in_hand, book.aside.names(), book.slots.names(), book.lobby.names())
+    if book.asking:
+        queued.difference_update(book.asking)
+    # One that ended while it was asked about its abort may have left memory before the answer.
+    return {name for name in queued if name in book.backlog or (name in book.procs and not _stands_still(book, name))}
+
+
+def _stands_still(book: Book, name: str) -> bool:
+    """It has a step in a worker's hands, but no other will follow by itself: paused, or to be bypassed."""
+    record = book.procs[name]
+    if record.bypassing:
+        return True
+    tree = book.trees[record.root]
+    return bool(tree.still) and tree.is_still(name)

@@ -1,0 +1,97 @@
+"""Damage found at a start: trees whose records are incomplete stay out of memory, and nothing of them is touched.
+
+A parent, child or undo unit that cannot be read leaves open what a tree still has to do or to undo. The whole tree
+is parked then; its locks stay granted, for it is not known what it left half done. The other trees run.
+
+A grant that cannot be read is held for writing, the strongest it can have been, and a poison record that cannot be
+read still poisons its key: the key of the row says which one. An operator can take away a
+lock that is too strong, but not add one that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.tree import Tree
+from actorproc.errors import StoreDamaged
+from actorproc.model.policies import LockMode
+from actorproc.model.rows.records import UNKNOWN_ROOT, PoisonRecord
+from actorproc.model.rows.snapshot import Damage
+
+__all__ = ["error_of", "exclude", "exclude_damaged"]
+
+_HELD_BY = " held by "
+"""Between path and holder in the shown key of a lock; a holder's id has no spaces."""
+
+
+def exclude_damaged(book: Book, damage: list[Damage], families: Iterable[str]) -> None:
+    """Exclude every resident tree in which a record is missing; one that is not of `families` has a single record."""
+    flaws: dict[str, str] = {}
+    for found in damage:
+        if found.table == "procedures":
+            book.damaged[found.key] = f"its record is damaged: {found.reason}"
+        elif found.table == "undo":
+            flaws[found.key.rpartition("/")[0]] = f"undo unit {found.key} is damaged: {found.reason}"
+        elif found.table == "locks":
+            _keep_lock(book, found, flaws)
+        elif found.table == "poison":
+            _keep_poison(book, found)
+        else:
+            book.flaws.append(f"{found.table} {found.key} is damaged: {found.reason}")
+    for root in dict.fromkeys((*families, *flaws)):
+        tree = book.trees.get(root)
+        if tree is not None:
+            exclude(book, tree, flaws.get(root))
+
+
+def _keep_lock(book: Book, found: Damage, flaws: dict[str, str]) -> None:
+    path, _, name = found.key.rpartition(_HELD_BY)
+    book.locks.hold(name, path, LockMode.WRITE)
+    what = f"the lock of {path!r} held by {name} is damaged"
+    book.flaws.append(f"{what} and kept for writing: {found.reason}")
+    holder = book.procs.get(name)
+    if holder is not None:
+        flaws[holder.root] = f"{what}: {found.reason}"
+
+
+def _keep_poison(book: Book, found: Damage) -> None:
+    reason = f"its poison record is damaged: {found.reason}"
+    book.poisons[found.key] = PoisonRecord(found.key, "an unknown procedure", UNKNOWN_ROOT, 0.0, reason)
+    book.flaws.append(f"the poison record of {found.key!r} is damaged, so it stays poisoned: {found.reason}")
+
+
+def exclude(book: Book, tree: Tree, reason: str | None = None) -> None:
+    """Take a tree out of memory when a record of it is missing, or for the reason given."""
+    reason = reason or _flaw_of(tree)
+    if reason is not None:
+        book.damaged.update(dict.fromkeys(tree.members, f"its tree is incomplete: {reason}"))
+        book.dismiss(tree)
+
+
+def error_of(book: Book, procedure: str) -> StoreDamaged | None:
+    """Error that forbids every action on a procedure; None when it is sound, or unknown."""
+    reason = book.damaged.get(procedure)
+    if reason is None:
+        return None
+    return StoreDamaged(
+        f"procedure {procedure} stands still: {reason}", table="procedures", key=procedure, reason=reason
+    )
+
+
+def _flaw_of(tree: Tree) -> str | None:
+    root = tree.members.get(tree.root)
+    if root is None:
+        return f"its root {tree.root} is missing"
+    if len(tree.members) == 1 and not root.children and root.undo_next == 1:
+        return None  # alone, as most are, and it has pushed no unit
+    for record in tree.members.values():
+        if record.parent is not None and record.parent not in tree.members:
+            return f"the parent {record.parent} of {record.id} is missing"
+        found = len(tree.children.get(record.id, ()))
+        if found != record.children:
+            return f"{record.children - found} of the {record.children} children of {record.id} are missing"
+    for name in tree.units_of:
+        if name not in tree.members:
+            return f"{name}, which is to be undone, is missing"
+    return None

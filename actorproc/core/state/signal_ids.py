@@ -1,0 +1,132 @@
+"""Signals that are kept, and the ids of those that were taken: sending one again is no second one, however late.
+
+A signal with an id leaves its row in the events table when it is taken, marked and without its payload. The memory
+is bounded: the last `MAX_REMEMBERED` ids of each target and the last `MAX_REMEMBERED_IN_ALL` of all targets
+together; those of a procedure go when it ends, for then every signal to it is refused, or with its tree when an
+operator may have it tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+
+from actorproc.core.state.engine_state import Book
+from actorproc.model.ids import name_of_event
+from actorproc.model.rows.records import EventRecord
+from actorproc.model.rows.writes import DeleteEvent, PutEvent
+
+__all__ = [
+    "MAX_REMEMBERED",
+    "MAX_REMEMBERED_IN_ALL",
+    "discard",
+    "drop",
+    "forget",
+    "is_repeated",
+    "keep",
+    "next_number",
+    "recall",
+    "remember",
+]
+
+MAX_REMEMBERED = 1000
+"""Ids of taken signals that are remembered for one target."""
+MAX_REMEMBERED_IN_ALL = 100_000
+"""Ids of taken signals that are remembered for all targets together."""
+
+
+def is_repeated(book: Book, target: str, dedup: str | None) -> bool:
+    """True if a signal with this id is kept for the target or was taken."""
+    if dedup is None:
+        return False
+    if dedup in book.taken.get(target, ()):
+        return True
+    return any(known.dedup == dedup for known in book.buffered.get(target, ()))
+
+
+def next_number(book: Book, target: str) -> int:
+    """The number of the next row of a target: above those kept and those remembered."""
+    kept = book.buffered.get(target)
+    taken = book.taken.get(target)
+    return max(kept[-1].seq if kept else 0, next(reversed(taken.values())) if taken else 0) + 1
+
+
+def keep(book: Book, row: EventRecord) -> None:
+    """A signal waits from now on for a procedure to take it."""
+    book.buffered.setdefault(row.target, []).append(row)
+    book.write(PutEvent(row))
+    _count(book, row.target, 1)
+
+
+def discard(book: Book, row: EventRecord, *, is_stored: bool = False) -> None:
+    """A kept signal waits no more; `is_stored`: its row is for the caller to remove, or to change."""
+    kept = book.buffered[row.target]
+    kept.remove(row)
+    if not kept:
+        del book.buffered[row.target]
+    _count(book, row.target, -1)
+    if not is_stored:
+        book.write(DeleteEvent(row.target, row.seq))
+
+
+def _count(book: Book, target: str, change: int) -> None:
+    if name_of_event(target) is not None:
+        book.published += change
+
+
+def remember(book: Book, row: EventRecord) -> None:
+    """A signal was taken: its row goes, or stays as a note of its id."""
+    if row.dedup is None:
+        book.write(DeleteEvent(row.target, row.seq))
+        return
+    book.write(PutEvent(EventRecord(row.target, row.seq, b"", row.dedup, book.now, taken=True)))
+    _note(book, row.target, row.dedup, row.seq)
+    known = book.taken[row.target]
+    if len(known) > MAX_REMEMBERED:
+        _drop(book, row.target, next(iter(known)))
+    if len(book.taken_order) > MAX_REMEMBERED_IN_ALL:
+        _drop(book, *next(iter(book.taken_order)))
+
+
+def forget(book: Book, procedure: str) -> None:
+    """A procedure takes no signal any more: those kept for it go, and the ids of those it took. Idempotent."""
+    for row in book.buffered.pop(procedure, ()):
+        book.write(DeleteEvent(procedure, row.seq))
+    for dedup in list(book.taken.get(procedure, ())):
+        _drop(book, procedure, dedup)
+
+
+def drop(book: Book, target: str) -> None:
+    """The same for a procedure that is removed: its rows go with it. Idempotent."""
+    for dedup in book.taken.pop(target, ()):
+        book.taken_order.pop((target, dedup), None)
+
+
+def recall(book: Book, events: Iterable[EventRecord]) -> None:
+    """Signals that no procedure has taken yet, and the ids of those that were taken, read back from the store."""
+    rows = []
+    for row in events:
+        if row.taken:
+            rows.append(row)
+        else:
+            book.buffered.setdefault(row.target, []).append(row)
+            _count(book, row.target, 1)
+    for row in sorted(rows, key=lambda row: (row.at, row.target, row.seq)):
+        if row.dedup is not None:
+            _note(book, row.target, row.dedup, row.seq)
+    # The clock may have been set back in between: of one target the numbers tell the order.
+    for target, known in book.taken.items():
+        book.taken[target] = dict(sorted(known.items(), key=itemgetter(1)))
+
+
+def _note(book: Book, target: str, dedup: str, seq: int) -> None:
+    book.taken.setdefault(target, {})[dedup] = seq
+    book.taken_order[target, dedup] = None
+
+
+def _drop(book: Book, target: str, dedup: str) -> None:
+    known = book.taken[target]
+    book.write(DeleteEvent(target, known.pop(dedup)))
+    if not known:
+        del book.taken[target]
+    book.taken_order.pop((target, dedup), None)

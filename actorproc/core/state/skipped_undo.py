@@ -1,0 +1,59 @@
+"""Remains of a rollback: undos that a best-effort rollback skipped, and members that have no rollback.
+
+Listed where they happened and at the top of the failing scope, durably. The heads list so many; the step log has all.
+"""
+
+from __future__ import annotations
+
+from actorproc.core.state.engine_state import Book
+from actorproc.model.rows.records import ErrorInfo, Leftover, ProcedureRecord, StepKind, StepRecord, UndoRecord
+from actorproc.model.rows.writes import PutStep
+
+__all__ = ["MAX_LEFTOVERS", "has_own", "list_no_rollback", "skip"]
+
+MAX_LEFTOVERS = 100
+"""Leftovers listed in one head."""
+_LONGEST_REASON = 300
+
+
+def skip(book: Book, record: ProcedureRecord, unit: UndoRecord, error: ErrorInfo, top: ProcedureRecord) -> None:
+    """Record that an undo gave up and that the rollback goes on without it, from the state there is."""
+    record.state_at = record.state_at or record.records
+    record.records += 1
+    book.write(
+        PutStep(
+            StepRecord(
+                procedure=record.id,
+                number=record.records,
+                kind=StepKind.ROLLBACK,
+                at=book.now,
+                version=record.version,
+                outcome="skipped",
+                label=unit.label,
+                attempts=record.attempt,
+                error=error,
+            )
+        )
+    )
+    record.attempt = record.errors = record.crashes = record.undo_step = 0
+    record.first_error_at = record.undo_error = None
+    reason = f"{error.type_name}: {error.message}"[:_LONGEST_REASON]
+    _add(book, record, top, Leftover(record.id, unit.label, reason))
+
+
+def list_no_rollback(book: Book, record: ProcedureRecord, top: ProcedureRecord) -> None:
+    """A member ran and has no rollback: the top of its scope lists it."""
+    if record is not top:
+        _add(book, top, top, Leftover(record.id, "", f"{record.type_name} has no rollback"))
+
+
+def has_own(record: ProcedureRecord) -> bool:
+    """True if something of this very procedure was left behind."""
+    return bool(record.leftovers) and any(left.procedure == record.id for left in record.leftovers)
+
+
+def _add(book: Book, record: ProcedureRecord, top: ProcedureRecord, left: Leftover) -> None:
+    for listing in {record.id: record, top.id: top}.values():
+        if len(listing.leftovers) < MAX_LEFTOVERS:
+            listing.leftovers += (left,)
+        book.touch(listing)

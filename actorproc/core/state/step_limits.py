@@ -1,0 +1,44 @@
+"""Limits and retries of the next step of a procedure: those of its submit, else those of its class."""
+
+from __future__ import annotations
+
+from actorproc.core.state.engine_state import Book
+from actorproc.core.state.parts import KnownLimits
+from actorproc.model.policies import Backoff, StepLimits, TypeMeta
+from actorproc.model.rows.records import ProcedureRecord
+
+__all__ = ["backoff_of", "known_limits_of", "limits_of", "retries_overtime"]
+
+
+def limits_of(book: Book, record: ProcedureRecord) -> StepLimits:
+    """The limits of a procedure whose class is registered."""
+    return record.limits if record.limits is not None else known_limits_of(book, record).limits
+
+
+def known_limits_of(book: Book, record: ProcedureRecord) -> KnownLimits:
+    """The same with what follows from them."""
+    if record.limits is not None:
+        return _known(record.limits, None)
+    meta = book.types[record.type_name]
+    known = book.limits.get(record.type_name)
+    if known is None or known.meta is not meta:
+        known = book.limits[record.type_name] = _known(meta.limits, meta)
+    return known
+
+
+def backoff_of(book: Book, record: ProcedureRecord) -> Backoff:
+    """The retry policy of a procedure whose class is registered."""
+    given = record.limits.retry if record.limits is not None else None
+    return given if given is not None else book.types[record.type_name].retry
+
+
+def retries_overtime(book: Book, record: ProcedureRecord) -> bool:
+    """True: a step that was killed for its wall time or CPU time is tried again."""
+    if record.limits is not None and record.limits.retry is not None:
+        return record.limits.retries_overtime
+    return book.types[record.type_name].retries_overtime
+
+
+def _known(limits: StepLimits, meta: TypeMeta | None) -> KnownLimits:
+    is_plain = not (limits.dedicated or limits.threads > 1 or limits.is_watched or limits.concerns_worker)
+    return KnownLimits(limits, is_plain, meta)

@@ -1,0 +1,1 @@
+"""The engine: actors that persist what the core decides, and act on it afterwards."""

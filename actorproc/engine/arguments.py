@@ -1,0 +1,238 @@
+"""Arguments of callers, checked and in the engine's units; wrong ones are a `TypeError` or `ValueError`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+from actorproc.config import Config
+from actorproc.engine.runtime.clock import Clock
+from actorproc.errors import InvalidId, UsageError
+from actorproc.model.exact import exact_text
+from actorproc.model.ids import check_id, event_target
+from actorproc.model.policies import OnExisting
+from actorproc.procedure.declaring.policies import Limits
+from actorproc.support.durations import LATEST, in_seconds, moment
+
+__all__ = [
+    "MAX_TAGS",
+    "check_flag",
+    "check_parts",
+    "check_wiring",
+    "check_workers",
+    "checked_classes",
+    "checked_directory",
+    "checked_event",
+    "checked_limits",
+    "checked_max_workers",
+    "checked_modules",
+    "checked_on_existing",
+    "checked_priority",
+    "checked_receiver",
+    "checked_tags",
+    "checked_text",
+    "due_time",
+    "epoch_seconds",
+    "kept_target",
+    "pair",
+]
+
+MAX_TAGS = 100
+"""Tags of one procedure; they are in its head, which is written with every step."""
+
+_STORE = ("own", "load", "commit", "reopen", "close")
+_CLOCK = ("wall", "monotonic")
+
+
+def check_flag(value: Any, name: str) -> None:
+    """A yes or no that does much harm where it was meant to be something else, such as the reason."""
+    if not isinstance(value, bool):
+        msg = f"{name} is True or False, not {value!r:.60}"
+        raise TypeError(msg)
+
+
+def checked_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
+    """Labels of a procedure."""
+    if isinstance(tags, str):
+        msg = f"tags={tags!r} is one string; give a list of strings"
+        raise TypeError(msg)
+    given: Any = () if tags is None else tags
+    if not isinstance(given, Iterable):
+        msg = f"tags={tags!r:.60} is no list of strings"
+        raise TypeError(msg)
+    labels: tuple[Any, ...] = tuple(given)
+    if len(labels) > MAX_TAGS:
+        msg = f"{len(labels)} tags are given; a procedure may have {MAX_TAGS}. Keep the rest in its fields"
+        raise ValueError(msg)
+    return tuple(checked_text(label, "a tag") for label in labels)
+
+
+def checked_limits(limits: Any) -> Limits:
+    """Limits given with a submit."""
+    if not isinstance(limits, Limits):
+        msg = f"limits is a Limits(…), not {limits!r:.60}"
+        raise TypeError(msg)
+    return limits
+
+
+def checked_on_existing(policy: Any) -> OnExisting:
+    """Policy of a submit whose id exists."""
+    known: tuple[OnExisting, ...] = get_args(OnExisting)
+    for name in known:
+        if isinstance(policy, str) and policy == name:
+            return name
+    msg = f"on_existing is one of {', '.join(map(repr, known))}, not {policy!r:.60}"
+    raise (ValueError if isinstance(policy, str) else TypeError)(msg)
+
+
+def checked_text(text: Any, what: str, limit: int = 256) -> str:
+    """Text of the caller, as it is stored: a plain string that UTF-8 can hold, of a bounded length."""
+    if not isinstance(text, str):
+        msg = f"{what} is a string, not {text!r:.60}"
+        raise TypeError(msg)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        msg = f"{what} {text!a:.60} holds a lone surrogate, which cannot be stored"
+        raise ValueError(msg) from None
+    if not 0 < size <= limit:
+        msg = f"{what} has {size} bytes in UTF-8; 1 to {limit} are allowed"
+        raise ValueError(msg)
+    return exact_text(text)
+
+
+def checked_event(name: Any) -> str:
+    """The name of an event, as `Status.wait` takes it: text of 1 to 255 bytes."""
+    return checked_text(name, "the name of an event", 255)
+
+
+def checked_receiver(id: Any) -> str:
+    """The id of the procedure that a signal is for."""
+    try:
+        return check_id(id)
+    except InvalidId as error:
+        raise InvalidId(f"{error}; publish() sends an event by name") from None
+
+
+def kept_target(id: str | None, event: str | None) -> str | None:
+    """The target of kept signals that are given by an id or by the name of an event; None for neither."""
+    if id is not None and event is not None:
+        raise UsageError("give the id of a procedure or the name of an event, not both")
+    if event is not None:
+        return event_target(checked_event(event))
+    return None if id is None else checked_receiver(id)
+
+
+def checked_priority(priority: Any) -> int:
+    """A priority the store can hold in order."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > 1_000_000_000:
+        msg = f"priority is an int between -1000000000 and 1000000000, not {priority!r:.60}"
+        raise TypeError(msg)
+    return int(priority)
+
+
+def check_workers(workers: Any) -> None:
+    """A number of worker processes."""
+    if not isinstance(workers, int) or isinstance(workers, bool):
+        msg = f"workers is a number of processes or None, not {workers!r:.60}"
+        raise TypeError(msg)
+    if workers < 1:
+        msg = f"workers={workers}: a manager needs at least one worker process"
+        raise ValueError(msg)
+
+
+def check_parts(store: Any, clock: Any) -> None:
+    """A store and a clock of the caller's own, or None: that they have the methods the engine calls first."""
+    parts = (("store", store, "ProcedureStore", _STORE), ("clock", clock, "Clock", _CLOCK))
+    for name, part, protocol, methods in parts:
+        lacking = [method for method in methods if not callable(getattr(part, method, None))]
+        if part is not None and lacking:
+            msg = f"{name} is a {protocol} or None, not {part!r:.60}, which has no method {lacking[0]}()"
+            raise TypeError(msg)
+
+
+def checked_directory(path: Any) -> str:
+    """Absolute path of a store's directory, valid also once the program has changed its working directory."""
+    given = os.fsdecode(path)
+    if not given:
+        msg = "the path of a store is empty; give a directory of its own, such as 'state'"
+        raise ValueError(msg)
+    return os.fspath(Path(given).absolute())
+
+
+def checked_classes(procedures: Any) -> tuple[Any, ...]:
+    """Classes of procedures, each of which is looked at when it is registered."""
+    if isinstance(procedures, type | str) or not isinstance(procedures, Iterable):
+        msg = f"procedures is a list of classes, not {procedures!r:.60}"
+        raise TypeError(msg)
+    return tuple(procedures)
+
+
+def checked_modules(preload: Any) -> tuple[str, ...]:
+    """Names of the modules that workers load beforehand."""
+    modules: tuple[Any, ...] = tuple(preload) if isinstance(preload, Iterable) else (None,)
+    if isinstance(preload, str) or not all(isinstance(name, str) and name for name in modules):
+        msg = f"preload is a list of names of modules, not {preload!r:.60}"
+        raise TypeError(msg)
+    return modules
+
+
+def check_wiring(config: Any, durability: Any, **functions: Any) -> None:
+    """Check the parts of a manager besides its workers; the functions may be None."""
+    if not isinstance(config, Config):
+        msg = f"config is a Config(…) or None, not {config!r:.60}"
+        raise TypeError(msg)
+    if durability not in {"power", "process"}:
+        msg = f'durability is "power" or "process", not {durability!r:.60}'
+        raise ValueError(msg)
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            msg = f"{name} is a function or None, not {function!r:.60}"
+            raise TypeError(msg)
+
+
+def checked_max_workers(max_workers: Any, workers: int) -> int:
+    """Most workers there may be when all are stuck; by default twice as many as there should be."""
+    if max_workers is None:
+        return 2 * workers
+    if not isinstance(max_workers, int) or isinstance(max_workers, bool):
+        msg = f"max_workers is a number of processes or None, not {max_workers!r:.60}"
+        raise TypeError(msg)
+    if max_workers < workers:
+        msg = f"max_workers={max_workers} is less than workers={workers}"
+        raise ValueError(msg)
+    return max_workers
+
+
+def pair(item: Any) -> tuple[str | None, Any]:
+    """An item of `submit_many` as id and procedure."""
+    if not isinstance(item, tuple):
+        return None, item
+    if len(item) != 2:
+        msg = f"submit_many takes procedures and (id, procedure) pairs, not a tuple of {len(item)}"
+        raise TypeError(msg)
+    return item
+
+
+def due_time(delay: Any, clock: Clock) -> float | None:
+    """Time at which a delayed procedure may start, in epoch seconds; None: at once."""
+    seconds = in_seconds(delay, "delay")
+    if not seconds:
+        return None
+    now = clock.wall()
+    if seconds > LATEST - now:
+        msg = f"delay={delay!r:.60} ends after the year 9999; to wait without a limit, wait for an event"
+        raise ValueError(msg)
+    return now + seconds
+
+
+def epoch_seconds(deadline: datetime | timedelta | float | None, clock: Clock) -> float | None:
+    """A deadline as epoch seconds: a moment, or a timedelta from now."""
+    if deadline is None:
+        return None
+    if isinstance(deadline, timedelta):
+        return moment(clock.wall() + deadline.total_seconds(), "deadline")
+    return moment(deadline, "deadline", instead=f"For so long from now give timedelta(seconds={deadline})")

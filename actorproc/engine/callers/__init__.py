@@ -1,0 +1,1 @@
+"""The manager's dealings with callers: requests, change feeds, hooks and counters."""

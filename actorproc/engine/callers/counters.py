@@ -1,0 +1,138 @@
+"""Counters of the manager. A step costs a few additions here; the histograms are only copied when asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.outcomes import Failed, Outcome
+from actorproc.model.rows.writes import PutProcedure
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.report.metrics import Histogram, ProcedureCounts, StepCounts
+
+__all__ = ["Meters"]
+
+_SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+
+
+class _Buckets:
+    """A histogram that grows."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def copy(self) -> Histogram:
+        return Histogram(bounds=self.bounds, counts=tuple(self.counts), sum=self.sum)
+
+
+class _Steps:
+    __slots__ = ("crashed", "failed", "retried", "run", "seconds")
+
+    def __init__(self) -> None:
+        self.run = self.failed = self.retried = self.crashed = 0
+        self.seconds = _Buckets(_SECONDS)
+
+    def copy(self) -> StepCounts:
+        return StepCounts(
+            run=self.run,
+            failed=self.failed,
+            retried=self.retried,
+            crashed=self.crashed,
+            seconds=self.seconds.copy(),
+        )
+
+
+class Meters:
+    """Counters of one manager. Needs the manager's turn (`CombiningInbox`)."""
+
+    def __init__(self) -> None:
+        self._submitted: defaultdict[str, int] = defaultdict(int)
+        self._ended: defaultdict[tuple[str, ProcedureState], int] = defaultdict(int)
+        self._steps: defaultdict[str, _Steps] = defaultdict(_Steps)
+        self._commit_seconds = _Buckets(_SECONDS)
+        self._batch_events = _Buckets(_SIZES)
+        self._batch_writes = _Buckets(_SIZES)
+        self._lock_waits = _Buckets(_SECONDS)
+        self._waiting: dict[str, float] = {}
+        """Since when procedures wait for locks; epoch seconds."""
+        self.replayed = 0
+        """Steps handed out again because a worker or the host was gone before the answer."""
+
+    def step_ended(self, command: RunStep, outcome: Outcome) -> None:
+        """A worker answered a step it had in hand."""
+        steps = self._steps[command.type_name]
+        steps.run += outcome.steps
+        steps.seconds.add(outcome.elapsed)
+        if command.token.attempt > 1:
+            steps.retried += 1
+        if type(outcome) is Failed:
+            steps.failed += 1
+
+    def step_crashed(self, command: RunStep) -> None:
+        """A worker died in a step."""
+        self._steps[command.type_name].crashed += 1
+
+    def committed(self, batch: Batch, seconds: float | None) -> None:
+        """A batch is durable; `seconds` is what its commit took, None when it had nothing to store."""
+        if seconds is not None:
+            self._commit_seconds.add(seconds)
+            self._batch_events.add(len(batch.events))
+            self._batch_writes.add(len(batch.writes))
+        for command in batch.commands:
+            if type(command) is RunStep and command.token.attempt > 1:
+                head = batch.head(command.token.procedure)
+                self.replayed += head is not None and command.token.attempt > head.record.errors + 1
+        waiting = self._waiting
+        for write in batch.writes:
+            if type(write) is not PutProcedure:
+                continue
+            record, was = write.record, write.was
+            if was is None:
+                self._submitted[record.type_name] += 1
+            elif record.finished_at is not None and was.state is not record.state and record.state in TERMINAL:
+                self._ended[record.type_name, record.state] += 1
+            if not record.locked and record.ticket and record.finished_at is None:
+                waiting.setdefault(record.id, record.updated_at)
+            elif waiting and record.id in waiting:
+                self._lock_waits.add(max(0.0, record.updated_at - waiting.pop(record.id)))
+
+    # ------------------------------------------------------------ copies
+    def procedures(self) -> dict[str, ProcedureCounts]:
+        """Counts by type."""
+        ended = self._ended
+        return {
+            name: ProcedureCounts(
+                submitted=self._submitted.get(name, 0),
+                succeeded=ended.get((name, ProcedureState.SUCCESS), 0),
+                failed=ended.get((name, ProcedureState.FAILED), 0),
+                rolledback=ended.get((name, ProcedureState.ROLLEDBACK), 0),
+            )
+            for name in sorted({*self._submitted, *(name for name, _ in ended)})
+        }
+
+    def steps(self) -> dict[str, StepCounts]:
+        """Counts and durations by type."""
+        return {name: steps.copy() for name, steps in sorted(self._steps.items())}
+
+    def histograms(self) -> dict[str, Histogram]:
+        """The histograms of commits and of waits for locks, by the names they have in `Metrics`."""
+        return {
+            "commit_seconds": self._commit_seconds.copy(),
+            "batch_events": self._batch_events.copy(),
+            "batch_writes": self._batch_writes.copy(),
+            "lock_waits": self._lock_waits.copy(),
+        }

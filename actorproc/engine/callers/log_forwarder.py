@@ -1,0 +1,107 @@
+"""Log records of workers on their way to the host's logging, on the thread for callbacks.
+
+A record reaches the logger that the step used, by its name, with the attributes that it had. Steps may log faster than
+the host's handlers write. What does not fit is counted and dropped there; what is kept for `ProcedureManager.logs` is
+not concerned.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from actorproc.engine.runtime.bounded_queue import Outlet
+from actorproc.errors import RemoteError
+from actorproc.model.lines import plain_text
+from actorproc.procedure.encoding.log_records import EXCEPTION, STANDARD
+from actorproc.workers.protocol.frames import LogLine
+
+__all__ = ["LogLines"]
+
+_extra = msgspec.msgpack.Decoder(dict[str, Any])
+
+
+class LogLines:
+    """Takes lines from the manager. `post` runs an errand on the thread for callbacks.
+
+    Needs the manager's turn (`CombiningInbox`).
+    """
+
+    def __init__(self, post: Callable[[Callable[[], object]], None], *, bound: int = 16_384) -> None:
+        self._outlet = Outlet(self._deliver, post, bound=bound)
+        self._told = 0
+
+    def put(self, line: LogLine, type_name: str = "") -> None:
+        """Deliver a line soon; `type_name` is that of the procedure whose step logged it."""
+        self._outlet.put((line, type_name))
+
+    def _deliver(self, item: tuple[LogLine, str]) -> None:
+        try:
+            _emit(*item)
+        finally:
+            dropped = self._outlet.lost - self._told
+            if dropped and not self._outlet:
+                self._told += dropped
+                slow = "the log handlers of this program are too slow for them"
+                logging.getLogger("actorproc").warning("%d log lines of workers were dropped: %s", dropped, slow)
+
+
+def _emit(line: LogLine, type_name: str) -> None:
+    logger = _logger_of(line.name)
+    if logger.isEnabledFor(line.level):
+        logger.handle(_record(line, type_name))
+
+
+def _logger_of(name: str) -> logging.Logger:
+    """The logger of this name, or the nearest above it: one that the program does not have is not made."""
+    known = logging.Logger.manager.loggerDict
+    while name:
+        found = known.get(name)
+        if isinstance(found, logging.Logger):
+            return found
+        name = name.rpartition(".")[0]
+    return logging.getLogger()
+
+
+def _record(line: LogLine, type_name: str) -> logging.LogRecord:
+    origin, token = line.origin, line.token
+    record = logging.makeLogRecord({})
+    record.name, record.levelno, record.levelname = line.name, line.level, logging.getLevelName(line.level)
+    record.msg, record.args = plain_text(line.text), None
+    record.pathname, record.lineno, record.funcName = origin.path, origin.line, origin.function
+    record.filename = posixpath.basename(origin.path)
+    record.module = posixpath.splitext(record.filename)[0]
+    record.process, record.processName = origin.process, origin.process_name
+    record.thread, record.threadName = origin.thread, origin.thread_name
+    if origin.created:
+        record.relativeCreated += (origin.created - record.created) * 1000
+        record.created, record.msecs = origin.created, origin.created % 1 * 1000 // 1
+    given = vars(record)
+    given["procedure"] = token.procedure if token is not None else ""
+    given["type_name"] = type_name
+    given["step"] = token.step if token is not None else 0
+    given["attempt"] = token.attempt if token is not None else 0
+    extra = _extra_of(line)
+    trace = plain_text(line.trace) if line.trace else ""
+    match extra.get(EXCEPTION):
+        case [str() as kind, str() as message]:
+            error = RemoteError(message, trace, kind)
+            error.add_note(trace)  # for handlers that format exceptions themselves
+            record.exc_info = (RemoteError, error, None)
+            record.exc_text = trace
+        case _ if trace:
+            record.stack_info = trace
+    # Attributes that the step gave by the names of ours are its own.
+    given.update((name, value) for name, value in extra.items() if name not in STANDARD)
+    return record
+
+
+def _extra_of(line: LogLine) -> dict[str, Any]:
+    try:
+        return _extra.decode(line.extra) if line.extra else {}
+    except msgspec.MsgspecError:
+        return {}

@@ -1,0 +1,269 @@
+"""Requests of callers besides verbs: the end of a procedure, and views of the store and of the live core."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from actorproc.core.locks.explain import dangling
+from actorproc.core.state.phases import last_phase
+from actorproc.engine.callers.change_feed import Observer
+from actorproc.engine.callers.counters import Meters
+from actorproc.engine.callers.parked_waits import Standstills, quarantined
+from actorproc.engine.messages import (
+    Describe,
+    Described,
+    Ending,
+    FindDangling,
+    Glance,
+    ListWaiters,
+    ManagerMetrics,
+    ManagerStatus,
+    Patience,
+    Report,
+    Subscribe,
+    TakeMetrics,
+    Watch,
+    WatchEach,
+)
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.reply_router import Waiters, fail_future, settle_future
+from actorproc.engine.runtime.clock import Clock
+from actorproc.errors import EngineError, StoreDamaged, UnknownProcedure, UsageError
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.states import TERMINAL, Phase
+from actorproc.report.info import ProcedureInfo, RetentionHealth, info_of
+from actorproc.report.listing import children_by_state
+from actorproc.store.base import ProcedureStore
+
+__all__ = ["CallerDesk"]
+
+_AT_WORK = frozenset({Phase.RUNNING, Phase.ROLLING_BACK})
+_IN_MEMORY = frozenset({Phase.QUEUED, Phase.LOCKED_OUT, Phase.RUNNING, Phase.RETRYING})
+"""Phases that only procedures of resident trees are in."""
+
+
+class CallerDesk:
+    """Answers from the store and from the live core. Needs the manager's turn (`CombiningInbox`)."""
+
+    def __init__(
+        self,
+        *,
+        store: ProcedureStore,
+        ring: Ring,
+        ledger: Ledger,
+        waiters: Waiters,
+        outage: Outage,
+        observer: Observer,
+        standstills: Standstills,
+        meters: Meters,
+        clock: Clock,
+        retention: Callable[[], RetentionHealth],
+    ) -> None:
+        self._standstills = standstills
+        self._store = store
+        self._ring = ring
+        self._ledger = ledger
+        self._waiters = waiters
+        self._outage = outage
+        self._observer = observer
+        self._meters = meters
+        self._clock = clock
+        self._retention = retention
+        self._started = clock.monotonic()
+        self._halted = 0
+        """Procedures of the core that stood still because of damage when it was looked last."""
+
+    def watch(self, message: Watch) -> None:
+        """Tell the procedure's end now, or when it comes; while the store cannot be asked, later."""
+        if self._outage.lasts:
+            self._outage.defer(message)
+            return
+        try:
+            self._watch(message)
+        except StoreDamaged as error:
+            fail_future(message.future, error)
+
+    def _watch(self, message: Watch) -> None:
+        live = self._ring.core.view(message.id)
+        if live is not None and live.state not in TERMINAL:
+            self._waiters.add(message.id, message.future, message.patience)
+            self._standstills.watched(live)
+            return
+        # The store is asked, not the core: an end that is decided but not committed has not happened yet.
+        ended = self._store.ending(message.id)
+        if ended is not None:
+            settle_future(message.future, Ending.of(*ended))
+        elif (damage := self._ring.core.damage_of(message.id)) is not None:
+            self._waiters.add(message.id, message.future, message.patience)
+            self._tell_damage(message.id, damage)  # its end would never come
+        elif (unfinished := live or self._store.procedure(message.id)) is not None:
+            self._waiters.add(message.id, message.future, message.patience)
+            self._standstills.watched(unfinished)
+        else:
+            fail_future(message.future, UnknownProcedure(f"no procedure has the id {message.id!r}"))
+
+    def watch_each(self, message: WatchEach) -> None:
+        """As `watch`, for many at once."""
+        for id, future in message.ends:
+            self.watch(Watch(id, future))
+
+    def look_at_damage(self) -> None:
+        """Damage may have been met since the last call: who waits for what stands still now is told."""
+        halted = self._ring.core.halted
+        if halted != self._halted:
+            self._halted = halted
+            for name in self._waiters.names():
+                damage = self._ring.core.damage_of(name)
+                if damage is not None:
+                    self._tell_damage(name, damage)
+
+    def _tell_damage(self, id: str, damage: StoreDamaged) -> None:
+        """Notify the waits for the end of a damaged procedure, but for callbacks and futures."""
+        error = quarantined(id, damage)
+        self._waiters.fail(id, error, Patience.PARKED)
+        self._standstills.log_waiting(id, str(error))
+
+    def subscribe(self, message: Subscribe) -> None:
+        """Begin to tell a watcher what changes, between two commits."""
+        self._ring.between_commits(lambda: self._subscribe(message))
+
+    def _subscribe(self, message: Subscribe) -> None:
+        if message.subscription.is_over:
+            settle_future(message.future, None)
+            return  # who asked was interrupted while this waited for a commit, and has told so already
+        name = message.subscription.id
+        record, parked = None, None
+        try:
+            if name is not None:
+                record = self._store.procedure(name)
+                if record is None:
+                    fail_future(message.future, UnknownProcedure(f"no procedure has the id {name!r}"))
+                    return
+                phase, reason = self._ring.core.phase(record)
+                parked = reason if phase is Phase.PARKED else None
+        except EngineError as error:
+            fail_future(message.future, error)
+            return
+        self._observer.subscribe(message.subscription, message.since, record, parked)
+        settle_future(message.future, None)
+
+    def metrics(self, message: TakeMetrics) -> None:
+        """Copy the counters."""
+        core, meters = self._ring.core, self._meters
+        lines = [line for line in self._ledger.lines.values() if not line.dead]
+        found = ManagerMetrics(
+            uptime=self._clock.monotonic() - self._started,
+            procedures=meters.procedures(),
+            steps=meters.steps(),
+            histograms=meters.histograms(),
+            replayed=meters.replayed,
+            stale_results=core.stale_results,
+            commits=self._ring.commits,
+            queued=core.queued,
+            in_hand=core.in_hand,
+            lock_waiting=len(core.lock_waiters()),
+            workers=len(lines),
+            workers_busy=sum(bool(line.queue) for line in lines),
+            watchers=self._observer.watchers,
+            events_lost=self._observer.events_lost,
+            retention=self._retention(),
+        )
+        settle_future(message.future, found)
+
+    def describe(self, message: Describe) -> None:
+        """Stored heads as they are now."""
+        try:
+            settle_future(message.future, tuple(self._described(record) for record in message.records))
+        except Exception as error:  # noqa: BLE001 - heads may come from other processes: those are no reason to end
+            fail_future(message.future, UsageError(f"these are no heads of procedures of this store: {error!r}"))
+
+    def _described(self, record: ProcedureRecord) -> Described:
+        if record.state in TERMINAL and not record.undoing:
+            return Described(record, Phase.DONE, None, None)
+        live = self._ring.core.view(record.id)
+        # A live head that is terminal is decided but not durable: the stored head is still the truth.
+        if live is not None and live.state not in TERMINAL:
+            record = copy.copy(live)
+        if live is not None and live.state in TERMINAL and record.state not in TERMINAL:
+            return Described(record, *last_phase(record), *self._ledger.progress(record.id))
+        phase, reason = self._ring.core.phase(record)
+        if live is None and phase in _IN_MEMORY:  # no more: it ended, or came to rest, since this head was read
+            record = self._stored_now(record)
+            phase, reason = self._ring.core.phase(record)
+        progress, said = self._ledger.progress(record.id) if phase in _AT_WORK else (None, None)
+        return Described(record, phase, reason, progress, said)
+
+    def glance(self, message: Glance) -> None:
+        """State of a procedure, with the parked one that keeps it from ending, if there is one, in the reason."""
+        try:
+            record = self._store.procedure(message.id)
+            seen = None if record is None else self._described(record)
+        except EngineError:
+            seen = None
+        if seen is not None and seen.phase not in {Phase.DONE, Phase.PARKED}:
+            obstacle = self._ring.core.obstacle_of(message.id)
+            if obstacle is not None:
+                reason = f"{obstacle.record.id} is parked: {obstacle.reason}"
+                seen = replace(seen, reason=f"{seen.reason}; {reason}" if seen.reason else reason)
+        settle_future(message.future, seen)
+
+    def _stored_now(self, record: ProcedureRecord) -> ProcedureRecord:
+        """The head as it is stored now; the one that was read before, when the store cannot say, or has it no more."""
+        try:
+            return self._store.procedure(record.id) or record
+        except EngineError:
+            return record
+
+    def list_waiters(self, message: ListWaiters) -> None:
+        """Waiters for locks, in the order of the queue."""
+        settle_future(message.future, self._ring.core.lock_waiters())
+
+    def find_dangling(self, message: FindDangling) -> None:
+        """Compare the stored locks with memory, which is ahead of the store by what is not committed yet."""
+        if self._outage.lasts:
+            fail_future(message.future, self._outage.refusal())
+            return
+        ring = self._ring
+        try:
+            stored = ring.locks_once_committed(self._store.locks())
+            found = dangling(stored, ring.core.lock_holders(), self._head)
+        except EngineError as error:
+            fail_future(message.future, error)
+        else:
+            settle_future(message.future, found)
+
+    def _head(self, id: str) -> ProcedureRecord | None:
+        return self._ring.core.view(id) or self._store.procedure(id)
+
+    def info(self, record: ProcedureRecord) -> ProcedureInfo:
+        """The public view of a stored head, for a step that asks."""
+        seen = self._described(record)
+        children = children_by_state(self._store, seen.record)
+        return info_of(seen.record, seen.phase, seen.reason, children, seen.progress, seen.message)
+
+    def report(self, message: Report) -> None:
+        """The manager's own report."""
+        now = self._clock.monotonic()
+        trouble = self._outage.error
+        found = ManagerStatus(
+            workers=self._ledger.status(now),
+            storage_error=str(trouble) if trouble is not None else None,
+            storage_down_for=now - self._outage.since if trouble is not None else None,
+            commits=self._ring.commits,
+            last_commit=self._ring.last_commit,
+            slowest_commit=self._ring.slowest_commit,
+            stale_results=self._ring.core.stale_results,
+            damaged=self._ring.core.damaged,
+            dispatching=self._ring.dispatching,
+            paused=self._ring.core.paused,
+            gated=self._ring.gated,
+            running=self._ledger.running(),
+            vacated=self._ring.core.vacated,
+            retention=self._retention(),
+        )
+        settle_future(message.future, found)

@@ -1,0 +1,242 @@
+"""Gateway from other threads to the engine's actors: requests, and the futures of those still waiting for an answer.
+
+Messages of one thread arrive in the order in which it sent them. What is said to an actor that has stopped is dropped;
+who waits for an answer then is told by a stop, which fails the futures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import pykka
+
+from actorproc.core.locks.request import LockWaiter
+from actorproc.engine.manager_actor import ManagerActor
+from actorproc.engine.messages import (
+    AddSlot,
+    Booted,
+    Describe,
+    Described,
+    Ending,
+    EndListener,
+    FindDangling,
+    Glance,
+    Gone,
+    LaunchAll,
+    LearnType,
+    ListWaiters,
+    LookSettled,
+    ManagerMetrics,
+    ManagerStatus,
+    OpenGate,
+    Patience,
+    RegisterType,
+    Report,
+    RetireSlot,
+    SlotStatus,
+    StandDown,
+    Subscribe,
+    TakeMetrics,
+    Unsubscribe,
+    Watch,
+    WatchEach,
+)
+from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.reply_router import ReplyTable, SharedEnds, WaitingForEnds, pass_on, settle_future
+from actorproc.engine.runtime.inbox import CombiningInbox
+from actorproc.engine.runtime.subscription import Subscription
+from actorproc.engine.supervisor_actor import SupervisorActor
+from actorproc.errors import ActorprocError, ManagerStopped
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.messages.events import Event
+from actorproc.model.rows.records import LockRecord, ProcedureRecord
+
+__all__ = ["Switchboard"]
+
+_T = TypeVar("_T")
+_M = TypeVar("_M")
+
+_GLANCE = 1.0
+"""Seconds for the question that an error message is waiting for."""
+_ANSWER = 5.0
+"""Seconds a status question may take before the actor counts as not answering."""
+
+
+class Switchboard:
+    """The verbs of a started engine, for any thread; `EngineTree` starts and stops the actors behind it."""
+
+    def __init__(self) -> None:
+        self._manager: pykka.ActorRef[ManagerActor] | None = None
+        self._supervisor: pykka.ActorRef[SupervisorActor] | None = None
+        self._replies = ReplyTable()
+        self._ends = SharedEnds()
+        self._recent_ends = RecentEnds()
+        self._is_succeeded = False
+        """Another engine goes on with this store: those who wait for ends wait on."""
+        self._left_waiting = WaitingForEnds([], {})
+
+    def request(self, make: Callable[[int], Event]) -> Any:
+        """Tell the manager an event that names a reply, and wait for the reply."""
+        return self.ask(make).result()
+
+    def ask(self, make: Callable[[int], Event]) -> Future[Any]:
+        """Tell the manager an event that names a reply; the future of the reply."""
+        number, future = self._replies.open()
+        self._to_manager(make(number))
+        return future
+
+    def watch_each(self, ends: Sequence[tuple[str, Future[Ending]]]) -> None:
+        """Have each of these futures told the end of its procedure, in one message."""
+        for _, future in ends:
+            self._replies.add(future)
+        self._to_manager(WatchEach(tuple(ends)))
+
+    def hear_each(self, ends: Sequence[tuple[str, EndListener]]) -> None:
+        """Have each of these listeners told the end of its procedure, or that the manager stopped, in one message."""
+        self._replies.listen(ends)
+        self._to_manager(WatchEach(tuple(ends)))
+
+    def leave_ends(self) -> None:
+        """Let those who wait for ends of procedures wait on when it stops: `left_waiting` are for the next engine."""
+        self._is_succeeded = True
+
+    def left_waiting(self) -> WaitingForEnds:
+        """Take the waits for ends that were open when it stopped; they are forgotten here."""
+        left, self._left_waiting = self._left_waiting, WaitingForEnds([], {})
+        return left
+
+    def adopt(self, left: WaitingForEnds) -> None:
+        """Tell those who waited for ends when another engine on this store stopped."""
+        for id, patience, future in left.futures:
+            own = self._ends.of(id, patience, partial(self._asked_with, future, partial(Watch, id, patience=patience)))
+            if own is not future:
+                own.add_done_callback(partial(pass_on, future))
+        self.hear_each([(id, listener) for listener, id in left.listeners.copy().items()])
+
+    def _close_replies(self, why: ActorprocError) -> None:
+        if self._is_succeeded:
+            self._left_waiting = self._replies.close_but_for(self._ends, why)
+        else:
+            self._replies.close(why)
+
+    def recent_end(self, id: str) -> Ending | None:
+        """End of a procedure, when it ended a moment ago; None says nothing."""
+        return self._recent_ends.get(id)
+
+    def watch(self, id: str, patience: Patience = Patience.CALL) -> Future[Ending]:
+        """A future of the procedure's end, shared by all who wait for it at the same time, with the same patience."""
+        return self._ends.of(
+            id, patience, lambda: self._asked(self._to_manager, lambda future: Watch(id, future, patience))
+        )
+
+    def glance(self, id: str) -> Described | None:
+        """State of a procedure; None when it is unknown, or the manager does not answer within a second."""
+        try:
+            found: Future[Described | None] = self._asked(self._to_manager, lambda future: Glance(id, future))
+            return found.result(_GLANCE)
+        except (TimeoutError, ActorprocError):
+            return None
+
+    def register(self, definition: Definition) -> None:
+        """Make a type known, before whatever the same thread says next."""
+        self._to_manager(RegisterType(definition))
+
+    def open_gate(self) -> None:
+        """Hand out steps, after a start with the gate closed; returns when that is so."""
+        self._asked(self._to_manager, OpenGate).result()
+
+    def learn(self, definition: Definition) -> None:
+        """Make a client's class known, before whatever the same thread says next; this program's own classes stay."""
+        self._to_manager(LearnType(definition))
+
+    def describe(self, records: tuple[ProcedureRecord, ...]) -> tuple[Described, ...]:
+        """The live view of these heads."""
+        return self._asked(self._to_manager, lambda future: Describe(records, future)).result()
+
+    def subscribe(self, subscription: Subscription, since: int | None) -> Callable[[], None]:
+        """Tell a subscription what changes from now on; returns the call that ends that, for any thread.
+
+        It ends too when the engine stops: with the error, unless everything is watched. Raises `UnknownProcedure`.
+        """
+        open_: Future[None] = Future()
+
+        def over(future: Future[None]) -> None:
+            error = future.exception()
+            is_stopped = isinstance(error, ManagerStopped) and subscription.id is None
+            subscription.end(None if is_stopped else error)
+            self._to_manager(Unsubscribe(subscription))
+
+        self._replies.add(open_)
+        open_.add_done_callback(over)
+        try:
+            self._asked(self._to_manager, lambda begun: Subscribe(subscription, since, begun)).result()
+        except BaseException:
+            settle_future(open_, None)
+            raise
+        return lambda: settle_future(open_, None)
+
+    def metrics(self) -> ManagerMetrics:
+        """The manager's counters."""
+        return self._asked(self._to_manager, TakeMetrics).result()
+
+    def lock_waiters(self) -> list[LockWaiter]:
+        """Procedures that wait for locks, in the order of the queue."""
+        return self._asked(self._to_manager, ListWaiters).result()
+
+    def dangling_locks(self) -> list[tuple[LockRecord, str]]:
+        """Stored locks that no procedure will give up or that memory does not know so, with the reason."""
+        return self._asked(self._to_manager, FindDangling).result()
+
+    def manager_status(self) -> ManagerStatus | None:
+        """The manager's report; None when it does not answer."""
+        status: ManagerStatus | None = self._report(self._to_manager)
+        return status
+
+    def is_settled(self) -> bool:
+        """Nothing is under way in the manager, and its alarm is set for what comes next. Raises `ManagerStopped`."""
+        return self._asked(self._to_manager, LookSettled).result()
+
+    def slots(self) -> tuple[SlotStatus, ...]:
+        """The supervisor's report; empty when it does not answer."""
+        return self._report(self._to_supervisor) or ()
+
+    def _report(self, tell: Callable[[Report], None]) -> Any:
+        try:
+            return self._asked(tell, Report).result(_ANSWER)
+        except (TimeoutError, ActorprocError):
+            return None
+
+    # ------------------------------------------------------------ messages
+    def _to_manager(self, message: object) -> None:
+        actor = self._manager
+        if actor is not None:
+            with contextlib.suppress(pykka.ActorDeadError):
+                actor.tell(message)
+
+    def _hand_to_manager(self, message: object) -> None:
+        """As `_to_manager`, from a thread of the engine's own, which does the manager's work when the manager rests."""
+        actor = self._manager
+        if actor is None or not cast("CombiningInbox", actor.actor_inbox).deliver(message):
+            self._to_manager(message)
+
+    def _to_supervisor(self, message: AddSlot | Booted | Gone | LaunchAll | Report | RetireSlot | StandDown) -> None:
+        actor = self._supervisor
+        if actor is not None:
+            with contextlib.suppress(pykka.ActorDeadError):
+                actor.tell(message)
+
+    def _asked(self, tell: Callable[[_M], None], make: Callable[[Future[_T]], _M]) -> Future[_T]:
+        """Send a message with a future in it; the future of the answer, which a stop fails."""
+        future: Future[_T] = Future()
+        self._replies.add(future)
+        tell(make(future))
+        return future
+
+    def _asked_with(self, future: Future[_T], make: Callable[..., object]) -> Future[_T]:
+        self._replies.add(future)
+        self._to_manager(make(future=future))
+        return future

@@ -1,0 +1,1 @@
+"""Housekeeping: retention and shutdown."""

@@ -1,0 +1,449 @@
+"""The manager actor: its inbox is where everything meets. It never runs or unpickles user code."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pykka
+
+from actorproc.engine.callers.change_feed import Observer
+from actorproc.engine.callers.counters import Meters
+from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.callers.parked_waits import Standstills
+from actorproc.engine.callers.requests import CallerDesk
+from actorproc.engine.housekeeping.retention_sweeper import Sweeper
+from actorproc.engine.housekeeping.shutdown import Stopping
+from actorproc.engine.manager_parts import ManagerParts
+from actorproc.engine.messages import (
+    Begin,
+    CloseBatch,
+    CommitFailed,
+    Committed,
+    Describe,
+    Drain,
+    FindDangling,
+    Glance,
+    Halt,
+    LearnType,
+    ListWaiters,
+    LookSettled,
+    OpenGate,
+    RegisterType,
+    Reopened,
+    ReopenFailed,
+    ReplaceWorker,
+    Report,
+    SlotParked,
+    SlotRecovered,
+    StorageTrouble,
+    Subscribe,
+    Succeeded,
+    SweepDue,
+    TakeMetrics,
+    Unsubscribe,
+    Wake,
+    Watch,
+    WatchEach,
+)
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.reply_router import Waiters, settle_future
+from actorproc.engine.runtime.gc_pause import collector_paused, collector_paused_for
+from actorproc.engine.runtime.inbox import CombiningInbox, QuickActor
+from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.engine.workers.boot_deadlines import BOOT_PATIENCE
+from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
+from actorproc.engine.workers.message_intake import Intake
+from actorproc.engine.workers.step_queries import Answerer
+from actorproc.engine.workers.timer_service import Timekeeper
+from actorproc.engine.workers.usage_sampler import Sampler
+from actorproc.engine.workers.worker_events import WorkerNews
+from actorproc.engine.workers.worker_messages import Floor
+from actorproc.errors import InternalError, ManagerStopped
+from actorproc.model.messages.events import (
+    AbortRequested,
+    Acknowledged,
+    BypassRequested,
+    DeleteRequested,
+    PauseRequested,
+    PoisonCleared,
+    Published,
+    ReloadBegan,
+    Resized,
+    ResultsTaken,
+    ResumeRequested,
+    RetryRequested,
+    RollbackRequested,
+    Signalled,
+    SignalsWithdrawn,
+    Submitted,
+    TypeRegistered,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.policies import Quotas
+from actorproc.support.engine_log import engine_logger
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
+
+__all__ = ["ManagerActor"]
+
+logger = engine_logger("actorproc")
+
+_ARM_AFTER = 64
+"""Messages after which the alarm is looked after although more are waiting."""
+
+
+class ManagerActor(QuickActor):
+    """Carries events to the core, decisions to the store, and commands to workers and callers."""
+
+    actor_inbox: CombiningInbox
+
+    def __init__(self, parts: ManagerParts) -> None:
+        super().__init__()
+        self._parts = parts
+        self._clock = parts.clock
+        self._store = parts.store
+        self._pool = parts.pool
+        self._replies = parts.replies
+        self._waiters = Waiters()
+        self._outage = Outage(parts.clock)
+        self._ledger = Ledger()
+        self._types = TypeTable(parts.definitions)
+        self._meters = Meters()
+        events = EventSink(parts.on_event, parts.courier.post)
+        self._news = WorkerNews(events, parts.clock)
+        self._observer = Observer(
+            epoch=parts.snapshot.epoch,
+            last_batch=parts.snapshot.last_batch if parts.config.control else None,
+            clock=parts.clock,
+            ledger=self._ledger,
+            events=events,
+        )
+        self._observer.recovered(parts.snapshot, parts.store)
+        boots_within = BOOT_PATIENCE * parts.config.boot_timeout
+        self._dedicated = DedicatedWorkers(parts.pool, parts.clock, boots_within=boots_within)
+        self._dispatcher = Dispatcher(
+            staff=parts.on_staff,
+            hire=self._dedicated.want,
+            pool=parts.pool,
+            store=parts.store,
+            ledger=self._ledger,
+            types=self._types,
+            replies=parts.replies,
+            waiters=self._waiters,
+            recent_ends=parts.recent_ends,
+            clock=parts.clock,
+        )
+        self._ring = Ring(
+            snapshot=parts.snapshot,
+            store=parts.store,
+            persister=parts.persister,
+            ledger=self._ledger,
+            types=self._types,
+            clock=parts.clock,
+            quotas=Quotas(
+                parts.config.max_depth,
+                parts.config.max_children,
+                parts.config.max_tree,
+                parts.config.max_dedicated,
+                parts.config.keep_steps,
+            ),
+            retention=parts.config.retention,
+            scheduling=parts.scheduling,
+            act=self._dispatcher.act,
+            send_ahead=self._dispatcher.send_ahead,
+            mark=self._mark,
+            stored=self._stored,
+            gated=parts.gated,
+        )
+        parts.snapshot.release()
+        self._sweeper = Sweeper(
+            store=parts.store,
+            ring=self._ring,
+            replies=parts.replies,
+            clock=parts.clock,
+            retention=parts.config.retention,
+            interval=parts.config.sweep_interval,
+            wake_in=self._sweep_in,
+        )
+        self._standstills = Standstills(
+            ring=self._ring,
+            store=parts.store,
+            waiters=self._waiters,
+            clock=parts.clock,
+            grace=parts.config.parked_grace,
+            warn=self._observer.parked,
+        )
+        self._desk = CallerDesk(
+            store=parts.store,
+            ring=self._ring,
+            ledger=self._ledger,
+            waiters=self._waiters,
+            outage=self._outage,
+            observer=self._observer,
+            standstills=self._standstills,
+            meters=self._meters,
+            clock=parts.clock,
+            retention=self._sweeper.health,
+        )
+        self._floor = Floor(
+            ring=self._ring,
+            ledger=self._ledger,
+            types=self._types,
+            meters=self._meters,
+            observer=self._observer,
+            news=self._news,
+            dispatcher=self._dispatcher,
+            dedicated=self._dedicated,
+            answerer=Answerer(parts.store, self._desk.info, room=parts.config.max_frame // 4),
+            clock=parts.clock,
+            post=parts.courier.post,
+            on_gone=parts.on_gone,
+        )
+        self._time = Timekeeper(
+            clock=parts.clock,
+            alarm=parts.alarm,
+            ring=self._ring,
+            ledger=self._ledger,
+            sampler=Sampler(parts.pool, self._ledger),
+            dedicated=self._dedicated,
+            standstills=self._standstills,
+            pool=parts.pool,
+            ring_me=self._ring_me,
+        )
+        self._stopping = Stopping(
+            ring=self._ring,
+            ledger=self._ledger,
+            dispatcher=self._dispatcher,
+            sweeper=self._sweeper,
+            outage=self._outage,
+            replies=parts.replies,
+            patience=parts.config.stop_timeout,
+        )
+        intake = Intake(floor=self._floor, ring=self._ring, outage=self._outage)
+        self._routes: dict[type, Callable[[Any], None]] = {
+            WorkerMessages: intake.messages,
+            Begin: self._begin,
+            CloseBatch: lambda _: self._ring.close(),
+            Committed: lambda message: self._ring.committed(message.batch),
+            Submitted: self._submitted,
+            AbortRequested: self._ring.handle,
+            RetryRequested: self._ring.handle,
+            BypassRequested: self._ring.handle,
+            RollbackRequested: self._ring.handle,
+            PauseRequested: self._ring.handle,
+            ResumeRequested: self._ring.handle,
+            Signalled: self._ring.handle,
+            Published: self._ring.handle,
+            SignalsWithdrawn: self._ring.handle,
+            PoisonCleared: self._ring.handle,
+            Resized: intake.changed,
+            ReloadBegan: intake.changed,
+            ReplaceWorker: lambda message: self._floor.leaving(message.worker, message.reason),
+            Acknowledged: self._keep,
+            DeleteRequested: self._keep,
+            ResultsTaken: self._keep,
+            SweepDue: lambda _: self._sweeper.sweep(),
+            Wake: lambda _: self._time.wake(in_trouble=self._outage.lasts),
+            Watch: self._desk.watch,
+            WatchEach: self._desk.watch_each,
+            Subscribe: self._desk.subscribe,
+            Unsubscribe: lambda message: self._observer.unsubscribe(message.subscription),
+            TakeMetrics: self._desk.metrics,
+            Describe: self._desk.describe,
+            Glance: self._desk.glance,
+            ListWaiters: self._desk.list_waiters,
+            FindDangling: self._desk.find_dangling,
+            RegisterType: self._register_type,
+            LearnType: self._learn_type,
+            WorkerBooted: intake.booted,
+            WorkerDied: intake.died,
+            Succeeded: intake.succeeded,
+            PoolFailed: intake.pool_failed,
+            CommitFailed: self._commit_failed,
+            Reopened: self._reopened,
+            ReopenFailed: self._reopen_failed,
+            StorageTrouble: self._outage.go_on,
+            SlotParked: self._news.slot,
+            SlotRecovered: self._news.slot,
+            OpenGate: self._open_gate,
+            Report: self._desk.report,
+            LookSettled: self._look_settled,
+            WorkerLost: intake.changed,
+            WorkerReady: intake.changed,
+            Drain: self._stopping.drain,
+            Halt: self._stopping.halt,
+        }
+        self._marked = False
+        """A batch was begun: its marker is to be told, or it is closed at once when nothing else waits."""
+        self._unarmed = 0
+        self._over = False
+
+    @staticmethod
+    def _create_actor_inbox() -> CombiningInbox:
+        return CombiningInbox()
+
+    # ------------------------------------------------------------ life
+    def _start_actor_loop(self) -> None:
+        self.actor_inbox.handle = self._handle_here
+        try:
+            super()._start_actor_loop()
+        except BaseException:
+            self.actor_inbox.handle = None
+            raise
+
+    def on_start(self) -> None:
+        """On its thread, which must not wait for the manager's answers."""
+        self._replies.answered_by.add(threading.get_ident())
+
+    def _begin(self, _: Begin) -> None:
+        self._ring.close()
+        self._sweeper.start()
+
+    def _handle_here(self, message: object) -> None:
+        """Handle a message on a thread lent by the pool or the store, which must not wait for answers either."""
+        here, answered_by = threading.get_ident(), self._replies.answered_by
+        answered_by.add(here)
+        try:
+            self.on_receive(message)
+        finally:
+            answered_by.discard(here)
+
+    def on_receive(self, message: Any) -> None:
+        """Route one message. A failure here is a bug: it ends the engine, loudly, and never the host's actors."""
+        if self._over:
+            return
+        try:
+            self._routes[type(message)](message)
+            self._go_on(message)
+        except BaseException as error:  # noqa: BLE001 - Pykka would stop every actor of the host for some of these
+            self._break(error)
+
+    def _go_on(self, message: Any) -> None:
+        """After each message: close the batch where its marker would have come next, and see to the alarm.
+
+        What is decided has no time before it is durable, so the alarm waits for the commit that is under way, and for
+        the last message of a burst.
+        """
+        alone = self.actor_inbox.empty()
+        if self._marked:
+            self._marked = False
+            if alone:
+                self._ring.close()
+            else:
+                self.actor_ref.tell(CloseBatch())
+        if self._outage.is_in_doubt and (type(message) is Committed or self._ring.idle):
+            self._outage.end()
+        if self._stopping.is_due and self._stopping.look():
+            self._over = True
+            self._stopping.end()
+        self._unarmed += 1
+        is_settled = alone and not self._ring.is_committing
+        if is_settled or self._unarmed >= _ARM_AFTER or type(message) is Committed:
+            self._unarmed = 0
+            self._time.arm(in_trouble=self._outage.lasts)
+
+    def on_stop(self) -> None:
+        """Stopped by Pykka: by our own tree after `Halt`, or by the host's `stop_all`."""
+        over, self._over = self._over, True
+        if not over:
+            self._parts.on_stopped()
+
+    def _actor_loop_teardown(self) -> None:
+        super()._actor_loop_teardown()
+        self.actor_inbox.handle = None  # who keeps the actor's reference must not keep all that it knew
+
+    def _break(self, error: BaseException) -> None:
+        self._over = True
+        logger.critical("the actorproc manager failed; its workers are being stopped", exc_info=error)
+        broken = InternalError(f"the manager failed and stopped: {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        self._replies.close(broken)
+        self._parts.on_broken(broken)
+
+    def _mark(self) -> None:
+        self._marked = True
+
+    # ------------------------------------------------------------ callers
+    def _submitted(self, event: Submitted) -> None:
+        if self._outage.refuses:
+            self._replies.fail(event.reply, self._outage.refusal())
+        else:
+            with collector_paused_for(len(event.procedures)):
+                self._ring.handle(event)
+
+    def _keep(self, event: Acknowledged | DeleteRequested | ResultsTaken) -> None:
+        if self._outage.refuses:
+            self._replies.fail(event.reply, self._outage.refusal())
+        else:
+            self._sweeper.ask(event)
+
+    def _stored(self, batch: Batch, seconds: float | None) -> None:
+        self._meters.committed(batch, seconds)
+        self._observer.committed(batch)
+        self._desk.look_at_damage()
+        self._standstills.stored()
+        self._sweeper.stored()
+
+    def _open_gate(self, message: OpenGate) -> None:
+        self._ring.open_gate()
+        settle_future(message.future, None)
+
+    def _look_settled(self, message: LookSettled) -> None:
+        is_settled = self.actor_inbox.empty() and self._ring.idle and not self._ledger.busy()
+        if is_settled:
+            self._time.arm(in_trouble=self._outage.lasts)
+        settle_future(message.future, is_settled)
+
+    def _register_type(self, message: RegisterType) -> None:
+        self._types.put(message.definition)
+        with collector_paused():  # all that waited for this class is queued
+            self._ring.handle(TypeRegistered(message.definition.meta))
+
+    def _learn_type(self, message: LearnType) -> None:
+        if self._types.take(message.definition):
+            self._ring.handle(TypeRegistered(message.definition.meta))
+
+    # ------------------------------------------------------------ time
+    def _ring_me(self) -> None:
+        _tell(self.actor_ref, Wake())
+
+    def _sweep_in(self, seconds: float) -> None:
+        if seconds > 0:
+            self._parts.alarm.set("sweep", self._clock.monotonic() + seconds, lambda: _tell(self.actor_ref, SweepDue()))
+        else:  # behind all that waits already
+            self._parts.alarm.set("sweep", None, _nothing)
+            _tell(self.actor_ref, SweepDue())
+
+    # ------------------------------------------------------------ storage trouble
+    def _commit_failed(self, message: CommitFailed) -> None:
+        self._outage.begin(message)
+        self._ring.failed(message.batch)
+
+    def _reopen_failed(self, message: ReopenFailed) -> None:
+        if not isinstance(message.error, ManagerStopped):
+            raise message.error
+
+    def _reopened(self, message: Reopened) -> None:
+        deferred = self._outage.doubt()
+        self._dispatcher.forget()
+        self._ring.reopened(message.snapshot)
+        for late in deferred:
+            self._routes[type(late)](late)
+
+
+def _nothing() -> None:
+    """An alarm that was called off."""
+
+
+def _tell(actor: pykka.ActorRef[Any], message: object) -> None:
+    """Tell an actor that may have stopped meanwhile."""
+    try:
+        actor.tell(message)
+    except pykka.ActorDeadError:
+        logger.debug("a message for a stopped manager was dropped: %r", message)

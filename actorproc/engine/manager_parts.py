@@ -1,0 +1,57 @@
+"""Dependencies of a manager actor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from actorproc.config import Config
+from actorproc.engine.messages import AddSlot, Gone, RetireSlot
+from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.runtime.clock import Alarm, Clock
+from actorproc.errors import (
+    InternalError,
+)
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.policies import Scheduling
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.report.changes import LifecycleEvent
+from actorproc.store.base import ProcedureStore
+from actorproc.workers.base import WorkerPool
+
+__all__ = ["ManagerParts"]
+
+
+class ManagerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Dependencies of a manager."""
+
+    config: Config
+    clock: Clock
+    alarm: Alarm
+    store: ProcedureStore
+    persister: Persister
+    pool: WorkerPool
+    replies: ReplyTable
+    recent_ends: RecentEnds
+    courier: Courier
+    snapshot: Snapshot
+    definitions: Sequence[Definition]
+    """The types that are registered now. Each is told of again: what was parked for lack of it can go on then."""
+    scheduling: Scheduling
+    """Order, limits and shares of work, and how many workers there are."""
+    on_gone: Callable[[Gone], None]
+    """Tells the supervisor that a worker is dead."""
+    on_staff: Callable[[AddSlot | RetireSlot], None]
+    """Tells the supervisor that a worker is to be added, or to be retired."""
+    on_broken: Callable[[InternalError], None]
+    """Called once, on the thread that has the manager's turn, when a bug stopped it. Must return at once."""
+    on_stopped: Callable[[], None]
+    """Called when the host stopped this actor (`ActorRegistry.stop_all`)."""
+    on_event: Callable[[LifecycleEvent], object] | None = None
+    """The host's hook for lifecycle events; called on the courier's thread."""
+    gated: bool = False
+    """Nothing is handed out until `OpenGate`."""

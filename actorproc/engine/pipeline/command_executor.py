@@ -1,0 +1,381 @@
+"""Acting: the commands of a committed batch become frames to workers and answers to callers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from actorproc.engine.messages import AddSlot, Ending, RetireSlot
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.in_flight import Ledger, Line
+from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.pipeline.state_cache import FirstStates
+from actorproc.engine.reply_router import ReplyTable, Waiters
+from actorproc.engine.runtime.clock import Clock
+from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.errors import StoreDamaged
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.messages.commands import (
+    AddWorker,
+    AnswerWorker,
+    AskAbort,
+    Command,
+    KillWorker,
+    Reply,
+    Resolve,
+    RetireWorker,
+    RunStep,
+    SendAgain,
+    StartWorker,
+    StopWorker,
+    TakeBack,
+)
+from actorproc.model.messages.events import Event, StepEnded, StepReturned
+from actorproc.model.messages.outcomes import Refused
+from actorproc.model.rows.records import StepRecord
+from actorproc.model.rows.writes import PutStep
+from actorproc.model.states import TERMINAL
+from actorproc.procedure.encoding.own_states import OWN_STATES
+from actorproc.procedure.encoding.pickles import LARGE
+from actorproc.store.base import ProcedureStore
+from actorproc.support.engine_log import engine_logger
+from actorproc.support.staged_files import LONG as IN_FILES
+from actorproc.workers.base import WorkerPool
+from actorproc.workers.protocol.attachments import LONG
+from actorproc.workers.protocol.frames import (
+    AbortAsked,
+    Answer,
+    Define,
+    FrameError,
+    Run,
+    StateAhead,
+    TakeBackSteps,
+    ToWorker,
+)
+
+__all__ = ["Dispatcher"]
+
+logger = engine_logger("actorproc")
+
+_BURST = 1024 * 1024
+"""Bytes of state put into one frame before the next frame is begun."""
+
+
+class Dispatcher:
+    """Carries out commands. Needs the manager's turn (`CombiningInbox`)."""
+
+    def __init__(
+        self,
+        *,
+        pool: WorkerPool,
+        store: ProcedureStore,
+        ledger: Ledger,
+        types: TypeTable,
+        replies: ReplyTable,
+        waiters: Waiters,
+        recent_ends: RecentEnds,
+        clock: Clock,
+        hire: Callable[[str], None],
+        staff: Callable[[AddSlot | RetireSlot], None],
+    ) -> None:
+        self._staff = staff
+        self._hire = hire
+        self._pool = pool
+        self._store = store
+        self._ledger = ledger
+        self._types = types
+        self._replies = replies
+        self._waiters = waiters
+        self._clock = clock
+        self.hands_out = True
+        """Steps are sent to workers; else they come back at once, as if the worker had returned them unbegun."""
+        self._first_states = FirstStates(clock)
+        self._recent_ends = recent_ends
+        self._ahead: set[StepToken] = set()
+        """Steps of the batch under way whose states are with their workers."""
+        self._outbox: dict[WorkerId, list[ToWorker]] = {}
+        self._bytes = 0
+        self._events: list[Event] = []
+        self._verbs: dict[type[Command], Callable[[Command, Batch], None]] = {
+            RunStep: self._run_step,  # type: ignore[dict-item]
+            SendAgain: self._send_again,  # type: ignore[dict-item]
+            Reply: self._reply,  # type: ignore[dict-item]
+            Resolve: self._resolve,  # type: ignore[dict-item]
+            AnswerWorker: self._answer_worker,  # type: ignore[dict-item]
+            TakeBack: self._take_back,  # type: ignore[dict-item]
+            AskAbort: self._ask_abort,  # type: ignore[dict-item]
+            KillWorker: self._kill_worker,  # type: ignore[dict-item]
+            StartWorker: self._start_worker,  # type: ignore[dict-item]
+            StopWorker: self._stop_worker,  # type: ignore[dict-item]
+            AddWorker: self._add_worker,  # type: ignore[dict-item]
+            RetireWorker: self._retire_worker,  # type: ignore[dict-item]
+        }
+
+    def act(self, batch: Batch) -> list[Event]:
+        """Carry out a batch's commands; returns what happened on the way (states that cannot be read).
+
+        In their order, but for callers, who are told when all steps are sent: each who is told is a thread that wakes
+        up and wants the interpreter, while workers could be at their steps.
+        """
+        self._events = []
+        told: list[Command] = []
+        verbs = self._verbs
+        if not batch.is_routine:
+            self._first_states.note(batch.writes)
+        self._recent_ends.forget_removed(() if batch.is_routine else batch.writes)
+        for command in batch.commands:
+            kind = type(command)
+            if kind is Reply or kind is Resolve:
+                told.append(command)
+            else:
+                verbs[kind](command, batch)
+        self._flush()
+        for command in told:
+            verbs[type(command)](command, batch)
+        self._ahead.clear()
+        return self._events
+
+    def send_ahead(self, batch: Batch) -> None:
+        """Its commit is under way: bring long states of new procedures to their workers. Nothing runs by that."""
+        if batch.is_routine or not self.hands_out:
+            return
+        longest = IN_FILES - 1 if self._store.has_files else sys.maxsize
+        long = {
+            write.record.procedure: write.record.state
+            for write in batch.writes
+            if type(write) is PutStep and write.record.number == 1 and LONG <= len(write.record.state) <= longest
+        }
+        if not long:
+            return
+        for command in batch.commands:
+            if type(command) is RunStep and command.record == 1 and command.token.procedure in long:
+                with contextlib.suppress(FrameError):  # too long for the channel: told when it is to run
+                    state = long[command.token.procedure]
+                    self._pool.send(command.token.worker, (StateAhead(command.token, state),))
+                    self._ahead.add(command.token)
+
+    def forget(self) -> None:
+        """The store was opened again: states and ends are read from it."""
+        self._first_states.forget()
+        self._ahead.clear()
+        self._recent_ends.forget()
+
+    def post(self, worker: WorkerId, message: ToWorker) -> None:
+        """Send one message now; one that is too long for the channel is refused in the step's name."""
+        try:
+            self._pool.send(worker, (message,))
+        except FrameError as error:
+            if type(message) is Run:
+                self._refuse(message.token, str(error))
+            elif type(message) is Answer:
+                self._pool.send(worker, (Answer(message.request, error=str(error)),))
+            elif type(message) is TakeBackSteps and len(message.tokens) > 1:
+                half = len(message.tokens) // 2
+                self.post(worker, TakeBackSteps(message.tokens[:half]))
+                self.post(worker, TakeBackSteps(message.tokens[half:]))
+            else:
+                raise
+
+    def _post_each(self, worker: WorkerId, messages: list[ToWorker]) -> None:
+        """Send these one by one: together they are too long. Who needs a class that cannot be sent is refused."""
+        missing: dict[str, str] = {}
+        for message in messages:
+            if type(message) is Run and message.type_name in missing:
+                self._refuse(message.token, missing[message.type_name])
+            elif type(message) is Define:
+                name = message.definition.meta.type_name
+                try:
+                    self._pool.send(worker, (message,))
+                except FrameError as error:
+                    missing[name] = f"the class cannot be sent to a worker: {error}"
+                    self._ledger.lines[worker].types.pop(name, None)
+            else:
+                self.post(worker, message)
+
+    # ------------------------------------------------------------ one method per command
+    def _run_step(self, command: RunStep, batch: Batch) -> None:
+        if not self.hands_out:  # it was decided before
+            self._events.append(StepReturned(command.token))
+            return
+        line = self._ledger.hand_out(command, self._clock.monotonic())
+        if line is None:
+            return
+        if command.warm:
+            self._post_run(line, command, None)
+            return
+        state = self._read_state(command, batch)
+        if state is not None:
+            self._post_run(line, command, state)
+
+    def _send_again(self, again: SendAgain, batch: Batch) -> None:
+        command = self._ledger.delayed(again.token, self._clock.monotonic())
+        if command is None:
+            return
+        if not self.hands_out:
+            self._ledger.answered(again.token, self._clock.monotonic())
+            self._events.append(StepReturned(again.token))
+            return
+        line = self._ledger.lines[again.token.worker]
+        state = None if line.dead else self._read_state(command, batch)
+        if state is not None:  # in the frame: it may be a file that the worker could not map
+            self._post_run(line, replace(command, aborting=again.aborting), state, may_map=False)
+
+    def _reply(self, command: Reply, _batch: Batch) -> None:
+        if command.error is not None:
+            self._replies.fail(command.reply, command.error)
+        else:
+            self._replies.settle(command.reply, command.value)
+
+    def _resolve(self, command: Resolve, batch: Batch) -> None:
+        if command.id not in self._waiters:
+            self._note_end(command, batch)
+            return
+        write = batch.head(command.id)
+        try:
+            record = write.record if write is not None else self._store.procedure(command.id)
+            if record is None or record.state not in TERMINAL:
+                return  # retried already: who waits, waits for the new run
+            number = record.records
+            closing = batch.step(command.id, number) or self._store.step(command.id, number)
+            ending = Ending.of(record, closing)
+        except StoreDamaged as error:  # an output that cannot be read is not an output of None
+            self._waiters.fail(command.id, error)
+            return
+        self._waiters.resolve(ending)
+
+    def _note_end(self, command: Resolve, batch: Batch) -> None:
+        """Keep an end that no caller waits for yet: most likely one will ask, unless it is one of many children."""
+        write = batch.head(command.id)
+        if write is None or write.record.parent is not None:
+            return
+        closing = batch.step(command.id, write.record.records)
+        if closing is not None:
+            self._recent_ends.note(Ending.of(write.record, closing))
+
+    def _answer_worker(self, command: AnswerWorker, _batch: Batch) -> None:
+        self._put(command.token.worker, Answer(command.request))
+
+    def _take_back(self, command: TakeBack, _batch: Batch) -> None:
+        self._put(command.worker, TakeBackSteps(command.tokens))
+
+    def _ask_abort(self, command: AskAbort, _batch: Batch) -> None:
+        self._put(command.token.worker, AbortAsked(command.token))
+
+    def _kill_worker(self, command: KillWorker, _batch: Batch) -> None:
+        line = self._ledger.lines.get(command.worker)
+        if line is None or line.dead or command.token not in line.queue:
+            return  # it is dead already, or its answer came first: the answer wins
+        self._flush()
+        line.killed = command.token
+        grace = line.queue[command.token].grace
+        self._pool.kill(command.worker, grace=grace, blamed=command.token, reason=command.reason)
+
+    def _start_worker(self, command: StartWorker, _batch: Batch) -> None:
+        self._hire(command.procedure)
+
+    def _stop_worker(self, command: StopWorker, _batch: Batch) -> None:
+        self._flush()
+        self._pool.stop(command.worker)
+
+    def _add_worker(self, _command: AddWorker, _batch: Batch) -> None:
+        self._staff(AddSlot())
+
+    def _retire_worker(self, command: RetireWorker, _batch: Batch) -> None:
+        self._flush()
+        line = self._ledger.lines.get(command.worker)
+        if line is not None:
+            line.retired = True
+        self._staff(RetireSlot(command.worker))
+
+    # ------------------------------------------------------------ parts of a step's frame
+    def _post_run(self, line: Line, command: RunStep, state: StepRecord | None, *, may_map: bool = True) -> None:
+        token, type_name = command.token, command.type_name
+        definition = self._types.get(type_name)
+        if definition is None:
+            self._refuse(token, f"no class or loader is registered for {type_name!r}")
+            return
+        payload, codec, version, is_own, file, size = None, "", 0, False, "", 0
+        is_ahead = bool(self._ahead) and token in self._ahead
+        if state is not None:
+            payload, codec, version = state.state, state.codec, state.version
+            is_own = len(payload) >= LARGE and OWN_STATES.take(token.procedure, payload)
+            if len(payload) >= IN_FILES and may_map and not state.output:
+                file = self._store.place_of(token.procedure, state.number) or ""
+                if file:
+                    is_ahead, size = True, len(payload)
+            room = 0 if is_ahead else len(payload)
+            if self._bytes + room > _BURST:
+                self._flush()
+            self._bytes += room
+        if line.types.get(type_name) != definition.revision:
+            line.types[type_name] = definition.revision
+            self._put(token.worker, Define(definition))
+        limits = command.limits
+        self._put(
+            token.worker,
+            Run(
+                token,
+                type_name,
+                command.root,
+                command.parent,
+                None if is_ahead else payload,
+                codec,
+                version,
+                command.replayed,
+                command.aborting,
+                command.deadline,
+                command.children_step,
+                command.unit,
+                command.event,
+                command.recovered,
+                limits if limits is not None and limits.concerns_worker else None,
+                command.wall_time is not None or (limits is not None and limits.cpu_time is not None),
+                is_own,
+                False,  # whether it is attached is the pool's to say
+                is_ahead,
+                command.generation,
+                command.begun,
+                file,
+                size,
+            ),
+        )
+
+    def _read_state(self, command: RunStep, batch: Batch | None) -> StepRecord | None:
+        """The record a cold step starts from; None when it is lost, then the procedure is parked for it."""
+        procedure = command.token.procedure
+        record = self._first_states.take(procedure, command.record)
+        if record is None and batch is not None:
+            record = batch.step(procedure, command.record)
+        if record is not None:
+            return record
+        try:
+            record = self._store.step(procedure, command.record)
+        except StoreDamaged as error:
+            self._refuse(command.token, str(error))
+            return None
+        if record is None:
+            self._refuse(command.token, f"step record {command.record} of {procedure} is missing from the store")
+        return record
+
+    def _refuse(self, token: StepToken, reason: str) -> None:
+        logger.error("step %d of %s cannot run: %s", token.step, token.procedure, reason)
+        self._ledger.answered(token, self._clock.monotonic())
+        self._events.append(StepEnded(token, Refused(reason=reason)))
+
+    def _put(self, worker: WorkerId, message: ToWorker) -> None:
+        box = self._outbox.get(worker)
+        if box is None:
+            self._outbox[worker] = [message]
+        else:
+            box.append(message)
+
+    def _flush(self) -> None:
+        outbox, self._outbox, self._bytes = self._outbox, {}, 0
+        for worker, messages in outbox.items():
+            try:
+                self._pool.send(worker, messages)
+            except FrameError:
+                self._post_each(worker, messages)

@@ -1,0 +1,345 @@
+"""The ring: decide, persist, act. Nothing is acted on before the commit that records why.
+
+Every commit is a group commit without a timer: the first event of a batch makes the actor tell itself
+`CloseBatch`, which lands behind everything already waiting, and that is the batch; when nothing waits, the batch is
+closed at once. While a commit is under way the next batch fills. After a failed commit it is not known what is on disk:
+memory is thrown away, the store is opened and read again under the same epoch, and the number of the last batch in it
+says what happened. A batch that is there counts as committed and is acted on; the events of one that is not are handled
+once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from actorproc.core.coordinator import Coordinator
+from actorproc.engine.pipeline.batch import Batch
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.pipeline.store_port import Persister
+from actorproc.engine.runtime.clock import Clock
+from actorproc.engine.runtime.gc_pause import collector_paused
+from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.errors import StoreDamaged
+from actorproc.model.ids import StepToken
+from actorproc.model.messages.commands import Decision
+from actorproc.model.messages.events import (
+    Event,
+    RemovalContinued,
+    Resized,
+    StepEnded,
+    Submitted,
+    Tick,
+    TypeRegistered,
+    WorkerReady,
+)
+from actorproc.model.messages.outcomes import Suspended
+from actorproc.model.policies import Quotas, Retention, Scheduling
+from actorproc.model.rows.records import LockRecord
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import DeleteLock, PutLock
+from actorproc.store.base import ProcedureStore
+
+__all__ = ["Ring"]
+
+
+class Ring:
+    """Owns the core and the two batches: the open one, and the one being committed."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        store: ProcedureStore,
+        persister: Persister,
+        ledger: Ledger,
+        types: TypeTable,
+        clock: Clock,
+        quotas: Quotas,
+        retention: Retention,
+        scheduling: Scheduling,
+        act: Callable[[Batch], list[Event]],
+        send_ahead: Callable[[Batch], None],
+        mark: Callable[[], None],
+        stored: Callable[[Batch, float | None], None],
+        gated: bool = False,
+        unattended: bool = False,
+    ) -> None:
+        self._store = store
+        self._persister = persister
+        self._ledger = ledger
+        self._types = types
+        self._clock = clock
+        self._quotas = quotas
+        self._retention = retention
+        self._scheduling = scheduling
+        self._act = act
+        self._send_ahead = send_ahead
+        """Told of each batch whose commit has begun: what it brings to workers already changes nothing there."""
+        self._mark = mark
+        self._stored = stored
+        """Told of each batch that is durable, after it was acted on, with the seconds its commit took."""
+        self._errands: list[Callable[[], None]] = []
+        self._open = Batch()
+        self._committing: Batch | None = None
+        self._kept: list[Event] = []
+        """While the store is in trouble: what came after the commit that failed."""
+        self._failed: Batch | None = None
+        """The batch whose commit failed: its outcome is unknown until the store was read again."""
+        self._numbered = 0
+        self._undecided = False
+        """Answers were taken whose decision is open."""
+        self._gated = gated
+        self._dispatching = True
+        self.trouble = False
+        """A commit failed and the store has not been reopened yet: nothing is decided."""
+        self._asked = 0.0
+        self.commits = 0
+        self.last_commit = 0.0
+        self.slowest_commit = 0.0
+        self._unattended = unattended
+        self.core, decision = self._restored(snapshot)
+        self._open.add(decision)
+
+    def _restored(
+        self,
+        snapshot: Snapshot,
+        workers: Sequence[tuple[WorkerReady, tuple[StepToken, ...]]] = (),
+        before: Coordinator | None = None,
+    ) -> tuple[Coordinator, Decision]:
+        """Memory as it follows from what is stored, from what live workers have in hand, and from their code."""
+        with collector_paused():
+            return Coordinator.restore(
+                snapshot,
+                self._clock.wall(),
+                workers=workers,
+                quotas=self._quotas,
+                retention=self._retention,
+                scheduling=self._scheduling,
+                types=self._types.metas(),
+                gated=self._gated,
+                unattended=self._unattended,
+                before=before,
+            )
+
+    # ------------------------------------------------------------ decide
+    def handle(self, event: Event) -> None:
+        """Decide on one event; what it leads to waits for its commit."""
+        if self.trouble:
+            self._kept.append(event)
+            return
+        core = self.core
+        now = self._clock.wall()
+        batch = self._open
+        if type(event) is not StepEnded or type(event.outcome) is Suspended:  # else it names no other one
+            batch.is_routine = False
+            if type(event) is Resized:
+                self._resize(event)
+            missing = core.missing(event, now)
+            while missing and self._load(missing):
+                missing = core.missing(event, now)  # who waited for a signal cannot be read: the next is to be there
+        batch.events.append(event)
+        self._undecided = False
+        self._add(core.handle(event, now))
+
+    def take(self, event: StepEnded) -> None:
+        """As `handle`, for one of several answers that came together; `decide` is to follow the last of them."""
+        if self.trouble or not self.core.take(event, self._clock.wall()):
+            self.handle(event)
+            return
+        self._undecided = True
+        self._open.events.append(event)
+
+    def decide(self) -> None:
+        """Hand out what the answers that were taken have set free."""
+        if self._undecided:
+            self._undecided = False
+            self._add(self.core.decide())
+
+    def _resize(self, event: Resized) -> None:
+        """Another number of workers holds from its batch on, also for a core that has to be made anew.
+
+        Before that the workers it asks for were not asked for, and such a core would take them to be on their way.
+        """
+        maximum = self.core.scheduling.max_workers if event.max_workers is None else event.max_workers
+        self._open.scheduling = structs.replace(
+            self.core.scheduling, workers=event.workers, max_workers=max(maximum, event.workers)
+        )
+
+    def _take(self, decision: Decision) -> None:
+        """As `_add`, for what came of something else than an answer."""
+        self._open.is_routine = False
+        self._add(decision)
+
+    def _add(self, decision: Decision) -> None:
+        batch = self._open
+        batch.writes += decision.writes
+        batch.commands += decision.commands
+        if not batch.started:
+            self._begin(batch)
+
+    def _begin(self, batch: Batch) -> None:
+        batch.started = True
+        if self._committing is None:
+            self._mark()
+
+    def _load(self, ids: tuple[str, ...]) -> bool:
+        """Bring these procedures into memory; whether some turned out to be damaged."""
+        damaged = 0
+        for id in ids:
+            try:
+                head = self._store.procedure(id, removed=bool(self.core.removals))
+                if head is not None and head.root in self.core.removals:
+                    self._finish_removal(head.root)
+                elif head is None or self.core.view(id) is not None:
+                    continue
+                elif not self.core.load(*self._store.tree(head.root)):
+                    self.core.exclude(id, "its tree is incomplete")
+                    damaged += 1
+            except StoreDamaged as error:
+                self.core.exclude(id, str(error))
+                damaged += 1
+        return damaged > 0
+
+    def _finish_removal(self, root: str) -> None:
+        """Remove the rest of a half removed tree, one of whose ids is used again."""
+        members, _ = self._store.removed_members(root, None)
+        event = RemovalContinued(root, tuple(members), more=False)
+        self._open.events.append(event)
+        self._take(self.core.handle(event, self._clock.wall()))
+
+    # ------------------------------------------------------------ persist, act
+    def close(self) -> None:
+        """Close the open batch, unless a commit is under way: then `committed` does it."""
+        while self._committing is None and not self.trouble and not self._open.empty:
+            batch, self._open = self._open, Batch()
+            batch.sealed = self.core.seal()
+            if batch.writes:
+                self._numbered += 1
+                batch.number = self._numbered
+                self._committing = batch
+                self._asked = self._clock.monotonic()
+                self._persister.commit(batch.number, batch.writes)
+                if self._committing is batch:
+                    self._send_ahead(batch)
+            else:
+                self._settle(batch)
+
+    def committed(self, number: int) -> None:
+        """The batch under way is durable: act on it, then close the next one."""
+        batch = self._committing
+        if batch is None or batch.number != number:
+            return
+        self._committing = None
+        self.commits += 1
+        self.last_commit = self._clock.monotonic() - self._asked
+        self.slowest_commit = max(self.slowest_commit, self.last_commit)
+        self._settle(batch, self.last_commit)
+        self.close()
+
+    def _settle(self, batch: Batch, seconds: float | None = None) -> None:
+        self.core.settle(batch.sealed)
+        self._scheduling = batch.scheduling or self._scheduling
+        self._ledger.committed(batch.events)
+        happened = self._act(batch)
+        self._stored(batch, seconds)
+        self._run_errands()
+        for event in happened:
+            self.handle(event)
+
+    def between_commits(self, errand: Callable[[], None]) -> None:
+        """Run this when the store holds exactly what was acted on: now, or after the commit under way."""
+        self._errands.append(errand)
+        if self._committing is None and not self.trouble:
+            self._run_errands()
+
+    def _run_errands(self) -> None:
+        while self._errands:
+            self._errands.pop(0)()
+
+    def locks_once_committed(self, stored: list[LockRecord]) -> list[LockRecord]:
+        """Stored locks once all that was decided is durable; memory is there already."""
+        locks = {(lock.path, lock.holder): lock for lock in stored}
+        for batch in (self._committing, self._open):
+            for write in batch.writes if batch is not None else ():
+                if isinstance(write, PutLock):
+                    locks[write.record.path, write.record.holder] = write.record
+                elif isinstance(write, DeleteLock):
+                    locks.pop((write.path, write.holder), None)
+        return list(locks.values())
+
+    # ------------------------------------------------------------ storage trouble
+    def failed(self, number: int) -> None:
+        """The commit under way failed: keep its events and those that followed, decide nothing until `reopened`."""
+        batch = self._committing
+        if batch is None or batch.number != number:
+            return
+        self._committing = None
+        self._failed = batch
+        self._kept = self._open.events
+        self._open = Batch()
+        self.trouble = True
+        self._persister.reopen()
+
+    def reopened(self, snapshot: Snapshot) -> None:
+        """The store works: rebuild memory from it and handle again what was kept."""
+        failed, self._failed = self._failed, None
+        kept, self._kept = self._kept, []
+        self.trouble = False
+        if failed is not None and failed.number == snapshot.batch:
+            self._scheduling = failed.scheduling or self._scheduling
+            self._ledger.committed(failed.events)
+            kept = self._act(failed) + kept
+            self._stored(failed, None)
+        elif failed is not None:
+            kept = failed.events + kept
+        self.core, decision = self._restored(snapshot, self._ledger.handed_out(), self.core)
+        self._take(decision)
+        self.core.dispatching = self._dispatching
+        for meta in self._types.metas():
+            self.handle(TypeRegistered(meta))
+        for event in kept:
+            self.handle(event)
+        self._run_errands()
+
+    def unanswered(self) -> tuple[list[int], list[int]]:
+        """Reply numbers of submits that are kept: those of the failed commit, and those that came after it."""
+        failed = self._failed.events if self._failed is not None else []
+        unsure = [event.reply for event in failed if type(event) is Submitted]
+        later = [event.reply for event in self._kept if type(event) is Submitted]
+        return unsure, later
+
+    # ------------------------------------------------------------ switches
+    @property
+    def dispatching(self) -> bool:
+        """Steps are handed out."""
+        return self._dispatching
+
+    def set_dispatching(self, on: bool) -> None:
+        """Hand out steps, or stop to. Running steps go on."""
+        self._dispatching = on
+        self.core.dispatching = on
+        if on:
+            self.handle(Tick())
+
+    @property
+    def gated(self) -> bool:
+        """Everything is recovered, and nothing is handed out until the gate is opened."""
+        return self._gated
+
+    def open_gate(self) -> None:
+        """Let the steps run."""
+        self._gated = False
+        self.core.gated = False
+        self.handle(Tick())
+
+    @property
+    def is_committing(self) -> bool:
+        """A commit is under way."""
+        return self._committing is not None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is open and nothing is being committed."""
+        return self._committing is None and self._open.empty and not self.trouble

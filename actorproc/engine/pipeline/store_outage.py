@@ -1,0 +1,94 @@
+"""The time in which the store refuses writes: why, since when, and what has to wait for its end."""
+
+from __future__ import annotations
+
+from actorproc.engine.messages import CommitFailed, StorageTrouble, Watch
+from actorproc.engine.runtime.clock import Clock
+from actorproc.errors import EngineError, StorageUnavailable, StoreDamaged, StoreFormat, StoreInUse
+from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
+from actorproc.support.engine_log import engine_logger
+from actorproc.workers.base import WorkerMessages
+
+__all__ = ["Late", "Outage"]
+
+logger = engine_logger("actorproc")
+
+Late = Watch | WorkerMessages | WorkerLost | WorkerReady | Resized | ReloadBegan
+"""Messages that read the store, or that say of workers what must stay in order with their answers."""
+
+
+class Outage:
+    """Outage of the store: begins with a failed commit, and ends with the first one that works.
+
+    Needs the manager's turn (`CombiningInbox`).
+
+    A store that could be opened again is in doubt: a full disk lets the small commit of the opening pass, and fails
+    the next real one. Until one has worked no caller is told that it does.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deferred: list[Late] = []
+        self.lasts = False
+        """The store is not open: nothing is decided."""
+        self.is_in_doubt = False
+        """It was opened again, and no real commit has worked since."""
+        self.error: Exception | None = None
+        """Last error of the store."""
+        self.since = 0.0
+        """Monotonic seconds of the first commit that failed."""
+
+    @property
+    def refuses(self) -> bool:
+        """New work is not taken."""
+        return self.lasts or self.is_in_doubt
+
+    def begin(self, message: CommitFailed) -> None:
+        """A commit failed. Raises its error when retrying cannot help."""
+        _raise_if_final(message.error)
+        if self.is_in_doubt:
+            logger.warning("the store could be opened again, and still takes no commits: %s", message.error)
+        else:
+            logger.error("a commit failed; actorproc hands out no steps and retries: %s", message.error)
+            self.since = self._clock.monotonic()
+        self.lasts = True
+        self.is_in_doubt = False
+        self.error = message.error
+
+    def go_on(self, message: StorageTrouble) -> None:
+        """The store could not be opened again yet."""
+        logger.warning("the store is still not available: %s", message.error)
+        self.lasts = True
+        self.error = message.error
+
+    def is_longer_than(self, seconds: float) -> bool:
+        """It lasts, and has lasted for so long."""
+        return self.refuses and self._clock.monotonic() - self.since >= seconds
+
+    def doubt(self) -> list[Late]:
+        """The store could be opened again and be read; what waited for that, in order."""
+        self.lasts = False
+        self.is_in_doubt = True
+        deferred, self._deferred = self._deferred, []
+        return deferred
+
+    def end(self) -> None:
+        """A commit worked, or nothing is left to commit."""
+        logger.warning("the store works again after %.1f s", self._clock.monotonic() - self.since)
+        self.is_in_doubt = False
+        self.error = None
+
+    def defer(self, message: Late) -> None:
+        """Keep what reads the store until it can be read."""
+        self._deferred.append(message)
+
+    def refusal(self) -> StorageUnavailable:
+        """Error for callers during the outage."""
+        msg = f"the store refuses writes at the moment and is retried: {self.error}"
+        return StorageUnavailable(msg)
+
+
+def _raise_if_final(error: Exception) -> None:
+    """Another owner, a replaced or damaged store, or a bug: retrying cannot help."""
+    if not isinstance(error, EngineError) or isinstance(error, StoreInUse | StoreFormat | StoreDamaged):
+        raise error

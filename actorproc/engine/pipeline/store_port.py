@@ -1,0 +1,69 @@
+"""The store thread as the manager sees it: asked by method, answering by message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from actorproc.config import Config
+from actorproc.engine.messages import CommitFailed, Committed, Reopened, ReopenFailed, StorageTrouble
+from actorproc.model.reports import CompactionReport
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.model.rows.writes import Write
+from actorproc.store.base import ProcedureStore
+from actorproc.store.committer import Committer
+
+__all__ = ["Persister"]
+
+
+class Persister:
+    """One committer, whose callbacks become messages to the manager.
+
+    `hand` may do on the store's thread what the manager does with a commit that worked; `tell` leaves it a message.
+    """
+
+    def __init__(
+        self,
+        store: ProcedureStore,
+        config: Config,
+        tell: Callable[[object], None],
+        hand: Callable[[Committed], None],
+    ) -> None:
+        self._tell = tell
+        self._hand = hand
+        self._store = store
+        self._committer = Committer(
+            store, self._done, first_delay=config.commit_backoff, longest_delay=config.commit_backoff_cap
+        )
+
+    def start(self) -> Snapshot:
+        """Own the store, load it; what stands in the way is raised here."""
+        return self._committer.start()
+
+    def commit(self, batch: int, writes: list[Write]) -> None:
+        """Commit on the store thread; ends in `Committed` or `CommitFailed`."""
+        self._committer.submit(writes, batch)
+
+    def reopen(self) -> None:
+        """Open the store again, retried with backoff; `StorageTrouble` for each failure, at last `Reopened`."""
+        self._committer.reopen(self._reopened, lambda error, _delay: self._tell(StorageTrouble(error)))
+
+    def compact(self) -> Future[CompactionReport]:
+        """Compact the store on its thread; commits wait for it."""
+        return self._committer.run(self._store.compact)
+
+    def close(self, timeout: float) -> bool:
+        """Commit what was asked for, close the store; False when that took longer than `timeout` seconds."""
+        return self._committer.stop(timeout)
+
+    def _done(self, batch: int, error: Exception | None) -> None:
+        if error is None:
+            self._hand(Committed(batch))
+        else:
+            self._tell(CommitFailed(batch, error))
+
+    def _reopened(self, snapshot: Snapshot | None, error: Exception | None) -> None:
+        if snapshot is not None:
+            self._tell(Reopened(snapshot))
+        elif error is not None:
+            self._tell(ReopenFailed(error))

@@ -1,0 +1,1 @@
+"""Runtime parts of actors: clock, inbox, callback thread, bounded queues."""

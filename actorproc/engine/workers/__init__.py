@@ -1,0 +1,1 @@
+"""The manager's dealings with workers: their messages, deaths, deadlines and replacements."""

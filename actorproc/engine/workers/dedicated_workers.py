@@ -1,0 +1,100 @@
+"""Workers that belong to one procedure each, as the core asks for them; the supervisor keeps the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from actorproc.engine.runtime.clock import Clock
+from actorproc.engine.workers.boot_deadlines import Boots
+from actorproc.engine.workers.restart_policy import RestartWindow
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.events import CrashReport
+from actorproc.support.engine_log import engine_logger
+from actorproc.workers.base import WorkerPool
+
+__all__ = ["FIRST_DEDICATED_SLOT", "DedicatedWorkers", "is_dedicated"]
+
+FIRST_DEDICATED_SLOT = 100_000
+"""Slot numbers from here on are not the supervisor's; each is used once."""
+_NEVER_PARKED = 1 << 30
+
+logger = engine_logger("actorproc")
+
+
+def is_dedicated(worker: WorkerId) -> bool:
+    """True if this worker belongs to one procedure."""
+    return worker.slot >= FIRST_DEDICATED_SLOT
+
+
+class DedicatedWorkers:
+    """Dedicated workers, each with the procedure it was started for. Needs the manager's turn (`CombiningInbox`).
+
+    One that cannot boot is tried again with backoff, for as long as its procedure wants it: what keeps it from
+    booting keeps the others from booting too, and the supervisor gives up for all.
+    """
+
+    def __init__(self, pool: WorkerPool, clock: Clock, *, boots_within: float = math.inf) -> None:
+        """Start without workers.
+
+        Args:
+            pool: Starts and stops the worker processes.
+            clock: Tells the time, and calls back when a boot takes too long.
+            boots_within: Seconds a dedicated worker may take to boot; then it is killed and started again with
+                backoff. Default: no limit.
+        """
+        self._pool = pool
+        self._clock = clock
+        self._boots = Boots(boots_within, clock, pool.stop)
+        self._next_slot = FIRST_DEDICATED_SLOT
+        self._workers: dict[WorkerId, str] = {}
+        self._retries: dict[str, tuple[float, RestartWindow]] = {}
+        self._failures: dict[str, RestartWindow] = {}
+
+    def want(self, procedure: str) -> None:
+        """Start a worker for this procedure, unless there is one or one is on its way."""
+        if procedure in self._retries or procedure in self._workers.values():
+            return
+        worker = WorkerId(self._next_slot, 1)
+        self._next_slot += 1
+        self._workers[worker] = procedure
+        self._boots.begin(worker)
+        self._pool.launch(worker)
+
+    def procedure_of(self, worker: WorkerId) -> str | None:
+        """The procedure a worker belongs to; None when it takes steps of any."""
+        return self._workers.get(worker)
+
+    def booted(self, worker: WorkerId) -> None:
+        """It works: earlier failures count no more."""
+        self._boots.over(worker)
+        self._failures.pop(self._workers.get(worker, ""), None)
+
+    def died(self, worker: WorkerId, report: CrashReport, *, booted: bool) -> None:
+        """It is gone. The core asks for another one when it knows; one that never booted is started again here."""
+        procedure = self._workers.pop(worker, None)
+        is_stuck = self._boots.over(worker)
+        if procedure is None or booted or (report.kind == "stopped" and not is_stuck):
+            return
+        window = self._failures.setdefault(procedure, RestartWindow(_NEVER_PARKED))
+        now = self._clock.monotonic()
+        wait = window.failed(now) or 0.0
+        why = f"it was not ready within {self._boots.within:g} s" if is_stuck else report.message
+        logger.warning("a dedicated worker for %s cannot start, next try in %.1f s: %s", procedure, wait, why)
+        self._retries[procedure] = (now + wait, window)
+
+    def next_retry(self) -> float | None:
+        """Monotonic time when something is to be tried, or ended; None: nothing is."""
+        times = [when for when, _ in self._retries.values()]
+        late = self._boots.next()
+        return min(times if late is None else [*times, late], default=None)
+
+    def retry(self, now: float, is_wanted: Callable[[str], bool]) -> None:
+        """Start again what is due; what is wanted no more is forgotten, until the core asks for it anew."""
+        self._boots.end_late(now)
+        for procedure in [name for name, (when, _) in self._retries.items() if when <= now]:
+            del self._retries[procedure]
+            if is_wanted(procedure):
+                self.want(procedure)
+            else:
+                self._failures.pop(procedure, None)

@@ -1,0 +1,73 @@
+"""Entrance for messages of workers: handled at once, or kept until the store can be written again."""
+
+from __future__ import annotations
+
+from actorproc.engine.messages import Succeeded
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.store_outage import Outage
+from actorproc.engine.workers.worker_messages import Floor
+from actorproc.errors import InternalError
+from actorproc.model.messages.events import ReloadBegan, Resized, WorkerLost, WorkerReady
+from actorproc.workers.base import PoolFailed, WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.protocol.frames import Ended
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Entrance for messages and deaths of workers, and for changes of their number.
+
+    Needs the manager's turn (`CombiningInbox`).
+    """
+
+    def __init__(self, *, floor: Floor, ring: Ring, outage: Outage) -> None:
+        self._floor = floor
+        self._ring = ring
+        self._outage = outage
+
+    def messages(self, message: WorkerMessages) -> None:
+        """A worker spoke."""
+        floor = self._floor
+        if not self._outage.lasts:
+            for one in message.messages:
+                if type(one) is Ended:
+                    floor.ended(one)
+                else:
+                    floor.hear(message.worker, one)
+            self._ring.decide()
+            return
+        late = [one for one in message.messages if floor.heard_in_trouble(message.worker, one)]
+        if late:
+            self._outage.defer(WorkerMessages(message.worker, late))
+
+    def died(self, message: WorkerDied) -> None:
+        """A worker is dead."""
+        lost = self._floor.died(message)
+        if lost is not None:
+            self.changed(lost)
+
+    def booted(self, message: WorkerBooted) -> None:
+        """A worker takes steps now."""
+        self.changed(self._floor.booted(message))
+
+    def succeeded(self, message: Succeeded) -> None:
+        """A worker is dead, and a spare has its place."""
+        self.died(message.died)
+        self.booted(message.booted)
+
+    def changed(self, event: WorkerLost | WorkerReady | Resized | ReloadBegan) -> None:
+        """Handle who came, who went, and how many there are to be, in that order also when it has to be deferred.
+
+        A death comes after everything its worker answered, and before the next worker of its slot: the core would take
+        the place of one that it knows to be alive for a new one's, and what the dead one had in hand would be lost.
+        """
+        if self._outage.lasts:
+            self._outage.defer(event)
+        else:
+            self._ring.handle(event)
+
+    @staticmethod
+    def pool_failed(message: PoolFailed) -> None:
+        """No message of a worker comes any more, and none can be started: fail all that wait."""
+        msg = f"the worker pool failed: {type(message.error).__name__}: {message.error}"
+        raise InternalError(msg) from message.error

@@ -1,0 +1,81 @@
+"""Replacing all workers one by one, so that they run the code that is on disk now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from actorproc.engine.messages import ManagerStatus, SlotStatus
+from actorproc.engine.workers.dedicated_workers import is_dedicated
+from actorproc.errors import ManagerStopped
+from actorproc.model.ids import WorkerId
+
+__all__ = ["replace_each"]
+
+_LOOK = 0.05
+"""Seconds between looks at a worker that is being replaced."""
+
+
+class Engine(Protocol):
+    """Requests to the engine."""
+
+    @property
+    def closed(self) -> bool:
+        """It was stopped."""
+        ...
+
+    def manager_status(self) -> ManagerStatus | None:
+        """Workers and what they have in hand."""
+        ...
+
+    def slots(self) -> tuple[SlotStatus, ...]:
+        """Worker slots."""
+        ...
+
+
+def replace_each(engine: Engine, replace: Callable[[WorkerId], None], timeout: float) -> int:
+    """Replace each worker that is there now, the next one when the place of the last is filled; how many were.
+
+    Raises `TimeoutError` naming a worker that still runs the old code, `ManagerStopped`.
+    """
+    deadline = time.monotonic() + timeout
+    status = engine.manager_status()
+    # Idle ones first: for as long as the others are in their steps there are workers to do the work.
+    workers = sorted(status.workers, key=lambda line: line.procedure is not None) if status is not None else []
+    for line in workers:
+        replace(line.worker)
+        while not _is_replaced(engine, line.worker):
+            if engine.closed:
+                msg = "the manager was stopped while it replaced its workers"
+                raise ManagerStopped(msg)
+            if time.monotonic() > deadline:
+                raise TimeoutError(_why_late(engine, line.worker, timeout))
+            time.sleep(_LOOK)
+    return len(workers)
+
+
+def _is_replaced(engine: Engine, worker: WorkerId) -> bool:
+    status = engine.manager_status()
+    if status is None or any(line.worker == worker for line in status.workers):
+        return False
+    if is_dedicated(worker):
+        return True  # the next one comes with the next step of its procedure
+    slot = next((slot for slot in engine.slots() if slot.slot == worker.slot), None)
+    return (
+        slot is None or slot.state == "retiring" or (slot.state == "running" and slot.incarnation > worker.incarnation)
+    )
+
+
+def _why_late(engine: Engine, worker: WorkerId, timeout: float) -> str:
+    status = engine.manager_status()
+    line = next((line for line in status.workers if line.worker == worker), None) if status is not None else None
+    if line is not None:
+        says = f"is still in step {line.step} of {line.procedure}" if line.procedure else "has not ended"
+    else:
+        slot = next((slot for slot in engine.slots() if slot.slot == worker.slot), None)
+        says = f"has no successor that boots: {slot.reason or slot.state}" if slot is not None else "is gone"
+    return (
+        f"worker {worker.slot} {says} after {timeout:g} s; workers that were not replaced yet go on with the old code. "
+        "Reload again when it is through"
+    )

@@ -1,0 +1,106 @@
+"""Time: when the manager is to be woken, and what running steps may not exceed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from actorproc.engine.callers.parked_waits import Standstills
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.in_flight import Ledger, Line
+from actorproc.engine.runtime.clock import OVERSLEPT, Alarm, Clock
+from actorproc.engine.workers.dedicated_workers import DedicatedWorkers
+from actorproc.engine.workers.usage_sampler import Sampler
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.events import Tick
+from actorproc.workers.base import WorkerPool
+
+__all__ = ["Timekeeper"]
+
+_SECOND_CHANCE = 2.0
+"""Seconds a step past its wall time gets after its host stood still."""
+_GRACE_OF = {"memory-limit": 0.05, "process-limit": 0.0}
+"""Seconds between the stack dump and the kill of a worker that uses too much: it may grow fast."""
+
+
+class Timekeeper:
+    """Arms the alarm for stored times and for limits of running steps. Needs the manager's turn (`CombiningInbox`)."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        alarm: Alarm,
+        ring: Ring,
+        ledger: Ledger,
+        sampler: Sampler,
+        dedicated: DedicatedWorkers,
+        standstills: Standstills,
+        pool: WorkerPool,
+        ring_me: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._alarm = alarm
+        self._ring = ring
+        self._ledger = ledger
+        self._sampler = sampler
+        self._dedicated = dedicated
+        self._standstills = standstills
+        self._pool = pool
+        self._ring_me = ring_me
+        self._armed: float | None = None
+
+    def arm(self, *, in_trouble: bool) -> None:
+        """Ask to be woken for whatever is due first: a stored time, or a step's time limit."""
+        due = None if in_trouble else self._ring.core.next_deadline()
+        limit = self._next_look()
+        if due is None and limit is None:
+            if self._armed is not None:
+                self._armed = None
+                self._alarm.set("manager", None, self._ring_me)
+            return
+        now = self._clock.monotonic()
+        when = now + max(0.001, due - self._clock.wall()) if due is not None else math.inf
+        if limit is not None:
+            when = min(when, limit)
+        # The same stored time gives slightly different sums at each reading: a millisecond is no change.
+        if self._armed is None or abs(when - self._armed) > 0.001:
+            self._armed = when
+            self._alarm.set("manager", when, self._ring_me)
+
+    def _next_look(self) -> float | None:
+        """Monotonic time when a running step, a worker on its way or something parked is to be looked at."""
+        earliest = self._ledger.next_limit()
+        sample_at = self._sampler.due(self._clock.monotonic())
+        for at in (sample_at, self._dedicated.next_retry(), self._standstills.due_at):
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
+
+    def wake(self, *, in_trouble: bool) -> None:
+        """A deadline has come: end what is past its limits, and tell the core the time when something is due."""
+        armed, self._armed = self._armed, None
+        now = self._clock.monotonic()
+        if armed is not None and now > armed + OVERSLEPT:
+            # Stopped and continued, or a machine that stood still: answers may be waiting, and the workers may have
+            # stood still as well. Who is late for its time limit by this gets a second chance.
+            self._ledger.forgive(now - armed + _SECOND_CHANCE)
+        for line, command in self._ledger.overdue(now):
+            why = f"step {command.token.step} ran longer than its wall time of {command.wall_time:g} s"
+            self._end_step(line, command, "timeout", why, command.grace)
+        self._dedicated.retry(now, self._ring.core.wants_worker_for)
+        sample_at = self._sampler.due(now)
+        if sample_at is not None and sample_at <= now:
+            for excess in self._sampler.look(now):
+                grace = _GRACE_OF.get(excess.kind, excess.command.grace)
+                self._end_step(excess.line, excess.command, excess.kind, excess.why, grace)
+        self._standstills.look(now)
+        due = self._ring.core.next_deadline()
+        if not in_trouble and due is not None and due <= self._clock.wall():
+            self._ring.handle(Tick())
+
+    def _end_step(self, line: Line, command: RunStep, kind: str, why: str, grace: float) -> None:
+        """Kill the worker of a step that is past one of its limits; who runs beside it starts again elsewhere."""
+        if line.killed is None:
+            line.killed, line.kind, line.why = command.token, kind, why
+            self._pool.kill(line.ready.worker, grace=grace, blamed=command.token, reason=why, kind=kind)

@@ -1,0 +1,73 @@
+"""Deaths and replacements of workers, as lifecycle events. Needs the manager's turn (`CombiningInbox`)."""
+
+from __future__ import annotations
+
+from actorproc.engine.callers.event_hooks import EventSink
+from actorproc.engine.messages import SlotParked, SlotRecovered
+from actorproc.engine.pipeline.in_flight import Line
+from actorproc.engine.runtime.clock import Clock
+from actorproc.engine.workers.crash_verdict import Verdict
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.ids import WorkerId
+from actorproc.report.changes import WorkerEvent, WorkerEventKind
+
+__all__ = ["WorkerNews"]
+
+
+class WorkerNews:
+    """Tells the host's hook and the log what became of workers; a stop of the whole engine is no news."""
+
+    def __init__(self, events: EventSink, clock: Clock) -> None:
+        self._events = events
+        self._clock = clock
+
+    def died(self, line: Line, verdict: Verdict) -> None:
+        """A worker is dead that had booted."""
+        report = verdict.report
+        if report.kind == "stopped":
+            if line.ready.leaving:
+                self._put("worker-recycled", line.ready.worker, report, line=line)
+            return
+        self._put("worker-died", line.ready.worker, report, line=line, verdict=verdict)
+
+    def never_booted(self, worker: WorkerId, report: CrashReport) -> None:
+        """A worker is dead that took no step ever."""
+        if report.kind != "stopped":
+            self._put("worker-died", worker, report)
+
+    def slot(self, message: SlotParked | SlotRecovered) -> None:
+        """A slot was given up for a while, or a worker has booted in it again."""
+        if isinstance(message, SlotParked):
+            self._put("worker-parked", message.worker, message.report)
+        else:
+            self._put("worker-recovered", message.worker, None)
+
+    def _put(
+        self,
+        kind: WorkerEventKind,
+        worker: WorkerId,
+        report: CrashReport | None,
+        *,
+        line: Line | None = None,
+        verdict: Verdict | None = None,
+    ) -> None:
+        died_in = None
+        if line is not None and verdict is not None:
+            died_in = line.queue[verdict.blamed] if verdict.blamed is not None else line.running
+        self._events.put(
+            WorkerEvent(
+                kind=kind,
+                at=self._clock.wall(),
+                slot=worker.slot,
+                incarnation=worker.incarnation,
+                pid=line.ready.pid if line is not None else None,
+                cause=report.kind if report is not None else None,
+                signal=report.signal if report is not None else None,
+                code=report.code if report is not None else None,
+                reason=report.message if report is not None else None,
+                id=died_in.token.procedure if died_in is not None else None,
+                type_name=died_in.type_name if died_in is not None else None,
+                step=died_in.token.step if died_in is not None else None,
+                attempt=died_in.token.attempt if died_in is not None else None,
+            )
+        )

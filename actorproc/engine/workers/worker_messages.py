@@ -1,0 +1,214 @@
+"""Handling of workers' messages and deaths: the manager's dealings with the processes that run steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from actorproc.engine.callers.change_feed import Observer
+from actorproc.engine.callers.counters import Meters
+from actorproc.engine.callers.log_forwarder import LogLines
+from actorproc.engine.messages import Gone
+from actorproc.engine.pipeline.command_executor import Dispatcher
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.in_flight import Ledger
+from actorproc.engine.runtime.clock import Clock
+from actorproc.engine.runtime.gc_pause import collector_paused_for
+from actorproc.engine.runtime.type_table import TypeTable
+from actorproc.engine.workers.crash_verdict import judge
+from actorproc.engine.workers.dedicated_workers import DedicatedWorkers, is_dedicated
+from actorproc.engine.workers.step_queries import Answerer
+from actorproc.engine.workers.worker_events import WorkerNews
+from actorproc.model.ids import WorkerId
+from actorproc.model.messages.events import (
+    NoteMade,
+    StepDelayed,
+    StepEnded,
+    StepReturned,
+    TypeRegistered,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerReady,
+)
+from actorproc.model.messages.outcomes import Suspended
+from actorproc.support.engine_log import engine_logger
+from actorproc.workers.base import WorkerBooted, WorkerDied
+from actorproc.workers.protocol.frames import (
+    Ask,
+    Began,
+    Ended,
+    FromWorker,
+    Heartbeat,
+    Leaving,
+    LogLine,
+    NeedState,
+    Returned,
+)
+
+__all__ = ["Floor"]
+
+logger = engine_logger("actorproc")
+
+
+class Floor:
+    """Turns messages of workers into events. Needs the manager's turn (`CombiningInbox`)."""
+
+    def __init__(
+        self,
+        *,
+        ring: Ring,
+        ledger: Ledger,
+        types: TypeTable,
+        meters: Meters,
+        observer: Observer,
+        news: WorkerNews,
+        dispatcher: Dispatcher,
+        dedicated: DedicatedWorkers,
+        answerer: Answerer,
+        clock: Clock,
+        post: Callable[[Callable[[], object]], None],
+        on_gone: Callable[[Gone], None],
+    ) -> None:
+        self._ring = ring
+        self._ledger = ledger
+        self._types = types
+        self._meters = meters
+        self._observer = observer
+        self._news = news
+        self._dispatcher = dispatcher
+        self._dedicated = dedicated
+        self._answerer = answerer
+        self._clock = clock
+        self._log_lines = LogLines(post)
+        self._on_gone = on_gone
+
+    def heard_in_trouble(self, worker: WorkerId, message: FromWorker) -> bool:
+        """Take from a message what needs no store; whether the rest of it must wait for that.
+
+        An answer counts as answered, so that no time limit kills its step meanwhile, and a step that waits for its
+        state does not run. What is said of running steps is heard at once: it would be wrong after their answers, and
+        a step may say much while a disk is full.
+        """
+        kind = type(message)
+        if kind is Began or kind is Heartbeat or kind is LogLine:
+            self.hear(worker, message)
+            return False
+        if isinstance(message, Ended):
+            if message.definitions:
+                self._learn(message)  # while it is known whose step it is
+            self.answered(message)
+        elif isinstance(message, Returned):
+            self._ledger.answered(message.token, self._clock.monotonic())
+        elif isinstance(message, NeedState):
+            self._ledger.lacks(message.token, self._clock.monotonic())
+        return True
+
+    def hear(self, worker: WorkerId, message: FromWorker) -> None:
+        """Take one message of a worker."""
+        kind = type(message)
+        if kind is Ended:
+            self.ended(message)  # type: ignore[arg-type]
+        elif kind is Ask:
+            self._ask(message)  # type: ignore[arg-type]
+        elif isinstance(message, Returned):
+            self._ledger.answered(message.token, self._clock.monotonic())
+            self._ring.handle(StepReturned(message.token))
+        elif isinstance(message, NeedState):
+            self._need_state(message)
+        elif isinstance(message, Began):
+            line = self._ledger.lines.get(worker)
+            if line is not None and message.token in line.queue:
+                line.begun[message.token] = (message.thread, self._clock.monotonic())
+        elif isinstance(message, Leaving):
+            self.leaving(worker, message.reason)
+        elif isinstance(message, Heartbeat):
+            line = self._ledger.lines.get(worker)
+            if line is not None and message.token in line.queue:
+                line.said[message.token] = message.progress, message.message
+                self._observer.heartbeat(message.token, message.progress, message.message)
+        elif isinstance(message, LogLine):
+            line = self._ledger.lines.get(worker)
+            command = line.queue.get(message.token) if line is not None and message.token is not None else None
+            self._log_lines.put(message, command.type_name if command is not None else "")
+
+    def ended(self, message: Ended) -> None:
+        """Take the answer of a step; the ring is to `decide` when all that came with it is heard."""
+        if message.definitions:
+            self._ring.decide()  # a class that is registered may move others than this worker's steps
+            self._learn(message)
+        self.answered(message)
+        outcome = message.outcome
+        if type(outcome) is Suspended:
+            with collector_paused_for(len(outcome.children)):
+                self._ring.handle(StepEnded(message.token, outcome))
+        else:
+            self._ring.take(StepEnded(message.token, outcome))
+
+    def _learn(self, message: Ended) -> None:
+        """A step brings classes of its children."""
+        line = self._ledger.lines.get(message.token.worker)
+        command = line.queue.get(message.token) if line is not None else None
+        for definition in message.definitions:
+            if self._types.learn(definition, command.type_name if command is not None else ""):
+                self._ring.handle(TypeRegistered(definition.meta))
+
+    def answered(self, message: Ended) -> None:
+        """Note that a step has its answer, whatever becomes of it."""
+        command = self._ledger.answered(message.token, self._clock.monotonic())
+        if command is not None:
+            self._meters.step_ended(command, message.outcome)
+
+    def _ask(self, message: Ask) -> None:
+        if message.kind == "remember":
+            self._ring.handle(NoteMade(message.token, message.key, message.value, message.request, message.step))
+        else:
+            self._dispatcher.post(message.token.worker, self._answerer.answer(message))
+
+    def _need_state(self, message: NeedState) -> None:
+        self._ledger.lacks(message.token, self._clock.monotonic())
+        line = self._ledger.lines.get(message.token.worker)
+        if line is not None and message.token in line.lacking:
+            self._ring.handle(StepDelayed(message.token))
+
+    def booted(self, message: WorkerBooted) -> WorkerReady:
+        """A worker takes steps now; returns what the core is to be told."""
+        self._dedicated.booted(message.worker)
+        ready = WorkerReady(message.worker, reserved=self._dedicated.procedure_of(message.worker), pid=message.pid)
+        self._ledger.join(ready)
+        return ready
+
+    def leaving(self, worker: WorkerId, reason: str) -> None:
+        """A worker is to be replaced, of its own wish or of an operator's."""
+        line = self._ledger.lines.get(worker)
+        if line is not None:
+            logger.info("worker %d.%d is replaced: %s", worker.slot, worker.incarnation, reason)
+            line.ready = msgspec.structs.replace(line.ready, leaving=True)
+            self._ring.handle(WorkerLeaving(worker))
+
+    def died(self, message: WorkerDied) -> WorkerLost | None:
+        """A worker is dead: tell those who keep workers; returns what the core is to be told."""
+        worker = message.worker
+        line = self._ledger.die(worker)
+        if line is None:
+            self._news.never_booted(worker, message.report)
+            self._tell_gone(Gone(worker, message.report, message.booted, message.booted, message.successor))
+            return None
+        verdict = judge(line, message.report, self._clock.monotonic())
+        blamed, crashed = verdict.blamed, verdict.crashed
+        self._news.died(line, verdict)
+        if crashed and (died_in := line.queue[blamed] if blamed is not None else line.running) is not None:
+            self._meters.step_crashed(died_in)
+        is_idle = not line.queue and line.killed is None
+        self._tell_gone(Gone(worker, verdict.report, message.booted, is_idle, message.successor))
+        first = line.running
+        return WorkerLost(
+            worker, verdict.report, crashed=crashed, blamed=blamed, first=first.token if first is not None else None
+        )
+
+    def _tell_gone(self, gone: Gone) -> None:
+        """Tell the one who keeps workers of this kind."""
+        if is_dedicated(gone.worker):
+            self._dedicated.died(gone.worker, gone.report, booted=gone.booted)
+        else:
+            self._on_gone(gone)

@@ -1,1 +1,0 @@
-"""The public verbs, one job per file; `actorproc.manager` puts them together."""

@@ -1,0 +1,1 @@
+"""Messages of the core: events in, commands out, outcomes of steps."""

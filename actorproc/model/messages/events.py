@@ -1,0 +1,323 @@
+"""Events: the inputs of the core. Past tense, frozen."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actorproc.model.crash_report import CrashReport
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.messages.outcomes import Outcome
+from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.records import NewProcedure, ProcedureRecord
+from actorproc.model.rows.snapshot import FinishedTree
+
+__all__ = [
+    "AbortRequested",
+    "Acknowledged",
+    "BypassRequested",
+    "CrashReport",
+    "DeleteRequested",
+    "Event",
+    "NoteMade",
+    "PauseRequested",
+    "PoisonCleared",
+    "Published",
+    "ReloadBegan",
+    "RemovalContinued",
+    "Resized",
+    "ResultsTaken",
+    "ResumeRequested",
+    "RetryRequested",
+    "RollbackRequested",
+    "Signalled",
+    "SignalsExpired",
+    "SignalsWithdrawn",
+    "StepEnded",
+    "StepReturned",
+    "Submitted",
+    "Tick",
+    "TreesExpired",
+    "TypeRegistered",
+    "WorkerLeaving",
+    "WorkerLost",
+    "WorkerReady",
+]
+
+
+class TypeRegistered(msgspec.Struct, frozen=True, gc=False):
+    """A class or loader is known now; what was parked for it goes on."""
+
+    meta: TypeMeta
+
+
+class Submitted(msgspec.Struct, frozen=True, gc=False):
+    """Procedures were submitted, all or nothing. `reply` names the waiting caller."""
+
+    procedures: tuple[NewProcedure, ...]
+    reply: int
+
+
+class StepEnded(msgspec.Struct, frozen=True, gc=False):
+    """A worker answered a handed-out step."""
+
+    token: StepToken
+    outcome: Outcome
+
+
+class StepReturned(msgspec.Struct, frozen=True, gc=False):
+    """A worker gave back a prefetched step that it had not begun."""
+
+    token: StepToken
+
+
+class WorkerReady(msgspec.Struct, frozen=True, gc=False):
+    """A worker in this slot takes steps now."""
+
+    worker: WorkerId
+    threads: int = 1
+    """Number of steps in its hands that may run beside each other (a worker that lived on)."""
+    reserved: str | None = None
+    """The one procedure it is there for (`Limits.dedicated`); None: any."""
+    leaving: bool = False
+    """It takes no further step (a worker that lived on while memory was rebuilt)."""
+    pid: int = 0
+    """Its process, for the step log; 0: it has none."""
+
+
+class WorkerLeaving(msgspec.Struct, frozen=True, gc=False):
+    """A worker takes no further step: it ran long enough, grew too much, or cannot undo what a limit set."""
+
+    worker: WorkerId
+
+
+class WorkerLost(msgspec.Struct, frozen=True, gc=False):
+    """A worker is dead and reaped; everything it answered before has been delivered.
+
+    `blamed` is the step it was killed for (a limit), or that is known to have killed it; None: blame the first
+    unanswered step when `crashed`, none otherwise (an orderly stop). `first` is that step, as its worker got them: a
+    step that was sent again stands behind what was sent before, also where its delay was decided about earlier.
+    """
+
+    worker: WorkerId
+    report: CrashReport
+    crashed: bool = True
+    blamed: StepToken | None = None
+    first: StepToken | None = None
+
+
+class AbortRequested(msgspec.Struct, frozen=True, gc=False):
+    """A procedure was asked to abort."""
+
+    id: str
+    reply: int
+    force: bool = False
+    reason: str | None = None
+
+
+class RetryRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a failed root to be tried once more, in a new run."""
+
+    id: str
+    reply: int
+    reason: str | None = None
+
+
+class BypassRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a procedure to end as if it had succeeded."""
+
+    id: str
+    reply: int
+    children: bool = False
+    """Its descendants too."""
+    ancestors: bool = False
+    """Its ancestors too, as soon as their other children have ended."""
+    force: bool = False
+    """Kill a step that is running."""
+    reason: str | None = None
+
+
+class RollbackRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants an unfinished root to be undone, without its being asked."""
+
+    id: str
+    reply: int
+    reason: str | None = None
+
+
+class PauseRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants nothing more of a procedure to run; `id` is None: of all of them."""
+
+    id: str | None
+    reply: int
+    reason: str | None = None
+
+
+class ResumeRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator lifts a pause; `id` is None: that of the whole manager."""
+
+    id: str | None
+    reply: int
+    reason: str | None = None
+
+
+class Signalled(msgspec.Struct, frozen=True, gc=False):
+    """A signal to a procedure, which must exist."""
+
+    id: str
+    payload: bytes
+    reply: int
+    dedup: str | None = None
+    reason: str | None = None
+    """Reason why an operator sent it; kept in the audit log. Programs give none, and leave no such row."""
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """An event by name, for the procedure that has waited for it longest, or the first that will."""
+
+    name: str
+    payload: bytes
+    reply: int
+    dedup: str | None = None
+    reason: str | None = None
+    """As in `Signalled`."""
+
+
+class SignalsWithdrawn(msgspec.Struct, frozen=True, gc=False):
+    """An operator takes back what no procedure has taken: signals to `id`, or events called `name`; one of the two."""
+
+    id: str | None
+    name: str | None
+    reply: int
+    number: int | None = None
+    """Only the one with this number; None: all of them."""
+    reason: str | None = None
+
+
+class SignalsExpired(msgspec.Struct, frozen=True, gc=False):
+    """Published events by (target, number) that may have been kept too long at the time `at`: the core judges."""
+
+    rows: tuple[tuple[str, int], ...]
+    at: float
+
+
+class StepDelayed(msgspec.Struct, frozen=True, gc=False):
+    """A worker lacks the object that a step is to go on with: it runs those behind it until the state has come."""
+
+    token: StepToken
+
+
+class NoteMade(msgspec.Struct, frozen=True, gc=False):
+    """`ctx.remember`: store the value before the step goes on; answered with `AnswerWorker(request)`."""
+
+    token: StepToken
+    key: str
+    value: bytes
+    request: int
+    step: int = 0
+    """The step that remembers; later than that of the token when those before it needed no record. 0: the token's."""
+
+
+class PoisonCleared(msgspec.Struct, frozen=True, gc=False):
+    """An operator says that the object behind a poisoned key is sound again."""
+
+    path: str
+    reply: int
+    reason: str | None = None
+
+
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """The result of a procedure was taken. `head` is what is stored of it, when it is not in memory."""
+
+    id: str
+    reply: int
+    head: ProcedureRecord | None = None
+    reason: str | None = None
+    """As in `Signalled`."""
+
+
+class DeleteRequested(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants a finished root gone. `tree` is what is stored of it, None when nothing is."""
+
+    id: str
+    reply: int
+    force: bool = False
+    reason: str | None = None
+    tree: FinishedTree | None = None
+
+
+class ResultsTaken(msgspec.Struct, frozen=True, gc=False):
+    """The program has the results of these calls of its executor, which nothing else will ask for: they may go.
+
+    `trees` are what is stored of them.
+    """
+
+    ids: tuple[str, ...]
+    reply: int
+    trees: tuple[FinishedTree, ...] = ()
+
+
+class TreesExpired(msgspec.Struct, frozen=True, gc=False):
+    """Finished trees that may have been kept long enough at the time `at` (epoch seconds): it is judged here."""
+
+    trees: tuple[FinishedTree, ...]
+    at: float
+
+
+class RemovalContinued(msgspec.Struct, frozen=True, gc=False):
+    """The next members of a half removed tree, the latest of them; `more`: there are others."""
+
+    root: str
+    members: tuple[ProcedureRecord, ...]
+    more: bool
+
+
+class Resized(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants another number of workers; `max_workers` None: as before, and at least as many."""
+
+    workers: int
+    max_workers: int | None
+    reply: int
+
+
+class ReloadBegan(msgspec.Struct, frozen=True, gc=False):
+    """Workers that start from now on have newer code; those that are there now are replaced one by one."""
+
+    reply: int
+    is_over: bool = False
+    """True if the reload has ended, well or not: any worker may run any step."""
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time passed: do what is due at `now`."""
+
+
+Event = (
+    TypeRegistered
+    | Submitted
+    | StepEnded
+    | StepReturned
+    | WorkerReady
+    | WorkerLeaving
+    | WorkerLost
+    | AbortRequested
+    | RetryRequested
+    | BypassRequested
+    | RollbackRequested
+    | PauseRequested
+    | ResumeRequested
+    | Signalled
+    | Published
+    | SignalsWithdrawn
+    | SignalsExpired
+    | StepDelayed
+    | NoteMade
+    | PoisonCleared
+    | Acknowledged
+    | DeleteRequested
+    | ResultsTaken
+    | TreesExpired
+    | RemovalContinued
+    | Resized
+    | ReloadBegan
+    | Tick
+)

@@ -1,0 +1,136 @@
+"""Outcomes of handed-out steps, as a worker reports them. User values are bytes here, always."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from actorproc.model.policies import LockKey
+from actorproc.model.rows.records import ErrorInfo, NewProcedure, Wait
+
+__all__ = [
+    "Advanced",
+    "Answered",
+    "Failed",
+    "Finished",
+    "Outcome",
+    "Poisoned",
+    "Refused",
+    "Renewed",
+    "Slept",
+    "Suspended",
+    "Waited",
+]
+
+
+class _Base(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
+    state: bytes = b""
+    """The state after the step (what `dump` gave)."""
+    unit: str | None = None
+    """Undo label of the next step; None: nothing to undo. "" is the whole procedure."""
+    no_return: bool = False
+    """The next step was declared the point of no return."""
+    poisons: tuple[str, ...] | None = None
+    """`poison_keys()` after the step; None: unchanged."""
+    steps: int = 1
+    """Steps run under this token: more than one when earlier ones said `persist=False`."""
+    elapsed: float = 0.0
+    """Seconds the step took in the worker (monotonic): its state was loaded, and it ran."""
+    version: int = 0
+    """Version of the class that dumped `state`; 0: the registered one."""
+    codec: str = ""
+    """Codec of `state`; "": that of the registered class."""
+
+
+class Advanced(_Base, frozen=True, array_like=True, kw_only=True, tag="adv", gc=False):
+    """`Status.executing`, and any rollback step that wants another one."""
+
+    persist: bool = True
+    yield_: bool = False
+    after: float = 0.0
+    acquire: tuple[LockKey, ...] = ()
+    placed: bool = False
+    """No step ran: by today's code another one comes next than by the code that stored the position."""
+
+
+class Suspended(_Base, frozen=True, array_like=True, kw_only=True, tag="sus", gc=False):
+    """`Status.suspended`; children are stored with the parent in one transaction."""
+
+    children: tuple[NewProcedure, ...]
+    wait: Wait = "all"
+    max_parallel: int | None = None
+    on_parent_end: Literal["abort", "leave"] = "abort"
+
+
+class Slept(_Base, frozen=True, array_like=True, kw_only=True, tag="slp", gc=False):
+    seconds: float
+
+
+class Waited(_Base, frozen=True, array_like=True, kw_only=True, tag="wai", gc=False):
+    event: str
+    timeout: float | None = None
+
+
+class Finished(_Base, frozen=True, array_like=True, kw_only=True, tag="fin", gc=False):
+    """`Status.done`; in rollback mode: this undo unit is undone (`state` is the state after it)."""
+
+    output: bytes = b""
+    is_spent: bool = False
+    """The state it began with is not needed any more: it need not be kept."""
+
+
+class Renewed(_Base, frozen=True, array_like=True, kw_only=True, tag="ren", gc=False):
+    """`Status.again`: a new generation begins at its first step. `unit` and `no_return` are of that step."""
+
+    fresh: bytes
+    """The state the new generation begins with; `state` is what the last one ended with."""
+    locks: tuple[LockKey, ...] = ()
+    """`lock_keys()` of the new generation."""
+
+    def as_first_state(self) -> Renewed:
+        """The same with the state from which the next step runs."""
+        return msgspec.structs.replace(self, state=self.fresh, fresh=b"")
+
+    def as_last_step(self) -> Finished:
+        """The outcome when its tree has failed meanwhile: the step has run, and is undone like the others."""
+        return Finished(
+            state=self.state, steps=self.steps, elapsed=self.elapsed, version=self.version, codec=self.codec
+        )
+
+
+class Failed(_Base, frozen=True, array_like=True, kw_only=True, tag="err", gc=False):
+    """The step raised. `retryable` was judged in the worker by the class's policy."""
+
+    error: ErrorInfo
+    retryable: bool = False
+    after: float | None = None
+    """`RetryLater(after=…)`: seconds, instead of the policy's backoff."""
+
+
+class Poisoned(_Base, frozen=True, array_like=True, kw_only=True, tag="poi", gc=False):
+    """`Status.poisoned`: ends the procedure without undoing it; the keys stay poisoned."""
+
+    keys: tuple[str, ...]
+    error: ErrorInfo
+
+
+class Refused(_Base, frozen=True, array_like=True, kw_only=True, tag="ref", gc=False):
+    """The class could not be had, or refused the state, or its step met a value it cannot read: park the procedure."""
+
+    reason: str
+    needs: str = ""
+    """Another type whose registration may mend it, such as that of a child with an unreadable output."""
+    is_passing: bool = False
+    """It may be otherwise soon: an I/O error, or an import of files that are being replaced."""
+    is_unbegun: bool = False
+    """A forward step that was not begun: its attempt has a number, and is none that needs an undo."""
+
+
+class Answered(_Base, frozen=True, array_like=True, kw_only=True, tag="ans", gc=False):
+    """The answer of `abort(ctx)` (mode ASK_ABORT)."""
+
+    allowed: bool
+
+
+Outcome = Advanced | Suspended | Slept | Waited | Finished | Renewed | Failed | Poisoned | Refused | Answered

@@ -1,0 +1,1 @@
+"""Rows of the store: records, their parts, and the writes of a decision."""

@@ -1,0 +1,367 @@
+"""`Context`: a step's view of the world."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from actorproc.errors import RemoteError, UnknownProcedure, ValueNotDecodable
+from actorproc.model.exact import exact_text
+from actorproc.model.ids import Mode, check_id
+from actorproc.model.messages.definitions import OutcomeRow
+from actorproc.model.states import ProcedureState
+from actorproc.procedure.encoding.log_records import LogParts, log_parts
+from actorproc.procedure.encoding.value_codec import NOTE, OUTPUT, PLAIN_VALUES, ValueCodec
+from actorproc.procedure.values.codec import PLAIN
+from actorproc.procedure.values.kinds.base import is_text
+
+__all__ = ["ChildOutcome", "Context", "StepChannel", "StopStep", "UnreadableValue"]
+
+_LONGEST_MESSAGE = 1000
+"""Characters of a heartbeat's message that are shown."""
+_ROUNDING = 1e-6
+"""Progress that is summed up of fractions may be beyond 1.0 by so much."""
+"""Characters of one log record that are sent to the host."""
+_REMEMBERS_AS = {
+    Mode.ROLLBACK: "rollback()\n",
+    Mode.ASK_ABORT: "abort()\n",
+    Mode.ON_TIMEOUT: "on_timeout()\n",
+}
+"""Before the keys of what a method remembers that runs under a number which a step may have as well."""
+_beginning = threading.Lock()
+_rows = msgspec.msgpack.Decoder(list[OutcomeRow])
+_SUFFIX = {Mode.ROLLBACK: "undo", Mode.ASK_ABORT: "abort", Mode.ON_TIMEOUT: "timeout"}
+
+
+class StopStep(BaseException):
+    """Thrown into user code by a worker that was told to stop; the one exception that ends no step of itself."""
+
+
+class UnreadableValue(BaseException):
+    """Thrown into a step that asks for a stored value which today's classes cannot read: its attempt is given up.
+
+    No `Exception`, so that a step does not take a deploy for a failure of what it asked for, and acts on that.
+    """
+
+
+class StepChannel(Protocol):
+    """Way of a context to the engine while its step runs."""
+
+    def request(self, kind: str, key: str = "", value: bytes = b"", step: int = 0) -> bytes | None:
+        """Ask ("remember", "recall", "query", "children", "output"), wait for the answer; raises when refused."""
+        ...
+
+    def heartbeat(self, progress: float | None, message: str | None) -> None:
+        """Send a sign of life; does not wait."""
+        ...
+
+    def log(self, parts: LogParts) -> None:
+        """Send a record to the host's log; does not wait."""
+        ...
+
+    def aborting(self) -> bool:
+        """An abort was asked."""
+        ...
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Inside, the limits of the step do not hold, and what is changed of the process stays after the step."""
+        ...
+
+
+class ChildOutcome:
+    """End of one child (or its state, with ``wait="any"``): ``id``, ``type_name``, ``state``, ``output``, ``error``.
+
+    ``error`` is a `RemoteError` with the child's message and traceback text, None when it did not fail. Made by the
+    engine.
+
+    Args:
+        row: The outcome as the engine tells it.
+        fetch: Called for the output when that is asked for.
+    """
+
+    __slots__ = ("_fetch", "_output", "_row", "error", "id", "state", "type_name")
+
+    def __init__(self, row: OutcomeRow, fetch: Callable[[OutcomeRow], Any]) -> None:
+        self.id = row.id
+        self.type_name = row.type_name
+        self.state = ProcedureState(row.state)
+        self.error = None if row.error is None else RemoteError(row.error, row.error_traceback)
+        self._row = row
+        self._fetch = fetch
+        self._output: tuple[Any] | None = None
+
+    @property
+    def output(self) -> Any:
+        """Value of the child's ``Status.done``; None unless it succeeded. A long one is fetched when asked for."""
+        if self._output is None:
+            self._output = (self._fetch(self._row) if self.state is ProcedureState.SUCCESS else None,)
+        return self._output[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"ChildOutcome(id={self.id!r}, type_name={self.type_name!r}, state={self.state.value}, error={self.error})"
+        )
+
+
+class _Children(Mapping[str, ChildOutcome]):
+    """Outcomes by id in the order the step gave its children; asked for at the first look."""
+
+    def __init__(self, load: Callable[[], list[ChildOutcome]]) -> None:
+        self._load = load
+        self._found: dict[str, ChildOutcome] | None = None
+
+    def _outcomes(self) -> dict[str, ChildOutcome]:
+        if self._found is None:
+            self._found = {outcome.id: outcome for outcome in self._load()}
+        return self._found
+
+    def __getitem__(self, id: str) -> ChildOutcome:
+        return self._outcomes()[id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outcomes())
+
+    def __len__(self) -> int:
+        return len(self._outcomes())
+
+    def __repr__(self) -> str:
+        return f"{list(self._outcomes().values())!r}"
+
+
+class Context(msgspec.Struct, eq=False):
+    """Facts and requests of a step. Made anew for each attempt; not usable after the step.
+
+    ``step`` counts from 1, anew in each ``generation`` (`Status.again`); ``attempt`` counts how often this step was
+    handed out; ``replayed``: it was started before and may have half run; ``recovered``: the manager was started again
+    since the procedure's last step, and this is its first one now; ``deadline`` is epoch seconds; ``event`` is the
+    payload after a ``Status.wait``; ``env`` is what the manager's ``environment`` factory made in this worker.
+    """
+
+    _engine_is_no_value: ClassVar[bool] = True
+    """It is a Struct only because those are made quickly: no state can hold one."""
+
+    _channel: StepChannel
+    id: str
+    type_name: str
+    root_id: str
+    step: int
+    attempt: int = 1
+    mode: Mode = Mode.EXECUTE
+    unit: str | None = None
+    parent_id: str | None = None
+    deadline: float | None = None
+    replayed: bool = False
+    recovered: bool = False
+    _children_step: int = 0
+    env: Any = None
+    _codec: ValueCodec = PLAIN_VALUES
+    """The class's own."""
+    _outputs: Callable[[str], ValueCodec | None] | None = None
+    """Finds the codec of a child's type where its class is known."""
+    _log_level: int = logging.INFO
+    event: Any = None
+    _children: _Children | None = None
+    _log: logging.Logger | None = None
+    generation: int = 1
+    _begun: int = 0
+    """Steps of earlier generations."""
+    _notes: dict[str, bytes] | None = None
+    _turns: dict[str, threading.RLock] | None = None
+    _before: bytes | memoryview | None = None
+    """The state that the step began with, where the step before was suspended."""
+    _live: Any = None
+    """The procedure, where its steps have names."""
+    _unreadable: tuple[str, str] | None = None
+    """Reason for giving the attempt up, and the type whose class may mend that ("": only this one's)."""
+
+    def __repr__(self) -> str:
+        return f"Context(id={self.id!r}, step={self.step}, attempt={self.attempt})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Not all fields, as msgspec's own: `env` may hold secrets.
+        return [("id", self.id), ("step", self.step), ("attempt", self.attempt)]
+
+    @property
+    def aborting(self) -> bool:
+        """True if an abort was asked, or the tree is cancelled for another cause: a long step may stop early."""
+        return self._channel.aborting()
+
+    @property
+    def idempotency_key(self) -> str:
+        """One text for every attempt of this step, and no other: give it to systems that can drop repeats.
+
+        It begins with the procedure's id, and from the second generation on with the generation's number. The name of
+        the step follows in a `Saga`, elsewhere its number. From the second repetition of a saga's step on
+        (``Status.executing()``) the number of the repetition is part of it too. A submit under an id that was used and
+        removed has its keys again.
+        """
+        start = self.id if self.generation == 1 else f"{self.id}.g{self.generation}"
+        if self._live is not None and (name := self._live._engine_key(self.mode, self.unit)) is not None:
+            return f"{start}.{name}"
+        suffix = _SUFFIX.get(self.mode)
+        key = f"{start}.{self.step}"
+        if suffix is not None:
+            key += f".{suffix}.{self.unit}" if self.unit else f".{suffix}"
+        return key
+
+    @property
+    def children(self) -> Mapping[str, ChildOutcome]:
+        """Outcomes of the children of the last ``Status.suspended``, in its order; a replay sees equal ones."""
+        if self._children is None:
+            self._children = _Children(self._load_children)
+        return self._children
+
+    def remember(self, key: str, make: Callable[[], Any]) -> Any:
+        """The value that a function gave the first time, in whichever attempt; it is durable before this returns.
+
+        So "read the old value, then change it" is safe: a repeated step sees the value from before the change. Each
+        call gives a new object: changes that the step makes to one are not remembered. If several threads of a step ask
+        for one key, only one of them makes the value.
+
+        Args:
+            key: A name for the value, one in this step.
+            make: Called without arguments when no attempt of this step has a value yet.
+
+        Returns:
+            The value.
+
+        Raises:
+            TypeError: ``key`` is no text.
+            StateNotEncodable: The value cannot be kept.
+        """
+        if not isinstance(key, str) or not is_text(key):
+            msg = f"remember(key, …) takes a text as its key, not {key!a:.60}"
+            raise TypeError(msg)
+        key = exact_text(key)
+        with _beginning:
+            if self._notes is None or self._turns is None:
+                self._notes, self._turns = {}, {}
+            turn = self._turns.setdefault(key, threading.RLock())
+        with turn:  # of the threads of a step that ask for one key, one makes the value; `make` may ask for it itself
+            return self._remembered(key, make, self._notes)
+
+    def _remembered(self, key: str, make: Callable[[], Any], notes: dict[str, bytes]) -> Any:
+        if key in notes:
+            return self._note(key, notes[key])  # the step may have changed what it was given
+        name = key if self.mode is Mode.EXECUTE else f"{_REMEMBERS_AS[self.mode]}{key}"
+        if self.replayed or self.attempt > 1 or self.mode is not Mode.EXECUTE:
+            stored = self._channel.request("recall", name, b"", self._begun + self.step)
+            if stored is not None:
+                notes[key] = stored
+                return self._note(key, stored)
+        value = make()
+        encoded = self._codec.encode(value, f"remember({key!r})", NOTE + self.id)
+        self._channel.request("remember", name, encoded, self._begun + self.step)
+        notes[key] = encoded
+        return value
+
+    def heartbeat(self, progress: float | None = None, message: str | None = None) -> None:
+        """Show how far the step is. Silence never kills a step.
+
+        Args:
+            progress: A fraction from 0 to 1; a rounding error beyond 1.0 is cut off. Default: None.
+            message: A text for people; 1000 characters of it are shown. Default: None.
+
+        Raises:
+            TypeError: ``progress`` is no number, or ``message`` no text.
+            ValueError: ``progress`` is outside of the range, such as a percentage, or not finite.
+        """
+        if message is not None and (not isinstance(message, str) or not is_text(message)):
+            msg = f"heartbeat(message=…) is a text or None, not {message!a:.60}"
+            raise TypeError(msg)
+        text = None if message is None else exact_text(message)[:_LONGEST_MESSAGE]
+        self._channel.heartbeat(None if progress is None else _fraction(progress), text)
+
+    def query(self, procedure_id: str) -> dict[str, Any]:
+        """Facts of `ProcedureManager.info` about a procedure.
+
+        Args:
+            procedure_id: The procedure.
+
+        Returns:
+            The facts as plain data.
+
+        Raises:
+            UnknownProcedure: No procedure has this id.
+            InvalidId: The id is no id.
+        """
+        answer = self._channel.request("query", check_id(procedure_id))
+        found = None if answer is None else PLAIN.decode(answer)
+        if not isinstance(found, dict):
+            msg = f"no procedure has the id {procedure_id!r}"
+            raise UnknownProcedure(msg)
+        return found
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger whose lines go to the host's log with this procedure's id and step."""
+        if self._log is None:
+            # Not from getLogger: this one lives as long as the step, and handlers of the process are not for it.
+            self._log = logging.Logger(f"actorproc.procedure.{self.type_name}", self._log_level)  # noqa: LOG001
+            self._log.addHandler(_ToChannel(self._channel))
+        return self._log
+
+    def _load_children(self) -> list[ChildOutcome]:
+        if not self._children_step:
+            return []
+        answer = self._channel.request("children", "", b"", self._children_step)
+        return [] if answer is None else [ChildOutcome(row, self._output_of) for row in _rows.decode(answer)]
+
+    def _output_of(self, row: OutcomeRow) -> Any:
+        output = row.output
+        if output is None:
+            output = self._channel.request("output", row.id)
+        if not output:
+            return None
+        found = None if self._outputs is None else self._outputs(row.type_name)
+        what = f"the output of {row.id} ({row.type_name})"
+        return self._read(found or self._codec, output, OUTPUT, row.id, what, row.type_name)
+
+    def _note(self, key: str, stored: bytes) -> Any:
+        return self._read(self._codec, stored, NOTE, self.id, f"what remember({key!r}) kept")
+
+    def _read(self, codec: ValueCodec, data: bytes, kind: str, id: str, what: str, type_name: str = "") -> Any:
+        """A stored value. What cannot be read gives the attempt up: the procedure is parked with the reason."""
+        try:
+            return codec.decode(data, kind + id)
+        except ValueNotDecodable as error:
+            reason = f"{what} cannot be read: {error}"
+            if self._unreadable is None:
+                self._unreadable = reason, type_name
+            raise UnreadableValue(reason) from error
+
+
+def _fraction(progress: Any) -> float:
+    try:
+        number = float(progress)  # numbers of other libraries are welcome
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = f"heartbeat(progress=…) is a number from 0 to 1 or None, not {progress!r:.60}"
+        raise TypeError(msg) from error
+    if not -_ROUNDING <= number <= 1.0 + _ROUNDING:
+        if not math.isfinite(number):
+            msg = f"heartbeat(progress={progress!r:.60}): it must be finite"
+            raise ValueError(msg)
+        hint = f": {progress!r:.20} of 100 is {number / 100:g}" if 1 < number <= 100 else ""
+        msg = f"heartbeat(progress=…) is a fraction from 0 to 1, not {progress!r:.60}{hint}"
+        raise ValueError(msg)
+    return min(max(number, 0.0), 1.0)
+
+
+class _ToChannel(logging.Handler):
+    """Sends each record; its id and step travel with the channel."""
+
+    def __init__(self, channel: StepChannel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._channel.log(log_parts(record))
+        except Exception:  # noqa: BLE001 - as logging does: a bad format must not fail the step
+            self.handleError(record)

@@ -1,0 +1,1 @@
+"""Checks of a procedure class when it is made."""

@@ -1,0 +1,1 @@
+"""Stored forms: states, payloads and outputs as bytes, with digests and signatures."""

@@ -1,0 +1,541 @@
+"""One procedure class at work: describes new procedures, loads states, runs steps and says how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from actorproc.errors import InvalidStatus, StateNotEncodable, UsageError, ValueNotDecodable, WaitTimeout
+from actorproc.model.exact import as_plain, exact_text
+from actorproc.model.ids import Mode, check_id, child_id, new_id
+from actorproc.model.messages.outcomes import (
+    Advanced,
+    Answered,
+    Failed,
+    Finished,
+    Outcome,
+    Poisoned,
+    Refused,
+    Renewed,
+    Slept,
+    Suspended,
+    Waited,
+)
+from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.records import NewProcedure, StepRecord
+from actorproc.procedure.authoring.context import Context, StopStep
+from actorproc.procedure.authoring.dropped_work import dropped_work
+from actorproc.procedure.authoring.keys import limit_keys_of, lock_keys_of, poison_keys_of
+from actorproc.procedure.authoring.procedure import Procedure, refuse_unrun
+from actorproc.procedure.authoring.status import Done, Executing, Poisoning, Renewing, Sleeping, Suspending, Waiting
+from actorproc.procedure.declaring import unsubmitted
+from actorproc.procedure.declaring.signatures import is_of_own_signature
+from actorproc.procedure.encoding.digest import digest_of
+from actorproc.procedure.encoding.original_errors import dump_exception, exceptions_among, load_exception
+from actorproc.procedure.encoding.signing import SigningKey, signed_state, verified
+from actorproc.procedure.encoding.state import StateRefused, format_of, of_another_kind
+from actorproc.procedure.encoding.value_codec import OUTPUT, PAYLOAD, ValueCodec
+from actorproc.procedure.runtime.classes import check_class, meta_of, meta_of_loader
+from actorproc.procedure.values.codec import DataCodec
+from actorproc.procedure.values.error_text import OF_USERS, error_info, in_words
+from actorproc.procedure.values.evolution import left_in_plain_form
+from actorproc.procedure.values.kinds.base import UNSET
+from actorproc.procedure.values.members import called, class_hook, hook, option, overrides
+
+__all__ = ["StateRefused", "TypeRuntime"]
+
+R = TypeVar("R")
+Loader = Callable[[Any], Procedure]
+Ended = tuple[Outcome, tuple[type, ...]]
+
+# Looked up once: CPython 3.11 runs Python code for every member that is taken from its enum.
+_EXECUTE = Mode.EXECUTE
+_encode = msgspec.msgpack.Encoder().encode
+_enveloped = msgspec.msgpack.Decoder(tuple[Any, msgspec.Raw])
+_decode = msgspec.msgpack.Decoder().decode
+# First bytes: a pair is a position and the rest, a map is dumped fields, else it is what an overridden dump() gave.
+_PAIR = b"\x92"
+_MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))
+
+
+class TypeRuntime:
+    """Runtime of one registered class, or of one loader.
+
+    ``meta`` is read from the class once, here. ``revision`` grows when a class replaces another of its name.
+    """
+
+    def __init__(
+        self, type_name: str, cls: type[Procedure] | None, loader: Loader | None, key: SigningKey | None
+    ) -> None:
+        self.type_name = type_name
+        self.procedure_class = cls
+        self.loader = loader
+        self.signing_key = key
+        self.revision = 1
+        self.shipped: frozenset[Any] | None = None
+        """Classes and functions of the program's script that a worker gets with this one, once that is known."""
+        self.meta = meta_of_loader(type_name) if cls is None else meta_of(cls, type_name)
+        self.codec = DataCodec(type_name) if cls is None else format_of(cls).codec
+        self.values = ValueCodec(self.codec, key, pickles=self.meta.codec == "pickle")
+        """Codec of outputs, notes and payloads."""
+        self._relatives: dict[type, TypeRuntime] = {}
+        self._exceptions = {} if cls is None else exceptions_among(option(cls, "uses"))
+        """Exception classes that come back to callers as objects."""
+        self._retry, self._rollback_retry = option(Procedure, "retry"), option(Procedure, "rollback_retry")
+        if cls is not None:
+            self._read_class(cls)
+
+    def _read_class(self, cls: type[Procedure]) -> None:
+        self._format = format_of(cls)
+        self.codec.of_calls = bool(cls._engine_tail)
+        self._state_codec = self.meta.codec
+        # Decided once: no step looks for options and hooks, which fields and steps may hide.
+        self._dumps_fields = not overrides(cls, Procedure, "dump") and self._state_codec == "data"
+        self._has_position = cls._engine_has_position
+        self._locks = overrides(cls, Procedure, "lock_keys")
+        self._poisons = overrides(cls, Procedure, "poison_keys")
+        self._limit_keyed = overrides(cls, Procedure, "limit_keys")
+        self._recovers = any(overrides(cls, Procedure, name) for name in ("before_recover", "after_recover"))
+        self._cleans_up = overrides(cls, Procedure, "on_completed")
+        self._retry, self._rollback_retry = option(cls, "retry"), option(cls, "rollback_retry")
+        self._execute = hook(cls, "execute")
+        self._version = self.meta.version
+        self._load_state, self._migrate = class_hook(cls, "load"), class_hook(cls, "migrate")
+        self._plain_unit = None if self._has_position else ("" if self.meta.rollback_supported else None)
+
+    @classmethod
+    def of_class(cls, procedure_class: Any, *, signing_key: SigningKey | None = None) -> TypeRuntime:
+        """The runtime of a class. Raises `UsageError` saying what the class lacks."""
+        if not isinstance(procedure_class, type) or not issubclass(procedure_class, Procedure):
+            msg = f"{procedure_class!r} is no class derived from actorproc.Procedure"
+            raise UsageError(msg)
+        check_class(procedure_class, signing_key)
+        return cls(exact_text(option(procedure_class, "type_name")), procedure_class, None, signing_key)
+
+    @classmethod
+    def of_loader(cls, type_name: Any, loader: Any) -> TypeRuntime:
+        """The runtime of a type that is known by its loader alone."""
+        if not isinstance(type_name, str) or not type_name:
+            msg = f"a loader is registered under a type name, not {type_name!r}"
+            raise UsageError(msg)
+        if not callable(loader):
+            msg = f"the loader of {type_name!r} must be a function of the dumped state, not {loader!r}"
+            raise UsageError(msg)
+        return cls(exact_text(type_name), None, loader, None)
+
+    # ------------------------------------------------------------ procedures to bytes and back
+    def describe(
+        self,
+        procedure: Procedure,
+        *,
+        id: str | None = None,
+        fresh: bool = False,
+        owner: str | None = None,
+        priority: int = 0,
+        due_at: float | None = None,
+        deadline: float | None = None,
+        tags: tuple[str, ...] = (),
+    ) -> NewProcedure:
+        """The procedure as it is stored at first. Without an id it gets a new UUIDv7.
+
+        Raises `StateNotEncodable`, `StateTooLarge`, `InvalidId`, and `UsageError` for bad lock or poison keys.
+        """
+        own = self._of(procedure)
+        if unsubmitted.watched:
+            unsubmitted.use(procedure)
+        name = new_id() if id is None else check_id(id)
+        state = own.dump_state(procedure, name)
+        codec = own._state_codec
+        # In two calls: to name all fields in one takes twice the time.
+        return msgspec.structs.replace(
+            NewProcedure(
+                id=name,
+                fresh=fresh or id is None,
+                type_name=self.type_name,
+                version=own.meta.version,
+                state=state,
+                codec=codec,
+                digest=digest_of(codec, state, positioned=own._has_position, ordered=own._format.names is not None)
+                if procedure._engine_is_compared
+                else b"",
+            ),
+            locks=lock_keys_of(procedure, own.type_name) if own._locks else (),
+            poisons=poison_keys_of(procedure, own.type_name) if own._poisons else (),
+            limit_keys=limit_keys_of(procedure, own.type_name) if own._limit_keyed else (),
+            unit=procedure._engine_next_unit() if own._has_position else own._plain_unit,
+            no_return=procedure._engine_next_no_return() if own._has_position else False,
+            owner=owner,
+            priority=priority,
+            due_at=due_at,
+            deadline=deadline,
+            tags=tags,
+        )
+
+    def dump_state(self, procedure: Procedure, id: str = "") -> bytes:
+        """The bytes of the state as stored; a pickled one is signed for the procedure of this id."""
+        if unsubmitted.watched:
+            unsubmitted.keep(procedure)
+        payload = self._format.dump_fields(procedure) if self._dumps_fields else self._dump_custom(procedure, id)
+        if self._has_position:
+            return _encode((procedure._engine_position(), msgspec.Raw(payload)))
+        return payload
+
+    def load(
+        self,
+        state: bytes | memoryview,
+        codec: str,
+        version: int,
+        id: str = "",
+        *,
+        is_own: bool = False,
+    ) -> Procedure:
+        """The procedure of a stored state, through `migrate` and `load` (or the loader).
+
+        `is_own`: the host made it and has had it in memory since, so its signature is not checked. Raises
+        `StateRefused`, or `MemoryError`.
+        """
+        try:
+            return self._load(state, codec, version, id, is_own=is_own)
+        except (StateRefused, MemoryError):
+            raise
+        except Exception as error:
+            # load, migrate and __setattr__ are user code: whatever they raise is a refusal with that reason.
+            msg = in_words(error) if not isinstance(error, ValueNotDecodable) else str(error)
+            raise StateRefused(f"{self.type_name} refuses the stored state: {msg}") from error
+
+    @staticmethod
+    def stored_position(state: bytes) -> Any:
+        """Position of a stored saga or machine, as plain data and without its class; None for others."""
+        return _enveloped.decode(state)[0] if state[:1] == _PAIR else None
+
+    def runtime_of(self, live: Procedure) -> TypeRuntime:
+        """The runtime of the object's own class: a loader gives objects of any. Raises `UsageError`."""
+        return self._of(live)
+
+    def encode_value(self, value: object, id: str = "") -> bytes:
+        """The payload of a signal to the procedure of this id. Raises `StateNotEncodable` or `StateTooLarge`."""
+        return self.values.encode(value, f"payload to {id} ({self.type_name})" if id else "payload", PAYLOAD + id)
+
+    def decode_output(self, data: bytes, id: str = "") -> Any:
+        """The output of the procedure of this id. Raises `ValueNotDecodable`."""
+        return self.values.decode(data, OUTPUT + id) if data else None
+
+    def original(self, data: bytes) -> BaseException | None:
+        """The exception of a step that was kept as data; None when it is of no class that this class `uses`."""
+        return load_exception(data, self._exceptions, self.codec) if self._exceptions else None
+
+    def differing(self, stored: StepRecord, new: NewProcedure) -> tuple[str, ...]:
+        """Fields in which a new state differs from the first one stored of its id, as today's class reads it.
+
+        A class with a `dump` of its own has no fields: its whole state is called "state". Raises `StateRefused` when
+        the class does not read the stored one.
+        """
+        before = self.load(stored.state, stored.codec, stored.version, new.id)
+        after = self.load(new.state, new.codec, new.version, new.id)
+        own = self._of(after)
+        if type(before) is not type(after) or (own._state_codec == "data" and not own._dumps_fields):
+            return () if self._digest(before, new) == new.digest else ("state",)
+        if own._state_codec == "data" and self._digest(before, new) == new.digest:
+            return ()
+        one, other = own._format.values(before), own._format.values(after)
+        return tuple(name for name in dict.fromkeys((*other, *one)) if not own._is_alike(name, one, other))
+
+    def _digest(self, procedure: Procedure, new: NewProcedure) -> bytes:
+        own = self._of(procedure)
+        state = own.dump_state(procedure, new.id)
+        return digest_of(own._state_codec, state, positioned=own._has_position, ordered=own._format.names is not None)
+
+    def _is_alike(self, name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+        if name not in one or name not in other:
+            return False
+        if self._state_codec == "pickle":
+            return bool(one[name] == other[name])
+        values = (self.codec.encode({name: fields[name]}, self.type_name) for fields in (one, other))
+        found = [digest_of("data", value, positioned=False, ordered=False) for value in values]
+        return found[0] == found[1]
+
+    # ------------------------------------------------------------ steps
+    def run(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
+        """Run one step; the outcome holds the state after it. The second item: classes of the children it made.
+
+        Never raises what user code raises, `SystemExit` included; only `StopStep` passes. An attempt that asked for a
+        stored value which cannot be read is given up, whatever the step made of that.
+        """
+        ended = self._ran(live, ctx, mode, unit, event)
+        if ctx._unreadable is None:
+            return ended
+        reason, type_name = ctx._unreadable
+        return Refused(reason=reason, needs=type_name), ()
+
+    def _ran(self, live: Procedure, ctx: Context, mode: Mode, unit: str | None, event: bytes | None) -> Ended:
+        own = self if type(live) is self.procedure_class else self._of(live)
+        try:
+            if event is not None:
+                ctx.event = ctx._read(own.values, event, PAYLOAD, ctx.id, "the payload of the event") if event else None
+            if own._has_position:
+                ctx._live = live
+                if (mode is _EXECUTE or mode is Mode.ON_TIMEOUT) and live._engine_is_moved():
+                    try:
+                        live._engine_settle()
+                    except StateRefused as error:
+                        return Refused(reason=error.reason, is_unbegun=mode is _EXECUTE), ()
+                    if mode is _EXECUTE:
+                        return own._placed(live, ctx), ()
+            if mode is _EXECUTE:
+                execute = own._execute
+                status = own._recovering(live, ctx, execute) if own._recovers else execute(live, ctx)
+                return own._outcome(live, ctx, status)
+            if mode is Mode.ROLLBACK:
+                return own._rollback(live, ctx, unit or ""), ()
+            if mode is Mode.ASK_ABORT:
+                return own._asked(live, ctx), ()
+            return own._on_timeout(live, ctx)
+        except StopStep:
+            raise
+        except StateRefused as error:
+            return Refused(reason=error.reason), ()
+        except BaseException as error:  # noqa: BLE001 - every exception of user code is an outcome, exits included
+            return own.failed(error, ctx, mode, live), ()
+
+    def _placed(self, live: Procedure, ctx: Context) -> Outcome:
+        """Nothing was run: the engine hears first which step comes next, and what undoes it."""
+        unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
+        return Advanced(state=self.dump_state(live, ctx.id), unit=unit, no_return=no_return, placed=True)
+
+    def _recovering(self, live: Procedure, ctx: Context, call: Callable[[Any, Context], R]) -> R:
+        """Call user code, between the recovery hooks when it may have half run or comes from the log."""
+        if not self._recovers or not (ctx.replayed or ctx.recovered):
+            return call(live, ctx)
+        cls = type(live)
+        refuse_unrun(hook(cls, "before_recover")(live, ctx), "before_recover()")
+        result = call(live, ctx)
+        refuse_unrun(hook(cls, "after_recover")(live, ctx), "after_recover()")
+        return result
+
+    def _asked(self, live: Procedure, ctx: Context) -> Outcome:
+        try:
+            refuse_unrun(answer := hook(type(live), "abort")(live, ctx), "abort()")
+            return Answered(allowed=bool(answer))
+        except OF_USERS:
+            ctx.log.exception("abort() of %s failed, and so it is aborted", self.type_name)
+            raise
+
+    def _on_timeout(self, live: Procedure, ctx: Context) -> Ended:
+        status = self._recovering(live, ctx, type(live)._engine_on_timeout)
+        if status is None:
+            missed = WaitTimeout("the event it waited for did not come in time")
+            return Failed(error=error_info(missed, procedure=ctx.id, step=ctx.step, kind="wait-timeout")), ()
+        return self._outcome(live, ctx, status)
+
+    def _rollback(self, live: Procedure, ctx: Context, unit: str) -> Outcome:
+        status = self._recovering(live, ctx, lambda live, ctx: live._engine_undo(ctx, unit))
+        if status is None or isinstance(status, Done):
+            return Finished(state=self.dump_state(live, ctx.id), poisons=self._poisons_after(live))
+        if isinstance(status, Executing):
+            return Advanced(
+                state=self.dump_state(live, ctx.id),
+                unit=unit,
+                poisons=self._poisons_after(live),
+                persist=status.persist,
+                yield_=status.yield_,
+                after=status.after,
+            )
+        msg = f"a rollback returns None, Status.done() or Status.executing(), not {status!r:.120}"
+        raise InvalidStatus(msg)
+
+    def _outcome(self, live: Procedure, ctx: Context, status: object) -> Ended:
+        if type(status) is Done:
+            return self._finished(live, ctx, status), ()
+        state, poisons = self.dump_state(live, ctx.id), self._poisons_after(live) if self._poisons else None
+        unit, no_return = self._plain_unit, False
+        if self._has_position:
+            unit, no_return = live._engine_next_unit(), live._engine_next_no_return()
+        if type(status) is Executing:
+            advanced = Advanced(
+                state=state,
+                unit=unit,
+                no_return=no_return or status.no_return,
+                poisons=poisons,
+                persist=status.persist,
+                yield_=status.yield_,
+                after=status.after,
+                acquire=status.acquire,
+            )
+            return advanced, ()
+        common: dict[str, Any] = {"state": state, "unit": unit, "no_return": no_return, "poisons": poisons}
+        if isinstance(status, Suspending):
+            return self._suspended(ctx, status, common)
+        if isinstance(status, Sleeping):
+            return Slept(**common, seconds=status.seconds), ()
+        if isinstance(status, Waiting):
+            return Waited(**common, event=status.event, timeout=status.timeout), ()
+        if isinstance(status, Renewing):
+            return self._renewed(live, ctx, status, state), ()
+        if isinstance(status, Poisoning):
+            error = error_info(status.error, procedure=ctx.id, step=ctx.step, kind="poisoned")
+            return Poisoned(state=state, poisons=poisons, keys=status.keys, error=error), ()
+        problem = dropped_work(status) or (
+            f"returned {status!r:.120} where a Status is due; "
+            "end with 'return Status.done(output)' or 'return Status.executing()'"
+        )
+        msg = f"{type(live).__qualname__} {problem}"
+        raise InvalidStatus(msg)
+
+    def _finished(self, live: Procedure, ctx: Context, status: Done) -> Finished:
+        output = self.values.encode(status.output, f"{self.type_name} output", OUTPUT + ctx.id)
+        state = b"" if live._engine_ends_stateless else self.dump_state(live, ctx.id)
+        poisons = self._poisons_after(live)
+        if self._cleans_up:  # last: what was cleaned up must not be undone for a value that cannot be kept
+            state = self._cleaned_up(live, ctx) or state
+        return Finished(state=state, poisons=poisons, output=output, is_spent=live._engine_is_spent)
+
+    def _renewed(self, live: Procedure, ctx: Context, status: Renewing, state: bytes) -> Renewed:
+        fresh: Procedure = status.state
+        if type(fresh) is not type(live):
+            msg = f"Status.again(state) takes a {type(live).__qualname__} in a step of one, not {fresh!r:.80}"
+            raise InvalidStatus(msg)
+        fresh._engine_rewind()
+        return Renewed(
+            state=state,
+            fresh=self.dump_state(fresh, ctx.id),
+            unit=fresh._engine_next_unit() if self._has_position else self._plain_unit,
+            no_return=fresh._engine_next_no_return() if self._has_position else False,
+            poisons=poison_keys_of(fresh, self.type_name) if self._poisons else None,
+            locks=lock_keys_of(fresh, self.type_name) if self._locks else (),
+        )
+
+    def _suspended(self, ctx: Context, status: Suspending, common: dict[str, Any]) -> Ended:
+        if not status.children and ctx._before == common["state"] and not ctx.children:
+            msg = (
+                "Status.suspended was given no children twice in a row, with an equal state, so this step would be "
+                "repeated for ever; to tell the step that starts children from those behind it, test ctx.step or a "
+                "field in place of ctx.children"
+            )
+            raise InvalidStatus(msg)
+        described: list[NewProcedure] = []
+        classes: dict[type, None] = {}
+        for index, (given, child) in enumerate(status.children):
+            runtime = self._of(child)
+            name = child_id(ctx.id, ctx.step, index, ctx.generation) if given is None else given
+            described.append(runtime.describe(child, id=name, fresh=given is None))
+            classes[type(child)] = None
+        suspended = Suspended(
+            **common,
+            children=tuple(described),
+            wait=status.resume,
+            max_parallel=status.max_parallel,
+            on_parent_end=status.on_parent_end,
+        )
+        return suspended, tuple(classes)
+
+    def failed(self, error: BaseException, ctx: Context, mode: Mode, live: Procedure) -> Failed:
+        """The outcome of a step that raised this; whether it is tried again is the class's to say."""
+        unsubmitted.forget()
+        policy = self._rollback_retry if mode is Mode.ROLLBACK else (live._engine_own_retry or self._retry)
+        retryable, after = policy.judge(error)
+        if retryable and is_of_own_signature(error, type(live)):
+            retryable = False
+        info = error_info(error, procedure=ctx.id, step=ctx.step)
+        pickled = live._engine_pickled_failure(error, ctx.id)
+        if not pickled and self._exceptions:
+            pickled = dump_exception(error, self._exceptions, self.codec)
+        if pickled:
+            info = msgspec.structs.replace(info, pickled=pickled)
+        return Failed(error=info, retryable=retryable, after=after)
+
+    def dumps_as(self, live: Procedure) -> TypeMeta:
+        """The traits of the class of this object, which dumps the state; a loader gives objects of any class."""
+        try:
+            return self._of(live).meta
+        except UsageError:  # it cannot be run, as its step was told
+            return self.meta
+
+    def _of(self, procedure: Procedure) -> TypeRuntime:
+        """The runtime of this object's class: this one, or that of a child or of what a loader made."""
+        cls = type(procedure)
+        if cls is self.procedure_class:
+            return self
+        found = self._relatives.get(cls)
+        if found is None:
+            found = self._relatives[cls] = TypeRuntime.of_class(cls, signing_key=self.signing_key)
+        return found
+
+    def _load(self, state: bytes | memoryview, codec: str, version: int, procedure: str, *, is_own: bool) -> Procedure:
+        if codec != "pickle":
+            state = bytes(state)  # a class's own `load` takes nothing else
+        payload = state
+        position = None
+        if state[:1] == _PAIR:
+            position, raw = _enveloped.decode(state)
+            payload = bytes(raw)
+        data: Any = None
+        if codec == "pickle":
+            tail = "" if self.procedure_class is None else self.procedure_class._engine_tail
+            data = verified(payload, self.type_name, procedure, self.signing_key, tail, is_own=is_own)
+        elif codec == "data":
+            data = payload if payload[:1] and payload[0] in _MAP else _decode(payload)
+        else:
+            msg = f"the state was written by the codec {codec!r}, which this version does not know"
+            raise StateRefused(msg)
+        live = self._checked(self._loaded(data, version, is_fields=data is payload))
+        live._engine_take_key(self.signing_key)
+        if live._engine_has_position:
+            if position is None:
+                raise StateRefused(of_another_kind(self.type_name, "no position"))
+            live._engine_restore(position)
+        elif position is not None:
+            raise StateRefused(of_another_kind(self.type_name, "a position"))
+        return live
+
+    def _loaded(self, data: Any, version: int, *, is_fields: bool) -> Any:
+        if self.loader is not None:
+            return self.loader(data)
+        assert self.procedure_class is not None, self.type_name
+        if version != self._version:
+            data = self._migrated(data, version, is_fields=is_fields)
+        return self._load_state(data)
+
+    def _migrated(self, data: Any, version: int, *, is_fields: bool) -> Any:
+        """Result of `migrate` for an older state; values inside that no class can make come to it in plain form."""
+        if is_fields:
+            data, _ = self.codec.decode_plain(data)
+        if isinstance(data, dict):
+            data = {name: value for name, value in data.items() if value is not UNSET}
+        data = self._migrate(data, version)
+        if (left := left_in_plain_form(data)) is not None:
+            msg = f"migrate() left a value of {left.class_name!r} in plain form, which no class of today can make"
+            raise StateRefused(msg)
+        return data
+
+    def _checked(self, loaded: Any) -> Procedure:
+        if isinstance(loaded, Procedure):
+            return loaded
+        msg = f"the loader of {self.type_name} returned {loaded!r:.80}, which is no Procedure"
+        raise StateRefused(msg)
+
+    def _dump_custom(self, procedure: Procedure, id: str) -> bytes:
+        if self._state_codec == "pickle":
+            return signed_state(
+                self._format.values(procedure), self.type_name, id, self.signing_key, procedure._engine_tail
+            )
+        dumped: object = called(procedure, "dump")
+        if not isinstance(dumped, bytes | str):
+            msg = f"{type(procedure).__qualname__}.dump() returned {type(dumped).__name__}; it must return bytes or str"
+            raise StateNotEncodable(msg)
+        return self.codec.encode(as_plain(dumped), type(procedure).__qualname__)
+
+    def _poisons_after(self, live: Procedure) -> tuple[str, ...] | None:
+        return poison_keys_of(live, self.type_name) if self._poisons else None
+
+    def _cleaned_up(self, live: Procedure, ctx: Context) -> bytes:
+        """The state after `on_completed`; none when that failed, or left what cannot be kept."""
+        try:
+            refuse_unrun(hook(type(live), "on_completed")(live, ctx), "on_completed()")
+            return self.dump_state(live, ctx.id)
+        except StopStep:
+            raise
+        except BaseException:
+            ctx.log.exception("on_completed of %s failed", self.type_name)
+            return b""

@@ -1,0 +1,1 @@
+"""Shipping of code that a worker cannot import: pickles by value and their origins."""

@@ -1,0 +1,1 @@
+"""Values: what states, outputs and payloads may hold, as msgpack and back."""

@@ -1,0 +1,1 @@
+"""Kinds of values beside plain data: extensions of the data codec."""

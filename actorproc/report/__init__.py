@@ -1,0 +1,1 @@
+"""Reports: the structs that users, commands and pages are shown."""

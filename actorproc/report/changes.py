@@ -1,0 +1,179 @@
+"""Changes of procedures while they go on: for watchers, and as events for logs and hooks.
+
+A change is a difference between two committed heads, told in the order of commits, never before the commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from actorproc.model.lines import plain_line
+from actorproc.model.plain import plain_dict
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.model.states import TERMINAL, Phase, ProcedureState
+
+__all__ = [
+    "Change",
+    "ChangeKind",
+    "EventKind",
+    "LifecycleEvent",
+    "Overflow",
+    "ProcedureEvent",
+    "WorkerEvent",
+    "WorkerEventKind",
+]
+
+ChangeKind = Literal["present", "state", "step", "progress"]
+EventKind = Literal[
+    "submitted",
+    "recovered",  # a root that an earlier life of the manager left unfinished
+    "started",
+    "suspended",
+    "waiting",
+    "sleeping",
+    "locked-out",
+    "retrying",
+    "stuck",
+    "parked",
+    "rolling-back",
+    "poisoned",
+    "succeeded",
+    "failed",
+    "rolled-back",
+]
+WorkerEventKind = Literal[
+    "worker-died",  # of itself, killed from outside, or killed for a limit
+    "worker-recycled",  # replaced in order: its steps, age or memory
+    "worker-parked",  # its slot failed too often and rests
+    "worker-recovered",  # a worker has booted in a parked slot
+]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a procedure; `at` in epoch seconds (UTC)."""
+
+    kind: ChangeKind
+    """"state": its state or phase is another one. "step": the same, with another step or attempt. "progress": the
+    running step told how far it is. "present": nothing happened, this is how it is now."""
+    seq: int
+    """Grows with every change, also over restarts of the manager; give it as ``since`` to go on from here."""
+    at: float
+    id: str
+    root: str
+    type_name: str
+    state: ProcedureState
+    phase: Phase
+    previous: ProcedureState
+    """The state before; INITIALIZING for a procedure that is new."""
+    step: int
+    attempt: int
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    """Reason for this phase, in words."""
+    progress: float | None = None
+    """From 0 to 1, of ``ctx.heartbeat``; only in changes of that kind."""
+    message: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """The procedure is in a terminal state."""
+        return self.state in TERMINAL
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+
+class Overflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A gap: changes the watcher did not take in time, or that are no longer known, were dropped here."""
+
+    kind: Literal["overflow"] = "overflow"
+    seq: int
+    """The change that comes next is a later one than this."""
+    lost: int | None
+    """Number of changes that were dropped; None: not known."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class ProcedureEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the life of a procedure, for logs and hooks. Best effort: a full queue drops the newest."""
+
+    kind: EventKind
+    at: float
+    """Epoch seconds (UTC)."""
+    id: str
+    root: str
+    parent: str | None
+    type_name: str
+    state: ProcedureState
+    step: int
+    attempt: int
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    key: str | None = None
+    """The key, of a "poisoned"."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def __str__(self) -> str:
+        """One line: "retrying Order order-7 step 3 attempt 2: ConnectionError: refused"."""
+        line = f"{self.kind} {self.type_name} {self.id}"
+        if self.key is not None:
+            line += f" key {self.key!r}"
+        elif self.attempt:
+            line += f" step {self.step} attempt {self.attempt}"
+        if self.error is not None:
+            line = f"{line}: {self.error.type_name}: {self.error.message}"
+        elif self.reason:
+            line = f"{line}: {self.reason}"
+        return plain_line(line)
+
+
+class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the life of a worker process. The end of the whole engine tells none."""
+
+    kind: WorkerEventKind
+    at: float
+    """Epoch seconds (UTC)."""
+    slot: int
+    incarnation: int
+    pid: int | None
+    """None: it never booted, or the slot is meant."""
+    cause: str | None
+    """The kind of the `CrashReport`: exit, signal, out-of-memory, memory-limit, process-limit, timeout, cpu-limit,
+    boot, protocol."""
+    signal: str | None = None
+    """"SIGKILL", if it was one."""
+    code: int | None = None
+    """The exit code, if there was one."""
+    reason: str | None = None
+    """In one sentence."""
+    id: str | None = None
+    """The procedure whose step it died in; None: it had nothing to do."""
+    type_name: str | None = None
+    step: int | None = None
+    attempt: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields."""
+        return plain_dict(self)
+
+    def __str__(self) -> str:
+        """One line: "worker-died 0.3 pid 4711 in Order order-7 step 3 attempt 1: killed by signal 9 (SIGKILL)"."""
+        line = f"{self.kind} {self.slot}.{self.incarnation}"
+        if self.pid is not None:
+            line += f" pid {self.pid}"
+        if self.id is not None:
+            line += f" in {self.type_name} {self.id} step {self.step} attempt {self.attempt}"
+        return plain_line(f"{line}: {self.reason}" if self.reason else line)
+
+
+LifecycleEvent = ProcedureEvent | WorkerEvent
+"""Argument of ``on_event``; ``kind`` tells which."""

@@ -1,0 +1,408 @@
+"""Views of a procedure and of the engine, as people are shown them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from actorproc.model.ids import name_of_event
+from actorproc.model.plain import plain_dict
+from actorproc.model.policies import LockKey, LockMode
+from actorproc.model.reports import KeptSignal
+from actorproc.model.rows.records import ErrorInfo, Leftover, LockRecord, PoisonRecord, ProcedureRecord
+from actorproc.model.states import Phase, ProcedureState
+
+__all__ = [
+    "AuditInfo",
+    "Health",
+    "LockInfo",
+    "LockWaiterInfo",
+    "PoisonInfo",
+    "ProcedureInfo",
+    "ProcedureTree",
+    "RetentionHealth",
+    "SignalInfo",
+    "SlotHealth",
+    "as_text",
+    "info_of",
+    "lock_info_of",
+    "mode_name",
+    "poison_info_of",
+    "signal_info_of",
+]
+
+ModeName = Literal["read", "write"]
+LockKind = Literal["procedure", "step", "inherited"]
+
+
+class ProcedureInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A procedure as it is now; times in epoch seconds (UTC)."""
+
+    id: str
+    type_name: str
+    version: int
+    state: ProcedureState
+    phase: Phase
+    reason: str | None
+    """Reason for this phase: the lock it waits for, the event, why it is parked."""
+    parent_id: str | None
+    root_id: str
+    run: int
+    step: int
+    attempt: int
+    errors: int
+    crashes: int
+    children: dict[str, int]
+    """Number of children by state."""
+    locks: tuple[LockKey, ...]
+    owner: str | None
+    tags: tuple[str, ...]
+    priority: int
+    created_at: float
+    updated_at: float
+    finished_at: float | None
+    due_at: float | None
+    deadline: float | None
+    progress: float | None
+    error: ErrorInfo | None
+    message: str | None = None
+    """Last words of the running step, with its progress."""
+    leftovers: tuple[Leftover, ...] = ()
+    """Remains that its rollback did not undo, of members too when it is the top of what failed; the first hundred."""
+    paused: str | None = None
+    """Reason for which an operator paused this very procedure; None: it is not paused."""
+    bypassed: bool = False
+    """An operator ended it as if it had succeeded."""
+    event: str | None = None
+    """The event it waits for."""
+    undo_error: ErrorInfo | None = None
+    """Error for which its present undo failed the last time; it is tried again. `error` is why it is undone."""
+    aborting: bool = False
+    """An abort was asked for, and has not taken effect: it is still to be asked, or refused."""
+    cancelled_at: float | None = None
+    """Epoch seconds (UTC) at which a step that was running was told of its undo (`Context.aborting`); it may still
+    run, and `Limits.abort_grace` counts from then. None: no step was, or the undo has begun."""
+    generation: int = 1
+    """Number of its beginnings: `Status.again`, and a submit that restarts what has ended, begin a new one."""
+    trimmed: int = 0
+    """Steps whose records were removed from its step log: records 2 to ``trimmed + 1``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class ProcedureTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A procedure with those it started, in the order it started them."""
+
+    info: ProcedureInfo
+    children: tuple[ProcedureTree, ...] = ()
+    omitted: int = 0
+    """Children that are left out, because the tree is larger than the limit; what is below them is not counted."""
+
+    @property
+    def omitted_below(self) -> int:
+        """Procedures known to be left out in all of this tree."""
+        return self.omitted + sum(child.omitted_below for child in self.children)
+
+    @property
+    def size(self) -> int:
+        """Procedures shown in this tree, this one included."""
+        return 1 + sum(child.size for child in self.children)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class LockWaiterInfo(NamedTuple):
+    """A procedure that waits for a lock; unpacks into id, mode and ticket."""
+
+    procedure: str
+    mode: ModeName
+    """The strongest mode it asks for on the lock's path, above it or below it."""
+    ticket: int
+    """Place in the first-come first-served order of all lock requests; it survives a restart."""
+
+
+class LockInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A granted lock as it is now."""
+
+    path: str
+    mode: ModeName
+    holder: str
+    """Id of the procedure that holds it."""
+    root: str
+    """Id of the root of the holder's tree, which owns the lock until it ends."""
+    kind: LockKind
+    """"procedure": to the holder's end. "step": for one step at a time. "inherited": from a finished child."""
+    since: float
+    """Epoch seconds (UTC); 0.0 when the store does not know the lock."""
+    age: float
+    """Seconds since then."""
+    waiters: tuple[LockWaiterInfo, ...] = ()
+    """Waiters for it, next one first, also for a key above or below it; in the order of the queue."""
+    reason: str | None = None
+    """Reason why it is dangling; None in the lock table."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class AuditInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Something an operator asked for and was granted."""
+
+    id: str | None
+    """The procedure; None: the manager itself."""
+    at: float
+    """Epoch seconds (UTC)."""
+    verb: str
+    """abort, retry, bypass, rollback, pause, resume, signal, publish, withdraw, acknowledge, clear-poison,
+    delete."""
+    reason: str | None
+    detail: str
+    """With what: by force, which key, which procedure was deleted, from where a retry went on."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class PoisonInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A poisoned key: procedures that need it, or a key above or below it, are refused until it is cleared."""
+
+    path: str
+    by: str
+    """Id of the procedure that poisoned it; its own tree may still use it."""
+    root: str
+    at: float
+    """Epoch seconds (UTC)."""
+    reason: str
+    others: tuple[str, ...] = ()
+    """Ids of those who poisoned it besides; it is free when all of them took it back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal, or an event, that no procedure has taken yet."""
+
+    id: str | None
+    """The procedure that it was sent to; None: it is an event."""
+    event: str | None
+    """The name under which it was published; None: it is for one procedure."""
+    number: int
+    """Place among those of the same receiver, or name; the lowest is taken first."""
+    at: float
+    """Time at which it came, in epoch seconds (UTC)."""
+    size: int
+    """Bytes of its payload, as stored."""
+    dedup: str | None
+    """The text by which another one is known to be the same."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+
+class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker slot; `reason` says why it is backing off or parked."""
+
+    slot: int
+    state: str
+    """booting, running, backing-off, parked."""
+    incarnation: int
+    restarts: int
+    reason: str | None
+
+
+class RetentionHealth(msgspec.Struct, frozen=True):
+    """Backlog in the removal of finished procedures, measured by what `Config` says."""
+
+    backlog: int = 0
+    """Finished roots that should be gone and have not been looked at yet; counted once a second."""
+    lag: float = 0.0
+    """Seconds by which the oldest of them is overdue; 0 between two passes."""
+    is_behind: bool = False
+    """So late that the store grows: more ends than is removed, or the removal has just begun to catch up."""
+
+    def in_words(self) -> str:
+        """One sentence."""
+        return (
+            f"retention is behind: {self.backlog} finished procedures should have been removed, the oldest of them "
+            f"{self.lag:.0f} s ago; submit less, or raise Config.retain_for"
+        )
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """A report that a supervisor of the host can act on; times in seconds.
+
+    `status`: "running", "paused", "gated" (started with the gate closed: `open` it), "degraded" (some worker slots are
+    parked, or damaged procedures stand still), "storage-trouble" (commits are refused and retried), "failed" (no worker
+    can be started any more), "broken" (a bug stopped the manager), "stopping" (it waits for the steps that run, and
+    hands out no others), "stopped".
+    """
+
+    status: str
+    problems: tuple[str, ...]
+    """One sentence each, saying what is wrong; empty when all is well."""
+    slots: tuple[SlotHealth, ...]
+    busy: int
+    """Workers with a step in them."""
+    queued: int
+    """Steps handed to workers and waiting behind another one."""
+    commits: int
+    last_commit: float
+    slowest_commit: float
+    stale_results: int
+    """Answers dropped because their step had been given to another worker."""
+    paused: str | None = None
+    """Reason for which an operator paused it; None: it is not paused."""
+    limits: str = "none"
+    """Enforcement of `Limits.memory_hard`: "cgroup" by the kernel, "rlimit" by sampling; "none" when stopped."""
+
+    process_limits: str = "none"
+    """Protection against a fork bomb in a step with `Limits.processes` until the host's next look, ten times a second:
+    "cgroup" and "rlimit" are of the kernel; "sampling": nothing does; "none" when stopped."""
+    retention: RetentionHealth = RetentionHealth()
+    """Backlog in the removal of finished procedures."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold."""
+        return plain_dict(self)
+
+    @property
+    def ok(self) -> bool:
+        """Everything works as it should."""
+        return self.status in {"running", "paused", "gated", "stopping"}
+
+    @classmethod
+    def stopped(cls) -> Health:
+        """The report of a manager that is not running."""
+        return cls(
+            status="stopped",
+            problems=(),
+            slots=(),
+            busy=0,
+            queued=0,
+            commits=0,
+            last_commit=0.0,
+            slowest_commit=0.0,
+            stale_results=0,
+        )
+
+
+def lock_info_of(
+    lock: LockRecord,
+    holder: ProcedureRecord | None,
+    now: float,
+    *,
+    waiters: tuple[LockWaiterInfo, ...] = (),
+    reason: str | None = None,
+) -> LockInfo:
+    """The public view of a lock at `now`; `holder` is the head of its holder, None when there is none."""
+    return LockInfo(
+        path=lock.path,
+        mode=mode_name(lock.mode),
+        holder=lock.holder,
+        root=lock.root,
+        kind=_kind_of(lock, holder),
+        since=lock.since,
+        age=max(0.0, now - lock.since) if lock.since else 0.0,
+        waiters=waiters,
+        reason=reason,
+    )
+
+
+def _kind_of(lock: LockRecord, holder: ProcedureRecord | None) -> LockKind:
+    asked = [key.mode for key in holder.locks if key.path == lock.path] if holder is not None else [lock.mode]
+    if lock.inherited >= lock.mode or max(asked, default=0) < lock.mode:
+        return "inherited"
+    return "step" if holder is not None and holder.lock_scope == "step" else "procedure"
+
+
+def mode_name(mode: LockMode) -> ModeName:
+    """A lock mode as people read it."""
+    return "write" if mode is LockMode.WRITE else "read"
+
+
+def poison_info_of(poison: PoisonRecord) -> PoisonInfo:
+    """The public view of a poisoned key."""
+    return PoisonInfo(
+        path=poison.path,
+        by=poison.by,
+        root=poison.root,
+        at=poison.at,
+        reason=poison.reason,
+        others=tuple(name for name, _ in poison.others),
+    )
+
+
+def signal_info_of(kept: KeptSignal) -> SignalInfo:
+    """The public view of a signal that waits to be taken."""
+    event = name_of_event(kept.target)
+    return SignalInfo(
+        id=kept.target if event is None else None,
+        event=event,
+        number=kept.number,
+        at=kept.at,
+        size=kept.size,
+        dedup=kept.dedup,
+    )
+
+
+def info_of(
+    record: ProcedureRecord,
+    phase: Phase,
+    reason: str | None,
+    children: dict[str, int],
+    progress: float | None = None,
+    message: str | None = None,
+) -> ProcedureInfo:
+    """The public view of a head."""
+    return ProcedureInfo(
+        id=record.id,
+        type_name=record.type_name,
+        version=record.version,
+        state=record.state,
+        phase=phase,
+        reason=reason,
+        parent_id=record.parent,
+        root_id=record.root,
+        run=record.run,
+        step=record.step,
+        attempt=record.attempt,
+        errors=record.errors,
+        crashes=record.crashes,
+        children=children,
+        locks=record.locks,
+        owner=record.owner,
+        tags=record.tags,
+        priority=record.priority,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        finished_at=record.finished_at,
+        due_at=record.due_at,
+        deadline=record.deadline,
+        progress=progress,
+        error=as_text(record.error),
+        message=message,
+        leftovers=record.leftovers,
+        paused=record.paused,
+        bypassed=record.bypassed,
+        event=record.event,
+        undo_error=as_text(record.undo_error) if record.undoing else None,
+        aborting=record.aborting and not record.rolling and record.finished_at is None,
+        cancelled_at=None if record.undoing or record.finished_at is not None else record.cancelled_at,
+        generation=record.generation,
+        trimmed=max(0, record.trimmed - 1),
+    )
+
+
+def as_text(error: ErrorInfo | None) -> ErrorInfo | None:
+    """Without the exception's own bytes, which are for the one who called."""
+    return error if error is None or not error.pickled else msgspec.structs.replace(error, pickled=b"")

@@ -1,0 +1,201 @@
+"""Filters of a list of procedures, checked, and the index that the list is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from actorproc.errors import StoreDamaged, UnknownProcedure
+from actorproc.model.ids import check_id
+from actorproc.model.rows.records import ProcedureRecord
+from actorproc.model.states import Phase, ProcedureState
+from actorproc.store.base import RecordStore
+from actorproc.support.durations import moment
+
+__all__ = ["ListFilter", "children_by_state"]
+
+_E = TypeVar("_E", bound=StrEnum)
+
+_STATES_OF: dict[Phase, frozenset[ProcedureState]] = {
+    Phase.QUEUED: frozenset({ProcedureState.RUNNABLE}),
+    Phase.LOCKED_OUT: frozenset({ProcedureState.RUNNABLE}),
+    Phase.RUNNING: frozenset({ProcedureState.RUNNABLE, ProcedureState.WAITING, ProcedureState.WAITING_TIMEOUT}),
+    Phase.RETRYING: frozenset({ProcedureState.RUNNABLE}),
+    Phase.STUCK: frozenset({ProcedureState.RUNNABLE}),
+    Phase.SUSPENDED: frozenset({ProcedureState.WAITING}),
+    Phase.SLEEPING: frozenset({ProcedureState.WAITING_TIMEOUT}),
+    Phase.DONE: frozenset({ProcedureState.SUCCESS, ProcedureState.FAILED, ProcedureState.ROLLEDBACK}),
+}
+"""States a phase can have, for those where it narrows the search."""
+
+
+class ListFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of a list; None filters nothing. Make one with `of`."""
+
+    states: frozenset[ProcedureState] | None = None
+    phases: frozenset[Phase] | None = None
+    type_name: str | None = None
+    root: str | None = None
+    parent: str | None = None
+    tag: str | None = None
+    owner: str | None = None
+    id_prefix: str = ""
+    roots_only: bool = False
+    troubled: bool = False
+    created_since: float | None = None
+    created_until: float | None = None
+    updated_since: float | None = None
+    updated_until: float | None = None
+    newest_first: bool = False
+    limit: int | None = None
+    after: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        state: object = None,
+        phase: object = None,
+        limit: Any = None,
+        created_since: object = None,
+        created_until: object = None,
+        updated_since: object = None,
+        updated_until: object = None,
+        **others: Any,
+    ) -> Self:
+        """Check what a caller gave. Raises `TypeError`, `ValueError` or `InvalidId` naming the argument."""
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            msg = f"list(limit=…) is a number of procedures, at least 0, or None, not {limit!r:.60}"
+            raise ValueError(msg)
+        for name in ("type_name", "tag", "owner", "id_prefix"):
+            text = others.get(name)
+            if text is not None and not isinstance(text, str):
+                msg = f"list({name}=…) is a string or None, not {text!r:.60}"
+                raise TypeError(msg)
+        for name in ("root", "parent", "after"):
+            if others.get(name) is not None:
+                others[name] = check_id(others[name])
+        phases = _members(Phase, phase, "phase")
+        return cls(
+            states=_members(ProcedureState, state, "state") or _states_of(phases),
+            phases=phases,
+            limit=limit,
+            created_since=_moment(created_since, "created_since"),
+            created_until=_moment(created_until, "created_until"),
+            updated_since=_moment(updated_since, "updated_since"),
+            updated_until=_moment(updated_until, "updated_until"),
+            **{name: value for name, value in others.items() if value is not None},
+        )
+
+    def heads(self, store: RecordStore) -> Iterator[ProcedureRecord]:
+        """Stored heads that match all but the phases, in order. Raises `UnknownProcedure` when `after` is unknown."""
+        if self.parent is not None:
+            return self._in_order(store, (link.child for link in store.children(self.parent)))
+        if self.id_prefix:
+            return self._in_order(store, store.ids(self.id_prefix))
+        only = next(iter(self.states)) if self.states is not None and len(self.states) == 1 else None
+        found = store.scan(
+            state=only,
+            type_name=self.type_name,
+            root=self.root,
+            tag=self.tag,
+            after=self.after,
+            reverse=self.newest_first,
+            skip_damaged=True,
+        )
+        return (head for head in found if self.matches(head))
+
+    def _in_order(self, store: RecordStore, ids: Iterable[str]) -> Iterator[ProcedureRecord]:
+        """The heads of a few procedures in submit order."""
+        place = None
+        if self.after is not None:
+            last = store.procedure(self.after)
+            if last is None:
+                raise UnknownProcedure(f"no procedure has the id {self.after!r}, so nothing comes after it")
+            place = last.seq
+        heads = []
+        for name in ids:
+            head = _sound(store, name)
+            if head is not None and self.matches(head):
+                heads.append(head)
+        heads.sort(key=lambda head: head.seq, reverse=self.newest_first)
+        if place is None:
+            return iter(heads)
+        return (head for head in heads if (head.seq < place if self.newest_first else head.seq > place))
+
+    def matches(self, head: ProcedureRecord) -> bool:
+        """True if a head passes the filters, as far as it says."""
+        return (
+            (self.states is None or head.state in self.states)
+            and (self.type_name is None or head.type_name == self.type_name)
+            and (self.root is None or head.root == self.root)
+            and (self.parent is None or head.parent == self.parent)
+            and (self.tag is None or self.tag in head.tags)
+            and (self.owner is None or head.owner == self.owner)
+            and (not self.id_prefix or head.id.startswith(self.id_prefix))
+            and (not self.roots_only or head.parent is None)
+            and (not self.troubled or head.errors > 0 or head.crashes > 0)
+            and (self.created_since is None or head.created_at >= self.created_since)
+            and (self.created_until is None or head.created_at < self.created_until)
+            and (self.updated_since is None or head.updated_at >= self.updated_since)
+            and (self.updated_until is None or head.updated_at < self.updated_until)
+        )
+
+
+def children_by_state(store: RecordStore, record: ProcedureRecord) -> dict[str, int]:
+    """Number of a procedure's children by state; those whose heads cannot be read count as "damaged"."""
+    if record.children == record.succeeded:
+        return {"SUCCESS": record.succeeded} if record.children else {}
+    counts: dict[str, int] = {}
+    if record.children:
+        for link in store.children(record.id):
+            try:
+                child = store.procedure(link.child)
+            except StoreDamaged:
+                counts["damaged"] = counts.get("damaged", 0) + 1
+                continue
+            if child is not None:
+                counts[str(child.state)] = counts.get(str(child.state), 0) + 1
+    return counts
+
+
+def _sound(store: RecordStore, name: str) -> ProcedureRecord | None:
+    try:
+        return store.procedure(name)
+    except StoreDamaged:
+        return None
+
+
+def _states_of(phases: frozenset[Phase] | None) -> frozenset[ProcedureState] | None:
+    if phases is None or not phases <= _STATES_OF.keys():
+        return None
+    return frozenset[ProcedureState]().union(*(_STATES_OF[phase] for phase in phases))
+
+
+def _members(kind: type[_E], given: object, name: str) -> frozenset[_E] | None:
+    """One member, or several, of an enum; by value too."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return frozenset({_member(kind, given, name)})
+    if not isinstance(given, Iterable):
+        msg = f"list({name}=…) is a {kind.__name__}, several of them, or None, not {given!r:.60}"
+        raise TypeError(msg)
+    return frozenset(_member(kind, member, name) for member in given)
+
+
+def _member(kind: type[_E], given: Any, name: str) -> _E:
+    try:
+        return kind(given)
+    except ValueError:
+        known = ", ".join(repr(member.value) for member in kind)
+        msg = f"list({name}=…) knows no {given!r:.60}; it is one of {known}, or several of them"
+        raise ValueError(msg) from None
+
+
+def _moment(given: object, name: str) -> float | None:
+    """Epoch seconds."""
+    return None if given is None else moment(given, f"list({name}=…)")

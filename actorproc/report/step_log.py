@@ -1,0 +1,119 @@
+"""The step log as people see it: one row for each record, under the path it has in GreptimeDB's Procedure RFC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from actorproc.model.plain import plain_dict
+from actorproc.model.rows.records import ErrorInfo, ProcedureRecord, StepKind, StepRecord
+from actorproc.report.info import as_text
+
+__all__ = ["StepInfo", "step_infos_of"]
+
+_BYTES = {"state", "output"}
+
+
+class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of a step log; times in epoch seconds (UTC), sizes in bytes.
+
+    A ``.step`` record n holds the state from which step n runs. What is said of a run (`started_at`, `elapsed`,
+    worker, attempts, `outcome`) is about the step that ended with this record: the first one, written by the submit,
+    has none.
+    """
+
+    path: str
+    """``/procedures/{id}/000001.step``, ``.commit`` or ``.rollback``."""
+    procedure: str
+    number: int
+    generation: int
+    """Generation of the procedure to which the record belongs, from 1: `Status.again` and restarts begin new ones."""
+    kind: StepKind
+    at: float
+    """Time of the decision on the record."""
+    started_at: float | None
+    """Time at which the step began, its last attempt; None when no step ended here."""
+    finished_at: float | None
+    elapsed: float | None
+    """Seconds it took in its worker: its state was loaded, if the worker did not have it, and it ran."""
+    outcome: str
+    """Result of the step: submitted, executing, suspended, sleep, wait, done, failed, undone …"""
+    label: str | None
+    """The undo unit that was undone, or that the next step belongs to."""
+    attempts: int
+    """Attempts it took."""
+    slot: int
+    """Worker slot; -1: no worker."""
+    incarnation: int
+    pid: int | None
+    """Process of that worker; None when it is not known."""
+    state_bytes: int
+    output_bytes: int
+    codec: str
+    version: int
+    error: ErrorInfo | None
+    crash: ErrorInfo | None
+    """The last death of a worker in an earlier attempt of the step; `ErrorInfo.crash` is its report."""
+    state: bytes
+    """Result of `dump`."""
+    output: bytes
+    """Of a ``.commit``: the encoded output."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Fields for people: of states and outputs there are the sizes."""
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name not in _BYTES]
+
+    def __repr__(self) -> str:
+        return f"StepInfo({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    @property
+    def duration(self) -> float | None:
+        """The same as `elapsed`."""
+        return self.elapsed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold, in this order of fields: the kind by name, states and outputs left out."""
+        return plain_dict(self)
+
+
+def step_infos_of(head: ProcedureRecord, records: Sequence[StepRecord]) -> list[StepInfo]:
+    """The public view of a step log, in order; `head` was stored with the newest of the records."""
+    found = []
+    generation = head.generation
+    for record in reversed(records):
+        # Records between the first one and those that are left may be trimmed, and beginnings of generations with them.
+        found.append(_step_info_of(record, head.first_generation if record.number == 1 else generation))
+        generation -= record.outcome == "again"
+    return found[::-1]
+
+
+def _step_info_of(record: StepRecord, generation: int) -> StepInfo:
+    """The public view of a record of the step log."""
+    is_run = record.slot >= 0
+    return StepInfo(
+        path=f"/procedures/{record.procedure}/{record.number:06d}.{record.kind.name.lower()}",
+        procedure=record.procedure,
+        number=record.number,
+        generation=generation,
+        kind=record.kind,
+        at=record.at,
+        started_at=record.at - record.elapsed if is_run else None,
+        finished_at=record.at if is_run else None,
+        elapsed=record.elapsed if is_run else None,
+        outcome=record.outcome,
+        label=record.label,
+        attempts=record.attempts,
+        slot=record.slot,
+        incarnation=record.incarnation,
+        pid=record.pid or None,
+        state_bytes=len(record.state),
+        output_bytes=len(record.output),
+        codec=record.codec,
+        version=record.version,
+        error=as_text(record.error),
+        crash=as_text(record.crash),
+        state=record.state,
+        output=record.output,
+    )

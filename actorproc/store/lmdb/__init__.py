@@ -1,0 +1,1 @@
+"""The LMDB store: one environment, one transaction per commit."""

@@ -1,0 +1,125 @@
+"""Base of a store's owner and of a mere reader: snapshots of an open environment."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import lmdb
+
+from actorproc.errors import EngineError, StorageUnavailable
+from actorproc.model.reports import BackupReport, StoreSize
+from actorproc.store.directory import DATA_FILE
+from actorproc.store.lmdb.environment import Databases, Snapshot, refuse_fork, translated
+from actorproc.store.lmdb.files.blobs import names_in, size_of_blobs
+from actorproc.store.lmdb.map_gate import Gate
+from actorproc.store.lmdb.transaction import Txn, read_meta
+from actorproc.store.lmdb.upkeep.backup import back_up
+from actorproc.store.rows.layout import STORE_ID
+from actorproc.store.rows.reading import RecordReader
+from actorproc.store.rows.tables import Table
+
+__all__ = ["OpenStore"]
+
+
+_PATIENCE = 2.0
+"""Seconds to wait for a place among the readers, each of whom has one for a moment: who waits may be the manager."""
+_PAUSE = 0.002
+
+
+class OpenStore(RecordReader):
+    """Base of the owner and of a mere reader: snapshots of an open environment."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._gate = Gate()
+        self._pid = os.getpid()
+        self._env: lmdb.Environment | None = None
+        self._databases: Databases = {}
+        self._copying = threading.Lock()
+        """Held while the data file is copied, for a backup or to be compacted."""
+
+    def _view(self) -> Snapshot:
+        refuse_fork(self.path, self._pid)
+        began: float | None = None
+        while True:
+            inside = self._gate.enter()
+            try:
+                env = self._opened()
+                return Snapshot(env.begin(), self._databases, inside.leave, self.path)
+            except lmdb.MapResizedError:
+                inside.leave()
+                with self._gate.alone():
+                    env.set_mapsize(0)  # adopt the size to which the owner has grown it
+            except lmdb.ReadersFullError as error:
+                inside.leave()
+                began = time.monotonic() if began is None else began
+                if not env.reader_check() and time.monotonic() - began >= _PATIENCE:
+                    raise translated(error, f"reading the store {self.path}") from error
+                time.sleep(_PAUSE)
+            except lmdb.Error as error:
+                inside.leave()
+                raise translated(error, f"reading the store {self.path}") from error
+            except BaseException:
+                inside.leave()
+                raise
+
+    def size(self) -> StoreSize:
+        """Size of the files, and of their used part."""
+        with self._view() as rows:
+            counted = StoreSize(
+                0,
+                rows.used_bytes(),
+                rows.count(Table.PROCEDURES),
+                rows.count(Table.STEPS),
+                rows.count(Table.FINISHED),
+            )
+        try:
+            blobs = size_of_blobs(self.path)
+            file = (self.path / DATA_FILE).stat().st_size + blobs
+            return replace(counted, file=file, used=counted.used + blobs)
+        except OSError as error:
+            raise StorageUnavailable(f"cannot look at {self.path / DATA_FILE}: {error.strerror}") from error
+
+    def _opened(self) -> lmdb.Environment:
+        if self._env is None:
+            raise self._not_open()
+        return self._env
+
+    def _not_open(self) -> EngineError:
+        return EngineError(f"the store {self.path} is not open")
+
+    def _close_environment(self) -> None:
+        if self._env is not None:
+            with self._gate.alone():
+                self._env.close()
+                self._env = None
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        """Copy the last commit into a new directory, a store of its own. See `ProcedureStore.backup`.
+
+        One copy is made at a time. Only a map that must grow, and a commit that fails, wait for the copy.
+        """
+        refuse_fork(self.path, self._pid)
+        with self._copying:
+            inside = self._gate.enter()
+            try:
+                return back_up(
+                    self._opened(),
+                    self.path,
+                    Path(path).absolute(),
+                    source_id=self._source_id,
+                    still_named=self._named_blobs,
+                )
+            finally:
+                inside.leave()
+
+    def _named_blobs(self) -> set[str]:
+        with self._view() as rows:
+            return names_in(rows.scan(Table.STEPS))
+
+    def _source_id(self, databases: Databases, txn: Txn) -> str:
+        return str(read_meta(txn, databases, STORE_ID))

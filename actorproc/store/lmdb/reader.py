@@ -1,0 +1,159 @@
+"""Looking at a store on disk that another process may be writing to."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Self
+
+import lmdb
+
+from actorproc.errors import EngineError, NotAllowed
+from actorproc.model.reports import BackupReport
+from actorproc.store.directory import DATA_FILE, LOCK_FILE, OWNER_FILE, check_directory
+from actorproc.store.lmdb.commit.meta_pages import check_data_file
+from actorproc.store.lmdb.commit.redo_record import is_one_behind
+from actorproc.store.lmdb.environment import Snapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.lmdb.files.open_here import Neighbours
+from actorproc.store.lmdb.open_store import OpenStore
+from actorproc.store.lmdb.owner_lock import Owner, examine_for_reader, owner_of
+from actorproc.store.lmdb.transaction import check_format, check_made
+from actorproc.store.lmdb.upkeep.compaction import files_of, wait_for_a_swap
+from actorproc.store.verify.cross_check import cross_check
+
+__all__ = ["LmdbReader", "here"]
+
+
+class LmdbReader(OpenStore):
+    """The reading methods of a store, for other processes than its owner's. A context manager.
+
+    Takes no owner lock. In the owner's own process it looks through the owner's environment, and a second reader in a
+    process through the first one's. Raises `EngineError` when there is no store. `even_damaged`: also when rows are not
+    where they belong, for who is out to find that.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False, even_damaged: bool = False
+    ) -> None:
+        super().__init__(path)
+        self._even_damaged = even_damaged
+        self._files: tuple[int, ...] = ()
+        self._closed = False
+        self._first: LmdbReader | None = None
+        check_directory(self.path, allow_any_filesystem=allow_any_filesystem)
+        if not (self.path / DATA_FILE).exists():
+            raise EngineError(f"there is no store at {self.path}: no {DATA_FILE} in it")
+        here.add_reader(self)
+        self._open()
+
+    def _view(self) -> Snapshot:
+        other = self._other()
+        if other is not None:
+            try:
+                return other._view()
+            except EngineError:
+                if self._other() is other:
+                    raise
+        if self._files != files_of(self.path) and not self._closed:
+            self._open_again()
+            if self._env is None:  # another one here has opened it meanwhile
+                return self._view()
+        return super()._view()
+
+    def backup(self, path: str | os.PathLike[str]) -> BackupReport:
+        other = self._other()
+        if other is not None:
+            return other.backup(path)
+        self.check_is_up_to_date("a backup")
+        return super().backup(path)
+
+    def check_is_up_to_date(self, what: str) -> None:
+        """Raise `NotAllowed` if the store has no owner and lacks a commit that the next owner will make again."""
+        if owner_of(self.path / OWNER_FILE) is None and is_one_behind(self.path):
+            raise NotAllowed(
+                f"{what} of {self.path} would lack its last commit, which the next owner makes again after the power "
+                f"cut, or the kill, that it came from: run actorproc --path {self.path} compact, or start its manager, "
+                "and try again then"
+            )
+
+    def _other(self) -> OpenStore | None:
+        """Through whom this one reads: the owner in this process, or a reader that was here first."""
+        if self._closed:
+            return None
+        first = self._first
+        return here.owner_of(self.path) or (first if first is not None and not first._closed else None)
+
+    def step_aside(self, owner: OpenStore) -> None:
+        """Close what is open here, for an owner in the same process, if it is the same store."""
+        if here.owner_of(self.path) is owner:
+            with self._copying:
+                self._close_environment()
+                self._files = ()
+
+    def _open_again(self) -> None:
+        """The owner has compacted the store: the files that are open here are no more."""
+        refuse_fork(self.path, self._pid)
+        with self._copying, self._gate.alone():
+            if self._files != files_of(self.path) and not self._closed:
+                if self._env is not None:
+                    self._env.close()
+                self._open()
+
+    def _open(self) -> None:
+        with here.lock:
+            self._env = None
+            self._files = ()
+            self._first = here.open_reader(self.path)
+            if self._first is None and here.owner_of(self.path) is None:
+                self._open_own()
+
+    def _open_own(self) -> None:
+        wait_for_a_swap(self.path)
+        check_data_file(self.path)
+        all_looked_at = examine_for_reader(self.path)
+        # The owner of a store makes the table of readers: without it there is no writer, and it is not ours to make.
+        has_lock = (self.path / LOCK_FILE).exists()
+        env = open_environment(self.path, map_size=0, readonly=True, lock=has_lock)
+        try:
+            with env.begin() as txn:
+                check_made(txn, self.path)
+                check_format(env, txn, self.path)
+            self._databases = open_databases(env, None, create=False)
+            if all_looked_at and not self._even_damaged:
+                with Snapshot(env.begin(), self._databases, lambda: None, self.path) as rows:
+                    cross_check(rows).raise_unseen(self.path)
+        except lmdb.Error as error:
+            env.close()
+            raise translated(error, f"reading the store {self.path}") from error
+        except BaseException:
+            env.close()
+            raise
+        self._env = env
+        self._files = files_of(self.path)
+
+    def is_open(self) -> bool:
+        """It has an environment of its own."""
+        return self._env is not None and not self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def owner(self) -> Owner | None:
+        """The process whose manager has the store open; None: there is none, or a command that is done in a moment."""
+        found = owner_of(self.path / OWNER_FILE)
+        return found if found is not None and found.role == "manager" else None
+
+    def close(self) -> None:
+        """Stop reading. Idempotent."""
+        self._closed = True
+        if os.getpid() == self._pid:
+            self._close_environment()
+
+
+here: Neighbours[OpenStore, LmdbReader] = Neighbours()
+"""The stores that are open in this process."""

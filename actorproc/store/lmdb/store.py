@@ -1,0 +1,416 @@
+"""The store on disk: one LMDB environment, one transaction per commit, one wait for the disk if it is small (`redo`).
+
+`LmdbStore` is the owner's: it writes. `LmdbReader` (`lmdb_reader`) looks at a store that another process may be writing
+to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+import lmdb
+
+from actorproc.errors import ActorprocError, EngineError, NotAllowed, StorageUnavailable, StoreFormat, StoreInUse
+from actorproc.model.ids import new_id
+from actorproc.model.reports import CompactionReport
+from actorproc.model.rows.snapshot import Snapshot as RecoverySnapshot
+from actorproc.model.rows.writes import Write
+from actorproc.store.directory import (
+    DATA_FILE,
+    OWNER_FILE,
+    make_directory,
+    sync_names,
+)
+from actorproc.store.lmdb.commit.meta_pages import check_data_file
+from actorproc.store.lmdb.commit.page_clustering import Gathering
+from actorproc.store.lmdb.commit.redo_record import RedoRecord
+from actorproc.store.lmdb.environment import Snapshot, open_databases, open_environment, refuse_fork, translated
+from actorproc.store.lmdb.files.blobs import BlobFiles
+from actorproc.store.lmdb.files.data_file import DataFile
+from actorproc.store.lmdb.open_store import OpenStore
+from actorproc.store.lmdb.owner_lock import OwnerLock, OwnerRole
+from actorproc.store.lmdb.page_check import examined, seal_of
+from actorproc.store.lmdb.reader import LmdbReader, here
+from actorproc.store.lmdb.transaction import Txn, apply_rows, check_format, read_meta
+from actorproc.store.lmdb.upkeep.compaction import (
+    WORTH_WHILE,
+    Stopwatch,
+    copy_compact,
+    drop_leftovers,
+    put_in_place,
+    unmark,
+)
+from actorproc.store.rows import codec
+from actorproc.store.rows.layout import BATCH, EPOCH, FORMAT, FORMAT_KEY, LAST_BATCH, STORE_ID, rows_of
+from actorproc.store.rows.tables import Table
+from actorproc.store.verify.cross_check import Findings, cross_check
+
+__all__ = ["Durability", "LmdbReader", "LmdbStore"]
+
+Durability = Literal["power", "process"]
+
+_LOOK_EVERY = 10.0
+"""Seconds from one search for dead readers to the next; it costs a system call for each process that reads."""
+
+_FEW = 16
+"""Writes whose rows may have room in a redo record."""
+_PART = 256
+"""Writes whose rows are made at once. With more, Python's own stock of free tuples runs out, and each new tuple brings
+its next search for cycles nearer."""
+
+_T = TypeVar("_T")
+
+
+class LmdbStore(OpenStore):
+    """`ProcedureStore` in a directory of the local file system.
+
+    `durability` "power": every commit is on the disk before it returns. "process": it survives any kill of
+    this process, but a power cut may lose the last commits or, on a disk that reorders writes, the store.
+    `map_size` is the address space reserved at first, in bytes; it grows by itself and costs no disk.
+    `allow_any_filesystem` opens a store on a remote file system, for which nothing is promised. `role` "command": it
+    is owned for a moment only, and another owner waits for that moment to pass.
+
+    The constructor touches nothing; `own` opens.
+    """
+
+    has_files = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "power",
+        map_size: int = 16 << 30,
+        allow_any_filesystem: bool = False,
+        role: OwnerRole = "manager",
+    ) -> None:
+        if durability not in ("power", "process"):
+            raise ValueError(f'durability is "power" or "process", not {durability!r}')
+        super().__init__(path)
+        self._sync = durability == "power"
+        self._map_size = map_size
+        self._allow_any_filesystem = allow_any_filesystem
+        self._role = role
+        self._file = DataFile(self.path)
+        self._blobs = BlobFiles(self.path, sync=self._sync, check=self._file.check_in_place)
+        self._gathering = Gathering(self._file.has_room)
+        self._lock: OwnerLock | None = None
+        self._epoch = 0
+        self._id = ""
+        self._examined = False
+        self._findings = Findings()
+        self._look_at = 0.0
+        """Monotonic time when readers that died are looked for."""
+        self._sound = False
+        """It was opened, and nothing has failed since."""
+
+    @classmethod
+    def reader(cls, path: str | os.PathLike[str], *, allow_any_filesystem: bool = False) -> LmdbReader:
+        """Open the store at `path` for reading only, while its owner may be at work in another process."""
+        return LmdbReader(path, allow_any_filesystem=allow_any_filesystem)
+
+    def own(self) -> int:
+        """Open the store, made if it is missing, and raise its epoch durably."""
+        if self._lock is not None:
+            raise StoreInUse(f"this LmdbStore of {self.path} is owned already; close it first", os.getpid())
+        self._pid = os.getpid()
+        make_directory(self.path, allow_any_filesystem=self._allow_any_filesystem)
+        self._lock = OwnerLock.acquire(self.path / OWNER_FILE, self._role)
+        try:
+            for reader in here.move_in(self.path, self):
+                reader.step_aside(self)
+            drop_leftovers(self.path)
+            check_data_file(self.path)
+            self._examined = examined(self.path, self._lock.last)
+            self._env = self._open_environment(create=True)
+            self._file.follow(self._env.stat()["psize"])
+            self._epoch, self._id = self._transact(self._claim, waits=True)
+            self._drop_blobs()
+            sync_names(self.path)
+            self._env.reader_check()
+            self._lock.vouch()
+            self._sound = True
+        except lmdb.Error as error:
+            self.close()
+            raise translated(error, f"opening the store {self.path}") from error
+        except OSError as error:
+            self.close()
+            raise StorageUnavailable(f"opening the store {self.path}: {error.strerror}; check the disk") from error
+        except BaseException:
+            self.close()
+            raise
+        return self._epoch
+
+    def load(self, *, whole: bool = True) -> RecoverySnapshot:
+        """As of every store; with what was found when the file was opened."""
+        is_damaged = bool(self._findings.damage or self._findings.halted)
+        return self._findings.tell(super().load(whole=whole or is_damaged))
+
+    def commit(self, writes: Sequence[Write], epoch: int, batch: int = 0) -> None:
+        """Apply all writes or none, if `epoch` is still the stored one. See `ProcedureStore.commit`."""
+        databases = self._databases
+        expected = codec.encode(Table.META, EPOCH, epoch)
+        changes = self._blobs.before(writes)
+        redo = self._file.redo if self._sync and batch and len(writes) <= _FEW else None
+        rows = rows_of(changes, batch) if redo is not None else []
+        body = redo.body_of(rows) if redo is not None else None
+
+        def work(txn: Txn) -> None:
+            if txn.get(EPOCH, db=databases[Table.META]) != expected:
+                raise StoreInUse(f"a newer owner has taken the store {self.path} over; epoch {epoch} is fenced off")
+            if self._sync:
+                self._gathering.before(len(writes), self._opened(), txn, databases)
+            apply_rows(txn, databases, rows)
+            if redo is None:
+                # In parts: rows by the hundred thousand, all alive at once, keep the cycle collector busy.
+                for start in range(0, len(writes), _PART):
+                    apply_rows(txn, databases, rows_of(changes[start : start + _PART]))
+                apply_rows(txn, databases, rows_of((), batch))
+            elif body is not None:
+                redo.write(txn.id(), body)
+
+        self._transact(work, redo if body is not None else None)
+        self._refuse_removed()
+        self._drop_blobs()
+
+    def place_of(self, id: str, number: int) -> str | None:
+        """The file that holds the long field of a record of the step log. See `RecordStore.place_of`."""
+        return self._blobs.place_of(id, number)
+
+    def _drop_blobs(self) -> None:
+        """Remove files that no row names, after a durable commit, unless a backup may still copy them."""
+        self._blobs.after(is_copying=self._copying.locked())
+
+    def _adopt_blobs(self, txn: Txn, *, is_start: bool) -> None:
+        """Learn which files are of which rows."""
+        db = self._databases[Table.STEPS]
+        self._blobs.adopt(lambda key: txn.get(key, db=db), lambda: txn.cursor(db), is_start=is_start)
+
+    def _refuse_removed(self) -> None:
+        """Nothing is acknowledged that went into a file without a name."""
+        try:
+            self._file.check_not_removed()
+        except StorageUnavailable:
+            self._sound = False
+            raise
+
+    def reopen(self) -> None:
+        """Close and open again after a failed commit, and prove that the disk takes commits: one, synced.
+
+        A file that was removed stays open, as there is no other way to it, until there is one in its place.
+        """
+        refuse_fork(self.path, self._pid)
+        if self._lock is None:
+            raise self._not_open()
+        try:
+            is_gone = not (self.path / DATA_FILE).exists()
+            if is_gone and self._file.is_open():
+                self._refuse_removed()
+            self._close_environment()
+            if is_gone:
+                raise StorageUnavailable(f"{self.path / DATA_FILE} is gone; put it back, nothing else can be done")
+            drop_leftovers(self.path)
+        except OSError as error:  # a disk that answers nothing, no descriptor left: it may pass
+            self._close_environment()
+            msg = f"opening the store {self.path} again: {error.strerror}; check the disk"
+            raise StorageUnavailable(msg) from error
+        check_data_file(self.path)
+        env = self._env = self._open_environment()
+        try:
+            self._file.follow(env.stat()["psize"])
+            self._transact(self._reclaim, waits=True)
+            self._drop_blobs()
+            self._sound = True
+        except lmdb.Error as error:
+            self._close_environment()
+            raise translated(error, f"opening the store {self.path} again") from error
+        except OSError as error:
+            self._close_environment()
+            raise StorageUnavailable(f"opening the store {self.path} again: {error.strerror}") from error
+        except BaseException:
+            self._close_environment()
+            raise
+
+    def compact(self) -> CompactionReport:
+        """Give unused space back to the file system. See `ProcedureStore.compact`.
+
+        Reading goes on while the copy is written, and waits for milliseconds while it takes its place.
+        """
+        refuse_fork(self.path, self._pid)
+        env = self._opened()
+        if not self._copying.acquire(blocking=False):
+            raise NotAllowed(f"a backup of {self.path} is being made; compact it afterwards")
+        try:
+            watch = Stopwatch()
+            self._file.check_in_place()
+            before = (self.path / DATA_FILE).stat().st_size
+            fresh = copy_compact(env, self._databases, self.path)
+            if fresh.stat().st_size + WORTH_WHILE > before:
+                fresh.unlink()
+                return CompactionReport(before, before, watch.seconds)
+            self._swap(env)
+            return CompactionReport(before, (self.path / DATA_FILE).stat().st_size, watch.seconds)
+        finally:
+            self._copying.release()
+
+    def _swap(self, env: lmdb.Environment) -> None:
+        """Go over to the compact copy. Should that fail half-way, the store is opened again as it is.
+
+        Should that fail too, the next commit fails and `reopen` finishes it.
+        """
+        try:
+            with self._gate.alone():
+                env.close()
+                self._env = None
+                put_in_place(self.path)
+                fresh = self._open_environment()
+                self._databases = open_databases(fresh, None, create=False)
+                self._env = fresh
+            self._file.follow(fresh.stat()["psize"])
+            self._transact(self._reclaim)
+            unmark(self.path)
+            if self._lock is not None:
+                self._lock.vouch()  # for this file; until now it was for the one before
+        except lmdb.Error as error:
+            self._open_as_it_is()
+            raise translated(error, f"opening the compacted store {self.path}") from error
+        except OSError as error:
+            self._open_as_it_is()
+            msg = f"compacting the store {self.path}: {error.strerror}; it is opened again"
+            raise StorageUnavailable(msg) from error
+        except ActorprocError:  # what the disk has of the first commit is not known
+            self._open_as_it_is()
+            raise
+
+    def _open_as_it_is(self) -> None:
+        """Open the file again after a compaction that failed, so that reads go on."""
+        if self._env is not None:
+            self._close_environment()
+        with contextlib.suppress(ActorprocError):
+            self.reopen()
+
+    def _close_environment(self) -> None:
+        super()._close_environment()
+        self._file.close()
+
+    def close(self) -> None:
+        """Give the store up. Idempotent; in a forked child it leaves the environment alone."""
+        if os.getpid() == self._pid:
+            self._settle()
+            self._close_environment()
+            here.move_out(self.path, self)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            sound, self._sound = self._sound and os.getpid() == self._pid, False
+            lock.release(seal_of(self.path, lock.vouch, durable=self._sync) if sound else "")
+
+    def _settle(self) -> None:
+        """The disk has the last commit in its own place, and needs no redo record for it."""
+        if self._env is not None and self._sync and self._sound:
+            try:
+                self._env.sync(True)
+            except lmdb.Error:
+                self._sound = False
+
+    def _open_environment(self, *, create: bool = False) -> lmdb.Environment:
+        return open_environment(self.path, map_size=self._map_size, create=create, sync=self._sync, metasync=False)
+
+    def _not_open(self) -> EngineError:
+        if self._lock is None:
+            return EngineError(f"the store {self.path} is not open: own() it first")
+        return StorageUnavailable(f"the store {self.path} is being opened again after a failed commit; try again")
+
+    def _claim(self, txn: Txn) -> tuple[int, str]:
+        """Check that this is our store and of our format, or make it; return the new epoch and the store's id."""
+        env = self._opened()
+        names = txn.stat()["entries"]
+        if names:
+            check_format(env, txn, self.path)
+        databases = self._databases = open_databases(env, txn, create=True)
+        meta = databases[Table.META]
+        self._file.redo_last(txn, databases)
+        self._adopt_blobs(txn, is_start=True)
+        if names and self._examined:
+            self._findings = cross_check(Snapshot(txn, databases, lambda: None, self.path))
+            self._findings.raise_lost(self.path)
+            apply_rows(txn, databases, self._findings.mended)
+            for table, entries in self._findings.rebuilt.items():
+                txn.drop(databases[table], delete=False)
+                for key in sorted(entries):
+                    txn.put(key, entries[key], db=databases[table])
+        if not names:
+            for key, value in ((FORMAT_KEY, FORMAT), (STORE_ID, new_id()), (EPOCH, 0)):
+                txn.put(key, codec.encode(Table.META, key, value), db=meta)
+        epoch = int(read_meta(txn, databases, EPOCH)) + 1
+        txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=meta)
+        last = int(read_meta(txn, databases, BATCH)) if names else 0
+        txn.put(LAST_BATCH, codec.encode(Table.META, LAST_BATCH, last), db=meta)
+        txn.put(BATCH, codec.encode(Table.META, BATCH, 0), db=meta)
+        return epoch, str(read_meta(txn, databases, STORE_ID))
+
+    def _reclaim(self, txn: Txn) -> None:
+        """Check that it is the same store, still ours, and write something, so that the commit is a real one."""
+        env = self._opened()
+        check_format(env, txn, self.path)
+        databases = self._databases = open_databases(env, txn, create=False)
+        found = str(read_meta(txn, databases, STORE_ID))
+        if found != self._id:
+            raise StoreFormat(f"the store {self.path} was replaced by another one while it was open (id {found})")
+        epoch = int(read_meta(txn, databases, EPOCH))
+        if epoch != self._epoch:
+            raise StoreInUse(f"a newer owner (epoch {epoch}) has taken the store {self.path} over")
+        self._file.redo_last(txn, databases)
+        self._adopt_blobs(txn, is_start=False)
+        txn.put(EPOCH, codec.encode(Table.META, EPOCH, epoch), db=databases[Table.META])
+
+    def _transact(self, work: Callable[[Txn], _T], redo: RedoRecord | None = None, *, waits: bool = False) -> _T:
+        """Run `work` in one write transaction; the whole of it again in a map twice as large when the map is full.
+
+        It is durable then, with durability "process" only if it `waits`; of one that leaves a record in `redo` the disk
+        need not have the meta page for that.
+        """
+        refuse_fork(self.path, self._pid)
+        while True:
+            env = self._opened()
+            self._forget_the_dead(env)
+            try:
+                txn = env.begin(write=True)
+                number = txn.id()
+                try:
+                    result = work(txn)
+                    txn.commit()
+                except BaseException:
+                    if redo is not None:
+                        redo.forget(number)
+                    # In py-lmdb 3.0 an abort starves, for seconds, while other threads read without pause.
+                    with self._gate.alone():
+                        txn.abort()
+                    raise
+                if (self._sync or waits) and redo is None:
+                    env.sync(True)
+                return result
+            except lmdb.MapFullError:
+                self._grow(env)
+            except lmdb.Error as error:
+                self._sound = False
+                raise translated(error, f"writing the store {self.path}") from error
+
+    def _forget_the_dead(self, env: lmdb.Environment) -> None:
+        """A process that was killed while it read would keep what it saw from being overwritten, and its place."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY
+            with contextlib.suppress(lmdb.Error):  # nothing hangs on it
+                env.reader_check()
+
+    def _grow(self, env: lmdb.Environment) -> None:
+        self._map_size = 2 * env.info()["map_size"]
+        try:
+            with self._gate.alone():
+                env.set_mapsize(self._map_size)
+        except lmdb.Error as error:
+            raise translated(error, f"growing the map of {self.path} to {self._map_size} bytes") from error

@@ -1,0 +1,1 @@
+"""Upkeep of a data file: compaction and backup."""

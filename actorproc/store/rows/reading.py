@@ -1,0 +1,376 @@
+"""Reading records out of sorted rows: everything of a store that does not write.
+
+A store gives `_view()`, one consistent snapshot of its rows, and gets all reading methods of the protocol.
+No snapshot is ever open while the caller's code runs: a forgotten iterator must not keep LMDB from reusing
+pages, nor the map from growing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar, cast
+
+from actorproc.errors import StoreDamaged, UnknownProcedure
+from actorproc.model.reports import KeptSignal, StoreSize
+from actorproc.model.rows.records import (
+    AuditRecord,
+    ChildRecord,
+    EventRecord,
+    LockRecord,
+    NoteRecord,
+    PoisonRecord,
+    ProcedureRecord,
+    StepRecord,
+    UndoRecord,
+)
+from actorproc.model.rows.snapshot import FinishedTree, Snapshot
+from actorproc.model.states import TERMINAL, ProcedureState
+from actorproc.store.rows import codec
+from actorproc.store.rows.keys import head_key, number_key, prefix, text_key, time_key
+from actorproc.store.rows.layout import COPIED_FROM, EPOCH, PAUSED, STATE_INDEX, STORE_ID, meta_of
+from actorproc.store.rows.loading import read_number, read_snapshot
+from actorproc.store.rows.step_log import read_log, step_key
+from actorproc.store.rows.tables import Rows, Table
+
+__all__ = ["RecordReader"]
+
+_T = TypeVar("_T")
+_CHUNK = 256
+_COUNTED = (ProcedureState.FAILED, ProcedureState.ROLLEDBACK)
+"""States with an index table of their own."""
+
+
+class RecordReader(ABC):
+    """The reading half of `ProcedureStore`; callable from any thread."""
+
+    @abstractmethod
+    def _view(self) -> AbstractContextManager[Rows]:
+        """A snapshot of the last commit, to be given back soon."""
+
+    has_files = False
+
+    @property
+    def store_id(self) -> str:
+        """The name this store was given when it was made (a UUID)."""
+        with self._view() as rows:
+            value = rows.get(Table.META, STORE_ID)
+        if value is None:
+            raise codec.damaged(Table.META, STORE_ID, "the row is missing")
+        return str(meta_of(STORE_ID, value))
+
+    @property
+    def copied_from(self) -> str | None:
+        """The `store_id` of the store of which this one began as a backup; None when it did not."""
+        with self._view() as rows:
+            value = rows.get(Table.META, COPIED_FROM)
+        return None if value is None else str(meta_of(COPIED_FROM, value))
+
+    @property
+    def paused(self) -> str | None:
+        """Reason for which an operator paused the whole manager; None: it is not paused."""
+        with self._view() as rows:
+            value = rows.get(Table.META, PAUSED)
+        return None if value is None else str(meta_of(PAUSED, value))
+
+    @property
+    def epoch(self) -> int:
+        """Number of owners that the store has had."""
+        with self._view() as rows:
+            return read_number(rows, EPOCH)
+
+    def load(self, *, whole: bool = True) -> Snapshot:
+        """Everything recovery needs. Damaged records are listed, not raised. See `RecordStore.load`."""
+        with self._view() as rows:
+            return read_snapshot(rows, whole=whole)
+
+    def procedure(self, id: str, *, removed: bool = False) -> ProcedureRecord | None:
+        """One head, None when unknown; with `removed` also one whose tree is half removed."""
+        with self._view() as rows:
+            head = _head(rows, head_key(id))
+            return head if head is None or removed or not _is_removed(rows, head_key(head.root)) else None
+
+    def procedures(self, ids: Sequence[str]) -> list[ProcedureRecord]:
+        """The heads of the procedures that are known, in the order of the ids."""
+        with self._view() as rows:
+            found = [head for id in ids if (head := _head(rows, head_key(id))) is not None]
+            return [head for head in found if not _is_removed(rows, head_key(head.root))]
+
+    def tree(self, root: str) -> tuple[list[ProcedureRecord], list[UndoRecord]]:
+        """All heads of a tree in submit order (root first) and its undo units, oldest first."""
+        with self._view() as rows:
+            if _is_removed(rows, head_key(root)):
+                return [], []
+            heads = [
+                _indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in rows.scan(Table.MEMBERS, prefix(root))
+            ]
+            return heads, _all(rows, Table.UNDO, prefix(root))
+
+    def step(self, id: str, number: int) -> StepRecord | None:
+        """One record of the step log."""
+        return self._twice(lambda rows: _step(rows, id, number))
+
+    def place_of(self, id: str, number: int) -> str | None:
+        """The file that holds the long field of a record; None where only the owner of a store in files tells it."""
+        del id, number
+        return None
+
+    def ending(self, id: str) -> tuple[ProcedureRecord, StepRecord | None] | None:
+        """The head and the closing record of a procedure that has ended; None when it has not, or is unknown."""
+
+        def read(rows: Rows) -> tuple[ProcedureRecord, StepRecord | None] | None:
+            head = _head(rows, head_key(id))
+            if head is None or head.state not in TERMINAL or _is_removed(rows, head_key(head.root)):
+                return None
+            return head, _step(rows, id, head.records)
+
+        return self._twice(read)
+
+    def steps(self, id: str) -> list[StepRecord]:
+        """The step log of a procedure in order of number."""
+
+        def read(rows: Rows) -> list[StepRecord]:
+            head = rows.get(Table.PROCEDURES, head_key(id))
+            if head is None:
+                return []
+            found = codec.decode(Table.PROCEDURES, head_key(id), head)
+            return list(read_log(partial(rows.get, Table.STEPS), id, found.records, found.trimmed))[::-1]
+
+        return self._twice(read)
+
+    def _twice(self, read: Callable[[Rows], _T]) -> _T:
+        """Read, and read again from another snapshot when it is damaged.
+
+        The file of a long value goes as soon as no row names it, and a snapshot may be older than that.
+        """
+        try:
+            with self._view() as rows:
+                return read(rows)
+        except StoreDamaged:
+            with self._view() as rows:
+                return read(rows)
+
+    def children(self, parent: str, step: int | None = None) -> list[ChildRecord]:
+        """Links to children in order of (step, index); of one step when given."""
+        start = prefix(parent) if step is None else prefix(parent) + number_key(step)
+        with self._view() as rows:
+            return _all(rows, Table.CHILDREN, start)
+
+    def notes(self, id: str, step: int | None = None) -> list[NoteRecord]:
+        """Write-ahead notes of a procedure; of one step when given."""
+        start = prefix(id) if step is None else prefix(id) + number_key(step) + b"\0"
+        with self._view() as rows:
+            return _all(rows, Table.NOTES, start)
+
+    def audit(self, target: str) -> list[AuditRecord]:
+        """Requests of operators, for a procedure or (empty target) the manager, in order."""
+        with self._view() as rows:
+            return _all(rows, Table.AUDIT, prefix(target))
+
+    def locks(self) -> list[LockRecord]:
+        """All granted locks."""
+        with self._view() as rows:
+            return _all(rows, Table.LOCKS, b"")
+
+    def poisons(self) -> list[PoisonRecord]:
+        """All poisoned keys."""
+        with self._view() as rows:
+            return _all(rows, Table.POISON, b"")
+
+    def events(self, target: str) -> list[EventRecord]:
+        """Signals of a target, oldest first, with notes of those that were taken."""
+        with self._view() as rows:
+            return _all(rows, Table.EVENTS, text_key(target) + b"\0")
+
+    def kept_signals(self, target: str | None = None) -> list[KeptSignal]:
+        """Signals and events that no procedure has taken, of one target when given; without their payloads."""
+        start = b"" if target is None else text_key(target) + b"\0"
+        with self._view() as rows:
+            found: Iterable[EventRecord] = (
+                codec.decode(Table.EVENTS, key, value) for key, value in rows.scan(Table.EVENTS, start)
+            )
+            return [
+                KeptSignal(row.target, row.seq, row.at, len(row.payload), row.dedup) for row in found if not row.taken
+            ]
+
+    def finished(
+        self,
+        *,
+        before: float | None = None,
+        limit: int | None = None,
+        after: tuple[str, float] | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[str, float]]:
+        """Finished roots and when they finished (epoch seconds), the longest finished first, or last with `reverse`.
+
+        `before` leaves out what finished at that time or later, `after` all up to this root in that order. This is
+        what retention looks at. Trees that are half removed are not listed.
+        """
+        found: list[tuple[str, float]] = []
+        place = None if after is None else time_key(after[1]) + b"\0" + head_key(after[0])
+        with self._view() as rows:
+            for key, root in rows.scan(Table.FINISHED, after=place, reverse=reverse):
+                at, id_ = int.from_bytes(key[:8]) / 1e6, key[9:]
+                if len(found) == limit:
+                    break
+                if before is not None and at >= before:
+                    if reverse:
+                        continue
+                    break
+                # Stores of older versions list finished children here too.
+                if id_ == root and not _is_removed(rows, id_):
+                    found.append((_name(id_), at))
+        return found
+
+    def finished_tree(self, root: str, limit: int) -> FinishedTree | None:
+        """A tree as its removal needs it, with at most `limit` members; None when there is no such root."""
+        with self._view() as rows:
+            if _is_removed(rows, head_key(root)):
+                return None
+            entries = list(islice(rows.scan(Table.MEMBERS, prefix(root)), limit + 1))
+            if not entries:
+                return None
+            heads = [_indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in entries[:limit]]
+            units = next(rows.scan(Table.UNDO, prefix(root)), None) is not None
+        return FinishedTree(tuple(heads), more=len(entries) > limit, units=units)
+
+    def removed_members(self, root: str, limit: int | None) -> tuple[list[ProcedureRecord], bool]:
+        """Remaining members of a half removed tree: the latest ones, at most `limit`, and whether there are more."""
+        with self._view() as rows:
+            room = None if limit is None else limit + 1
+            entries = list(islice(rows.scan(Table.MEMBERS, prefix(root), reverse=True), room))
+            heads = [_indexed_head(rows, Table.MEMBERS, key, id_) for key, id_ in entries[:limit]]
+        return heads, len(heads) < len(entries)
+
+    def ids(self, start: str) -> list[str]:
+        """Ids that begin with this text, in order of ids."""
+        with self._view() as rows:
+            gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
+            found = [_name(key) for key, _ in rows.scan(Table.PROCEDURES, start.encode("utf-8", "replace"))]
+        return [name for name in found if name not in gone]
+
+    def count_states(self) -> dict[ProcedureState, int]:
+        """Number of procedures by state; states without any are left out.
+
+        Only those that have not ended are read. Tables have lengths: that of `failed` and that of `rolled_back` are
+        numbers of a state, and those that succeeded are what the unfinished leave of `by_state`.
+        """
+        with self._view() as rows:
+            counts = {
+                state: 0 if state in TERMINAL else sum(1 for _ in rows.scan(*index))
+                for state, index in STATE_INDEX.items()
+            }
+            counts[ProcedureState.SUCCESS] = max(0, rows.count(Table.BY_STATE) - sum(counts.values()))
+            for state in _COUNTED:
+                counts[state] = rows.count(STATE_INDEX[state][0])
+        return {state: count for state, count in counts.items() if count}
+
+    def size(self) -> StoreSize:
+        """Size of the store; one without a file counts rows only."""
+        with self._view() as rows:
+            return StoreSize(0, 0, rows.count(Table.PROCEDURES), rows.count(Table.STEPS), rows.count(Table.FINISHED))
+
+    def scan(
+        self,
+        *,
+        state: ProcedureState | None = None,
+        type_name: str | None = None,
+        root: str | None = None,
+        tag: str | None = None,
+        after: str | None = None,
+        reverse: bool = False,
+        skip_damaged: bool = False,
+    ) -> Iterator[ProcedureRecord]:
+        """Heads in submit order that match all given filters; newest first with `reverse`.
+
+        Read in chunks of up to 256 index rows, each from one snapshot, while the caller iterates: none comes twice,
+        and one that changed meanwhile comes as it is when its chunk is read.
+        """
+        table, start = _narrowest_index(state, type_name, root, tag)
+        read = _sound_head if skip_damaged else _indexed_head
+        place = None
+        if after is not None:
+            head = self.procedure(after)
+            if head is None:
+                raise UnknownProcedure(f"no procedure has the id {after!r}, so nothing comes after it")
+            place = start + number_key(head.seq)
+
+        def matches(head: ProcedureRecord) -> bool:
+            return (
+                (state is None or head.state is state)
+                and (type_name is None or head.type_name == type_name)
+                and (root is None or head.root == root)
+                and (tag is None or tag in head.tags)
+            )
+
+        def chunks(place: bytes | None) -> Iterator[ProcedureRecord]:
+            while True:
+                with self._view() as rows:
+                    entries = list(islice(rows.scan(table, start, after=place, reverse=reverse), _CHUNK))
+                    heads = [read(rows, table, key, id_) for key, id_ in entries]
+                    gone = {_name(key) for key, _ in rows.scan(Table.REMOVALS)}
+                yield from (head for head in heads if head is not None and head.root not in gone and matches(head))
+                if len(entries) < _CHUNK:
+                    return
+                place = entries[-1][0]
+
+        return chunks(place)
+
+
+def _narrowest_index(
+    state: ProcedureState | None, type_name: str | None, root: str | None, tag: str | None
+) -> tuple[Table, bytes]:
+    """The index that probably has the fewest rows for these filters, and the prefix of its keys."""
+    if root is not None:
+        return Table.MEMBERS, prefix(root)
+    if tag is not None:
+        return Table.BY_TAG, text_key(tag) + b"\0"
+    if state is not None and (state not in TERMINAL or type_name is None):
+        return STATE_INDEX[state]
+    if type_name is not None:
+        return Table.BY_TYPE, text_key(type_name) + b"\0"
+    return Table.ORDER, b""
+
+
+def _head(rows: Rows, key: bytes) -> ProcedureRecord | None:
+    value = rows.get(Table.PROCEDURES, key)
+    return None if value is None else cast("ProcedureRecord", codec.decode(Table.PROCEDURES, key, value))
+
+
+def _step(rows: Rows, id: str, number: int) -> StepRecord | None:
+    key = step_key(id, number)
+    value = rows.get(Table.STEPS, key)
+    return None if value is None else cast("StepRecord", codec.decode(Table.STEPS, key, value))
+
+
+def _is_removed(rows: Rows, root: bytes) -> bool:
+    """The tree is half removed. There is hardly ever one, and to see that costs nothing."""
+    return rows.count(Table.REMOVALS) > 0 and rows.get(Table.REMOVALS, root) is not None
+
+
+def _name(key: bytes) -> str:
+    """The id in a key, which a damaged row may have as any bytes."""
+    return key.decode("utf-8", "backslashreplace")
+
+
+def _indexed_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord:
+    """The head an index row points to. The row is checked by it: both end in the same seq."""
+    head = _head(rows, id_)
+    if head is None or number_key(head.seq) != key[-8:]:
+        raise codec.damaged(table, key, "the row points to a procedure that is missing or another one")
+    return head
+
+
+def _sound_head(rows: Rows, table: Table, key: bytes, id_: bytes) -> ProcedureRecord | None:
+    """As `_indexed_head`; None when it is damaged."""
+    try:
+        return _indexed_head(rows, table, key, id_)
+    except StoreDamaged:
+        return None
+
+
+def _all(rows: Rows, table: Table, start: bytes) -> list[Any]:
+    return [codec.decode(table, key, value) for key, value in rows.scan(table, start)]

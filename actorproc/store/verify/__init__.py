@@ -1,0 +1,1 @@
+"""Verification: records against checksums, indexes and each other."""

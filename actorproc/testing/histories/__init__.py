@@ -1,0 +1,1 @@
+"""Histories of real processes, judged against the store they leave."""

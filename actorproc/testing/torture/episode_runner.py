@@ -1,0 +1,320 @@
+"""Plays one episode: starts the hosts of a plan, and does to them what cannot be done from inside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+
+import actorproc
+from actorproc.api.registration import Registration
+from actorproc.errors import ActorprocError
+from actorproc.model.policies import Quotas, Scheduling
+from actorproc.store.lmdb.store import LmdbStore
+from actorproc.testing.histories.recovering import recovery_problems
+from actorproc.testing.journal import JournalLine
+from actorproc.testing.torture.faults import IN_TROUBLE, Fault, FaultKind, Phase
+from actorproc.testing.torture.phase_probe import Gauge, Mark, Stage
+from actorproc.testing.torture.plan import Life, Plan
+from actorproc.testing.torture.procedures import CLASSES
+from actorproc.testing.torture.record import EpisodeJournal, Tail
+
+__all__ = ["Tormentor"]
+
+_TOKEN = "ACTORPROC_TORTURE"  # noqa: S105 - the name of a variable that marks the processes of an episode
+_ORPHAN_BOUND = 10.0
+"""Seconds a worker may outlive its host. A second is promised; a machine under torture is given more."""
+_STARVED_BOUND = 60.0
+"""Seconds after which even a process that never gets a processor counts as an orphan."""
+_NEEDS_TO_END = 1.0
+"""Seconds of processor in which a worker, also one that has only begun to start, must notice that its host is gone."""
+_COMING_UP = 60.0
+"""Seconds a host may take to come up."""
+_FROM_OUTSIDE = {FaultKind.WORKER_KILL, FaultKind.WORKER_STOP, FaultKind.HOST_STOP}
+_BEFORE_IT_IS_UP = {FaultKind.STORM, FaultKind.RESTARTS}
+_PATIENCE = 0.3
+"""Seconds to wait for a worker that is inside a step."""
+_TROUBLE_WITHIN = 3.0
+"""Seconds to wait for a commit to fail."""
+_LATE = 2.0
+"""Seconds after which a host that does not come to the point where it should die is killed all the same."""
+
+
+class Tormentor:
+    """One episode in one folder. `run` it, then judge what is there."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.journal = EpisodeJournal(folder / "journal")
+        self._tail = Tail(self.journal)
+        self._last: dict[int, JournalLine] = {}
+        """Of each worker: what it wrote last about a step."""
+        self._ours = f"{os.getpid()}-{time.monotonic_ns()}"
+
+    def run(self) -> None:
+        """Live all lives. What goes wrong is in the journal."""
+        (self.folder / "plan.json").write_bytes(msgspec.json.encode(self.plan))
+        for number, life in enumerate(self.plan.lives):
+            self._live(number, life)
+
+    # ------------------------------------------------------------ one life
+    def _live(self, number: int, life: Life) -> None:
+        gauge = Gauge(self.folder / f"gauge-{number}")
+        with (self.folder / f"host-{number}.log").open("wb") as output:
+            host = subprocess.Popen(
+                [sys.executable, "-m", "actorproc.testing.torture.host", str(self.folder), str(number)],
+                env=self._environment(),
+                stdin=subprocess.PIPE,  # closed when this process ends, however it ends
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        with host:
+            try:
+                self._disturb(host, gauge, life)
+            finally:
+                if host.poll() is None:
+                    self.journal.killing(host.pid, is_host=True)
+                    host.kill()
+                    host.wait()
+                self._await_workers_end()
+                gauge.close()
+        self._check_recovery()
+
+    def _environment(self) -> dict[str, str]:
+        source = str(Path(actorproc.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (source, str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
+        return {**os.environ, "PYTHONPATH": path, _TOKEN: self._ours}
+
+    def _disturb(self, host: subprocess.Popen[bytes], gauge: Gauge, life: Life) -> None:
+        early = next((fault for fault in life.faults if fault.kind in _BEFORE_IT_IS_UP), None)
+        if early is not None and self._until(host, lambda: gauge.stage is not Stage.STARTING):
+            time.sleep(early.after)
+            if host.poll() is None and (early.kind is FaultKind.RESTARTS or gauge.stage is Stage.RECOVERING):
+                self._kill_host(host, gauge, early.kind)
+                return
+        if not self._until(host, lambda: gauge.stage >= Stage.RUNNING):
+            self._check_exit(host, life)
+            return
+        up = time.monotonic()
+        for fault in sorted((f for f in life.faults if f.kind in _FROM_OUTSIDE), key=lambda fault: fault.after):
+            self._wait(host, up + fault.after - time.monotonic())
+            if host.poll() is None:
+                self._strike(host, gauge, fault)
+        self._end(host, gauge, life, up)
+
+    def _end(self, host: subprocess.Popen[bytes], gauge: Gauge, life: Life, up: float) -> None:
+        if life.ends != "killed":
+            self._wait(host, 2 * self.plan.patience + 30)
+            if host.poll() is None:
+                self.journal.note("stalled", text=f"the host of life {life} did not stop; {self._health(gauge)}")
+            self._check_exit(host, life)
+            return
+        by_point = any(fault.kind is FaultKind.HOST_POINT for fault in life.faults)
+        self._wait(host, up + life.seconds + (_LATE if by_point else 0.0) - time.monotonic())
+        if host.poll() is None:
+            both = any(fault.kind is FaultKind.BOTH_KILL for fault in life.faults)
+            self._kill_host(host, gauge, FaultKind.BOTH_KILL if both else FaultKind.HOST_KILL)
+        else:
+            self._check_exit(host, life)
+
+    def _check_exit(self, host: subprocess.Popen[bytes], life: Life) -> None:
+        """A host ends by a kill, or in order when it was its turn."""
+        if host.poll() is None:
+            self.journal.note("stalled", text="the host did not come up")
+        elif host.returncode != (-signal.SIGKILL if life.ends == "killed" else 0):
+            self.journal.note("stalled", text=f"the host left by itself with {host.returncode}: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        logs = sorted(self.folder.glob("host-*.log"), key=lambda path: path.stat().st_mtime)
+        return logs[-1].read_text(errors="replace", encoding="utf-8")[-500:] if logs else ""
+
+    @staticmethod
+    def _health(gauge: Gauge) -> str:
+        return f"stage {gauge.stage.name.lower()}, phase {gauge.phase()}"
+
+    # ------------------------------------------------------------ striking
+    def _strike(self, host: subprocess.Popen[bytes], gauge: Gauge, fault: Fault) -> None:
+        if fault.kind is FaultKind.HOST_STOP:
+            self.journal.struck(fault.kind, self._phase(gauge), pid=host.pid)
+            with self._stopped(host.pid):
+                self._wait(host, fault.seconds)
+            return
+        if fault.point == IN_TROUBLE and not self._until(
+            host, lambda: gauge.get(Mark.TROUBLE) > 0, within=_TROUBLE_WITHIN
+        ):
+            return
+        victim = self._victim(host, fault.draw)
+        if victim is None:
+            return
+        if fault.kind is FaultKind.WORKER_STOP:
+            self.journal.struck(fault.kind, self._phase_of_worker(victim), pid=victim)
+            with self._stopped(victim):
+                self._wait(host, fault.seconds)
+            return
+        self.journal.killing(victim)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        self._read_news()
+        line = self._last.get(victim)
+        told = {"procedure": line.procedure, "step": line.step, "epoch": line.epoch} if line is not None else {}
+        mode = line.mode if line is not None else ""
+        phase = self._phase_of_worker(victim)
+        if fault.point == IN_TROUBLE and phase is not Phase.IDLE:
+            phase = Phase.TROUBLE
+        self.journal.struck(fault.kind, phase, pid=victim, text=mode, **told)
+
+    def _kill_host(self, host: subprocess.Popen[bytes], gauge: Gauge, kind: FaultKind) -> None:
+        victims = [host.pid]
+        if kind is FaultKind.BOTH_KILL:
+            victims += self._workers(host)
+        for pid in victims:
+            self.journal.killing(pid, is_host=pid == host.pid)
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        host.wait()
+        self.journal.struck(kind, self._phase(gauge), pid=host.pid)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _stopped(pid: int) -> Iterator[None]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _victim(self, host: subprocess.Popen[bytes], draw: float) -> int | None:
+        """A worker: three times in four one that is busy, waited for a little."""
+        workers = self._workers(host)
+        deadline = time.monotonic() + (_PATIENCE if draw * 4 % 1 < 0.75 else 0.0)
+        while not (busy := self._busy(workers)) and time.monotonic() < deadline and host.poll() is None:
+            time.sleep(0.001)
+            workers = self._workers(host)
+        chosen = busy or workers
+        return chosen[int(draw * len(chosen))] if chosen else None
+
+    def _busy(self, workers: list[int]) -> list[int]:
+        self._read_news()
+        return [pid for pid in workers if (line := self._last.get(pid)) is not None and line.kind in _INSIDE]
+
+    @staticmethod
+    def _workers(host: subprocess.Popen[bytes]) -> list[int]:
+        try:
+            return sorted(child.pid for child in psutil.Process(host.pid).children())
+        except psutil.NoSuchProcess:
+            return []
+
+    # ------------------------------------------------------------ where it strikes
+    def _read_news(self) -> None:
+        for line in self._tail.news():
+            if line.epoch and line.kind in _OF_STEPS:
+                self._last[line.pid] = line
+
+    def _phase_of_worker(self, pid: int) -> Phase:
+        line = self._last.get(pid)
+        if line is None:
+            return Phase.IDLE
+        if line.kind not in _INSIDE:
+            return Phase.ANSWERING
+        return Phase.UNDOING if line.mode == "rollback" else Phase.EXECUTING
+
+    def _phase(self, gauge: Gauge) -> Phase:
+        phase = gauge.phase()
+        if phase is not None:
+            return phase
+        self._read_news()
+        newest = max((line.epoch for line in self._last.values()), default=0)
+        inside = {self._phase_of_worker(pid) for pid, line in self._last.items() if line.epoch == newest}
+        for phase in (Phase.UNDOING, Phase.EXECUTING):
+            if phase in inside:
+                return phase
+        return Phase.WAITING
+
+    # ------------------------------------------------------------ waiting, and looking afterwards
+    @staticmethod
+    def _wait(host: subprocess.Popen[bytes], seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            host.wait(max(0.0, seconds))
+
+    @staticmethod
+    def _until(host: subprocess.Popen[bytes], condition: Callable[[], bool], *, within: float = _COMING_UP) -> bool:
+        deadline = time.monotonic() + within
+        while not condition():
+            if host.poll() is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def _await_workers_end(self) -> None:
+        """Nothing of a host outlives it for long, unless it is given no processor to end with."""
+        began = time.monotonic()
+        had: dict[int, float] = {}
+        while left := self._left_over():
+            waited = time.monotonic() - began
+            orphans = [process for process in left if not _is_starved(process, had)]
+            if waited > min(_ORPHAN_BOUND, self.plan.patience) and (orphans or waited > _STARVED_BOUND):
+                for process in orphans or left:
+                    self.journal.note("orphan", pid=process.pid, text=f"process {process.pid} outlives its host")
+                    self.journal.killing(process.pid)
+                    with contextlib.suppress(psutil.Error):  # it has ended in this moment
+                        process.kill()
+                return
+            time.sleep(0.005)
+
+    def _left_over(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                is_ours = process.pid != os.getpid() and process.environ().get(_TOKEN) == self._ours
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def _check_recovery(self) -> None:
+        """Try the next host's recovery twice on paper: cut short anywhere, it leads to the same store."""
+        if self.plan.module or not any(line.kind == "loaded" for line in self.journal.lines()):
+            return  # killed before there was a store: there may be an empty file
+        registration = Registration(None, None)
+        for procedure_class in CLASSES.values():
+            registration.register(procedure_class)  # type: ignore[arg-type]
+        types = [definition.meta for definition in registration.definitions()]
+        try:
+            with LmdbStore.reader(self.folder / "state") as reader:
+                snapshot = reader.load()
+            problems = recovery_problems(
+                snapshot, types, quotas=Quotas(), scheduling=Scheduling(), now=time.time() + self._clock()
+            )
+        except ActorprocError as error:
+            problems = [f"the store cannot be read: {error}"]
+        for problem in problems[:3]:
+            self.journal.note("unsound", text=problem)
+
+    def _clock(self) -> float:
+        return self.plan.lives[-1].clock
+
+
+def _is_starved(process: psutil.Process, had: dict[int, float]) -> bool:
+    """True if it wants to run and has hardly run since it was first looked at; `had` keeps what it had had then."""
+    try:
+        times = process.cpu_times()
+        used = times.user + times.system
+        return used - had.setdefault(process.pid, used) < _NEEDS_TO_END and process.status() == psutil.STATUS_RUNNING
+    except psutil.Error:
+        return True  # it has ended
+
+
+_INSIDE = {"enter", "effect"}
+_OF_STEPS = {"enter", "effect", "exit", "raised"}

@@ -1,0 +1,249 @@
+"""Bugs to be planted into a real engine, to prove that the torture finds such: for tests, one at a time.
+
+A plant patches the engine inside the host that is tortured (`Plant.in_host`) or inside its workers
+(`Plant.in_worker`), and nowhere else: a production process never loads this module. Those of the pure core are in
+the tests of the simulation; these are of what lies around it: store, wire, threads and processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["PLANTS", "VARIABLE", "Plant"]
+
+VARIABLE = "ACTORPROC_TORTURE_PLANT"
+"""Names the plant to the workers of a host."""
+
+
+def _nowhere() -> None:
+    """Nothing to patch here."""
+
+
+class Plant(msgspec.Struct, frozen=True):
+    """One bug."""
+
+    in_host: Callable[[], None] = _nowhere
+    in_worker: Callable[[], None] = _nowhere
+
+
+def _leaves_early(kind: str) -> Callable[[], None]:
+    """Commands of this kind are carried out before the commit that records why."""
+
+    def plant() -> None:
+        from actorproc.engine.pipeline.batch import Batch
+        from actorproc.engine.pipeline.commit_pipeline import Ring
+
+        honest = Ring.close
+
+        def close(self: Ring) -> None:
+            batch = self._open
+            if self._committing is None and not self.trouble and batch.writes:
+                early = Batch()
+                early.writes = batch.writes
+                early.commands = [command for command in batch.commands if type(command).__name__ == kind]
+                batch.commands = [command for command in batch.commands if type(command).__name__ != kind]
+                self._act(early)
+            honest(self)
+
+        Ring.close = close  # type: ignore[method-assign]
+
+    return plant
+
+
+def _commits_are_dropped() -> None:
+    from actorproc.store.lmdb.store import LmdbStore
+
+    honest = LmdbStore.commit
+    seen = [0]
+
+    def commit(self: LmdbStore, writes: Sequence[Any], epoch: int, batch: int = 0) -> None:
+        seen[0] += 1
+        if seen[0] % 9:
+            honest(self, writes, epoch, batch)
+
+    LmdbStore.commit = commit  # type: ignore[method-assign]
+
+
+def _a_failed_commit_counts() -> None:
+    from actorproc.store.committer import Committer, coalesce
+
+    def commit(self: Committer, writes: Sequence[Any], batch: int) -> None:
+        with contextlib.suppress(Exception):
+            self._store.commit(coalesce(writes), self.epoch, batch)
+        self._tell(self._done, batch, None)
+
+    Committer._commit = commit  # type: ignore[method-assign]
+
+
+def _any_answer_counts() -> None:
+    from actorproc.core.queues.worker_table import Staff
+
+    def current(self: Staff, token: Any) -> Any:
+        worker = self.in_hand.get(token.procedure)
+        return None if worker is None else worker.queue[token.procedure]
+
+    Staff.current = current  # type: ignore[method-assign]
+
+
+def _answers_are_mixed_up() -> None:
+    from actorproc.engine.workers.worker_messages import Floor
+    from actorproc.model.messages.outcomes import Advanced
+    from actorproc.workers.protocol.frames import Ended
+
+    honest = Floor.ended
+    last: list[Ended] = []
+    seen = [0]
+
+    def ended(self: Floor, message: Ended) -> None:
+        seen[0] += 1
+        if last and seen[0] % 5 == 0 and type(message.outcome) is Advanced:
+            message = msgspec.structs.replace(message, outcome=last[0].outcome)
+        elif type(message.outcome) is Advanced:
+            last[:] = [message]
+        honest(self, message)
+
+    Floor.ended = ended  # type: ignore[method-assign]
+
+
+def _ends_of_children_are_lost() -> None:
+    from actorproc.engine.workers.worker_messages import Floor
+    from actorproc.model.messages.outcomes import Finished
+    from actorproc.workers.protocol.frames import Ended
+
+    honest = Floor.ended
+
+    def ended(self: Floor, message: Ended) -> None:
+        is_child = "-" in message.token.procedure.removeprefix("root-")
+        if not (is_child and type(message.outcome) is Finished):
+            honest(self, message)
+
+    Floor.ended = ended  # type: ignore[method-assign]
+
+
+def _locks_are_not_read_back() -> None:
+    from actorproc.store.lmdb.store import LmdbStore
+
+    honest = LmdbStore.load
+
+    def load(self: LmdbStore, *, whole: bool = True) -> Any:
+        snapshot = honest(self, whole=whole)
+        snapshot.locks.clear()
+        return snapshot
+
+    LmdbStore.load = load  # type: ignore[method-assign]
+
+
+def _records_are_swapped() -> None:
+    from actorproc.model.rows.records import StepKind
+    from actorproc.model.rows.writes import PutStep
+    from actorproc.store.lmdb.store import LmdbStore
+
+    honest = LmdbStore.commit
+
+    def commit(self: LmdbStore, writes: Sequence[Any], epoch: int, batch: int = 0) -> None:
+        mixed = list(writes)
+        places = [at for at, write in enumerate(mixed) if type(write) is PutStep and write.record.kind is StepKind.STEP]
+        if len(places) > 1:
+            one, other = (mixed[at].record for at in places[:2])
+            mixed[places[0]] = PutStep(msgspec.structs.replace(one, state=other.state))
+            mixed[places[1]] = PutStep(msgspec.structs.replace(other, state=one.state))
+        honest(self, mixed, epoch, batch)
+
+    LmdbStore.commit = commit  # type: ignore[method-assign]
+
+
+def _refused_and_done() -> None:
+    from actorproc.engine.manager_actor import ManagerActor
+    from actorproc.errors import StorageUnavailable
+
+    honest = ManagerActor._commit_failed
+
+    def commit_failed(self: ManagerActor, message: Any) -> None:
+        honest(self, message)
+        for replies in self._ring.unanswered():
+            for reply in replies:
+                self._replies.fail(reply, StorageUnavailable("refused, it says"))
+
+    ManagerActor._commit_failed = commit_failed  # type: ignore[method-assign]
+
+
+def _successors_come_first() -> None:
+    from actorproc.engine.workers.message_intake import Intake
+    from actorproc.workers.base import WorkerBooted
+
+    def booted(self: Intake, message: WorkerBooted) -> None:
+        self._ring.handle(self._floor.booted(message))
+
+    Intake.booted = booted  # type: ignore[method-assign]
+
+
+def _a_worker_remembers_failed_attempts() -> None:
+    from actorproc.workers.child.runtime.actor import ProcedureActor
+
+    honest = ProcedureActor._restore
+    kept: dict[str, Any] = {}
+
+    def restore(self: ProcedureActor, run: Any, runtime: Any) -> bool:
+        is_ready = honest(self, run, runtime)
+        if run.token.procedure in kept and run.token.attempt > 1:
+            self._live = kept[run.token.procedure]
+        kept[run.token.procedure] = self._live
+        return is_ready
+
+    ProcedureActor._restore = restore  # type: ignore[method-assign]
+
+
+def _workers_outlive_their_host() -> None:
+    from actorproc.workers.child.process_state.process_state import PRIVATE_FROM
+    from actorproc.workers.child.runtime import channel_reader
+    from actorproc.workers.child.runtime.channel import Channel
+
+    honest = Channel._write
+
+    def write(self: Channel, frame: bytes) -> None:
+        with contextlib.suppress(OSError):
+            honest(self, frame)
+
+    Channel._write = write  # type: ignore[method-assign]
+    vars(channel_reader)["die_with_group"] = threading.Event().wait
+    for fd in range(PRIVATE_FROM, PRIVATE_FROM + 32):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)
+
+
+def _running_steps_are_not_told() -> None:
+    from actorproc.engine.pipeline.command_executor import Dispatcher
+
+    Dispatcher._ask_abort = lambda *_: None  # type: ignore[method-assign]
+
+
+def _outstaying_steps_are_not_killed() -> None:
+    from actorproc.core.results import due_times
+
+    vars(due_times)["kill_outstaying"] = lambda *_: None
+
+
+PLANTS: dict[str, Plant] = {
+    "running steps are not told of their undo": Plant(in_host=_running_steps_are_not_told),
+    "steps that outstay their abort_grace are not killed": Plant(in_host=_outstaying_steps_are_not_killed),
+    "submits are acknowledged before the commit": Plant(in_host=_leaves_early("Reply")),
+    "steps are handed out before the commit": Plant(in_host=_leaves_early("RunStep")),
+    "some commits are never written": Plant(in_host=_commits_are_dropped),
+    "a failed commit counts as done": Plant(in_host=_a_failed_commit_counts),
+    "stale answers count": Plant(in_host=_any_answer_counts),
+    "answers are given to other steps": Plant(in_host=_answers_are_mixed_up),
+    "the ends of children are lost": Plant(in_host=_ends_of_children_are_lost),
+    "locks are forgotten at a restart": Plant(in_host=_locks_are_not_read_back),
+    "records of one commit are swapped": Plant(in_host=_records_are_swapped),
+    "a refused submit is done all the same": Plant(in_host=_refused_and_done),
+    "a worker that comes while the disk is full is heard of before the death": Plant(in_host=_successors_come_first),
+    "a worker goes on with the memory of a failed attempt": Plant(in_worker=_a_worker_remembers_failed_attempts),
+    "workers outlive their host": Plant(in_worker=_workers_outlive_their_host),
+}

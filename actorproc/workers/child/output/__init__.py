@@ -1,0 +1,1 @@
+"""Output of a worker: streams, log records and stacks."""

@@ -1,0 +1,43 @@
+"""The Python stacks of running steps, as text."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+import pykka
+
+from actorproc.model.ids import StepToken
+from actorproc.procedure.values.error_text import encodable
+
+__all__ = ["text_of"]
+
+_ENGINE = f"{Path(__file__).parents[3]}/"
+_OURS = (_ENGINE, f"{Path(pykka.__file__).parent}/")
+"""Between two frames of the engine there may be some of Pykka."""
+
+
+def text_of(running: Mapping[StepToken, int], token: StepToken | None) -> str:
+    """The stack of this step, or of all that run; "" when it does not run. For another thread than the steps'."""
+    wanted = [thread for step, thread in list(running.items()) if token is None or step == token]
+    frames = sys._current_frames()
+    text = "\n".join(_of_thread(frames, thread) for thread in wanted if thread in frames)
+    return encodable(text)
+
+
+def _of_thread(frames: Mapping[int, FrameType], thread: int) -> str:
+    summary = traceback.extract_stack(frames[thread])
+    return "Stack (most recent call last):\n" + "".join(traceback.format_list(summary[_first_of_user(summary) :]))
+
+
+def _first_of_user(summary: traceback.StackSummary) -> int:
+    """Index of the step's first own frame: behind those of the interpreter's start, then of the engine."""
+    place = 0
+    while place < len(summary) and not summary[place].filename.startswith(_ENGINE):
+        place += 1
+    while place < len(summary) and summary[place].filename.startswith(_OURS):
+        place += 1
+    return place if place < len(summary) else 0

@@ -1,0 +1,237 @@
+"""One live procedure in a worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from actorproc.errors import UsageError
+from actorproc.model.ids import Mode, StepToken
+from actorproc.model.messages.outcomes import Advanced, Failed, Finished, Outcome, Refused
+from actorproc.model.rows.records import ErrorInfo
+from actorproc.procedure.authoring.context import Context, StopStep
+from actorproc.procedure.encoding.state import StateRefused
+from actorproc.procedure.runtime.engine_side import TypeRuntime
+from actorproc.procedure.values.error_text import error_info, in_words, passing_cause
+from actorproc.support.staged_files import LONG, stage
+from actorproc.workers.child.runtime.dispatcher import DispatchedActor, Dispatcher
+from actorproc.workers.child.runtime.worker_runtime import StepLine
+from actorproc.workers.protocol.frames import Definition, Ended, FrameError, Run
+
+if TYPE_CHECKING:
+    from actorproc.procedure.authoring.procedure import Procedure
+    from actorproc.workers.child.runtime.worker_runtime import Desk
+
+__all__ = ["ProcedureActor"]
+
+_CHAIN_SECONDS = 0.05
+"""Seconds for which steps that need no record may follow one another before the host hears of them."""
+_set = msgspec.structs.force_setattr
+_now = time.monotonic
+
+
+class ProcedureActor(DispatchedActor):
+    """Restores a state, runs one step, dumps the state, answers; keeps the live object for the next step.
+
+    It stops itself when the procedure has nothing to do for now: finished, suspended, asleep, waiting, parked or
+    failed. The next attempt then starts from persisted bytes, never from what a failed step left in memory.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, desk: Desk, procedure: str) -> None:
+        super().__init__(dispatcher)
+        self.procedure = procedure
+        self.turn = threading.Lock()
+        """Held by the thread that has it work."""
+        self.lacks_state = False
+        """It stopped, as the state of its step has to be sent first; the caller of the step asks for that."""
+        self._desk = desk
+        self._live: Procedure | None = None
+        self._runtime: TypeRuntime | None = None
+
+    def on_receive(self, run: Run) -> None:
+        """Run one step and answer it before anything else runs."""
+        desk, began = self._desk, _now()
+        try:
+            runtime = desk.types.runtime(run.type_name)
+            # To load a large state is work as well: who hands out steps must know how much there is in a queue.
+            began = _now()
+            is_ready = self._restore(run, runtime)
+        except StateRefused as error:
+            cause = passing_cause(error)
+            if isinstance(cause, ImportError | SyntaxError):
+                # What was imported before the files were whole is kept by this process for good.
+                desk.worn = f"{run.type_name} could not be imported"
+            refused = Refused(reason=error.reason, elapsed=_now() - began, is_passing=cause is not None)
+            self._answer(run, refused)
+            return
+        except MemoryError as error:
+            # Nothing is wrong with the state: elsewhere, or later, there may be room for it.
+            desk.worn = f"there was no memory to load a state of {run.type_name}"
+            info = error_info(error, procedure=run.token.procedure, step=run.token.step)
+            self._answer(run, Failed(error=info, retryable=True, elapsed=_now() - began))
+            return
+        if not is_ready:
+            self.lacks_state = True
+            self._stop()
+            return
+        outcome, classes = self._step(run, runtime)
+        _set(outcome, "elapsed", _now() - began)
+        # The class may be replaced in the host while its step runs: the state is this one's.
+        live = self._live
+        assert live is not None
+        meta = runtime.meta if type(live) is runtime.procedure_class else runtime.dumps_as(live)
+        _set(outcome, "version", meta.version)
+        _set(outcome, "codec", meta.codec)
+        if desk.guard.terminating and isinstance(outcome, Failed):
+            # User code turned the interruption into some failure of its own; the kill is the truth, not that.
+            desk.guard.allow_interrupt()
+        try:
+            definitions = desk.types.announce(classes, runtime) if classes else ()
+        except BaseException as error:  # noqa: BLE001 - shipping a class runs user code (__reduce__), exits included
+            self._answer(run, _unanswerable(run.token, error))
+            return
+        if self._answer(run, outcome, definitions) and classes:
+            desk.types.told(classes)
+
+    def on_failure(self, _type: Any, error: BaseException | None, _traceback: Any) -> None:
+        """User code cannot get here: this is the worker's own machinery."""
+        self._desk.broken = error
+
+    def on_stop(self) -> None:
+        """Let go of the live object."""
+        self._live = None
+        self._runtime = None
+
+    def _restore(self, run: Run, runtime: TypeRuntime) -> bool:
+        """Have the live object for this step; False when its state must be sent first."""
+        if run.state is None:
+            return self._live is not None and self._runtime is runtime and not run.is_ahead
+        guard = self._desk.guard
+        guard.allow_interrupt()
+        try:
+            self._live = runtime.load(run.state, run.codec, run.version, run.token.procedure, is_own=run.is_own)
+        except (StateRefused, StopStep, MemoryError):
+            raise
+        except BaseException as error:  # load is user code; a sys.exit() in it is a refusal as well
+            msg = f"{run.type_name} cannot load its state: {in_words(error)}"
+            raise StateRefused(msg) from error
+        finally:
+            guard.forbid_interrupt()
+        self._runtime = runtime
+        return True
+
+    def _step(self, run: Run, runtime: TypeRuntime) -> tuple[Outcome, tuple[type, ...]]:
+        """Run the step, and those after it that need no record of their own."""
+        token, began = run.token, _now()
+        outcome, classes = self._run_once(run, runtime, token.step, run.children_step, run.event)
+        steps = 1
+        while (
+            type(outcome) is Advanced
+            and not outcome.persist
+            and self._may_chain(run, outcome)
+            and _now() - began < _CHAIN_SECONDS
+        ):
+            outcome, classes = self._run_once(run, runtime, token.step + steps, 0, None)
+            if isinstance(outcome, Failed | Refused):
+                return outcome, classes
+            steps += 1
+        if steps > 1:
+            _set(outcome, "steps", steps)
+        return outcome, classes
+
+    def _may_chain(self, run: Run, outcome: Advanced) -> bool:
+        """True if the next step may run at once: nothing has to be stored before it, such as a key that it poisons."""
+        return (
+            run.token.mode is Mode.EXECUTE  # what comes after another method is a step
+            and not run.is_timed
+            and not (outcome.unit or outcome.yield_ or outcome.after or outcome.acquire or outcome.no_return)
+            and not outcome.poisons
+            and not self._desk.is_wanted(run.token)
+        )
+
+    def _run_once(
+        self, run: Run, runtime: TypeRuntime, step: int, children_step: int, event: bytes | None
+    ) -> tuple[Outcome, tuple[type, ...]]:
+        token, desk = run.token, self._desk
+        assert self._live is not None
+        context = Context(
+            StepLine(desk, token),
+            token.procedure,
+            run.type_name,
+            run.root,
+            step - run.begun,
+            token.attempt,
+            token.mode,
+            run.unit,
+            run.parent,
+            run.deadline,
+            run.replayed,
+            run.recovered and step == token.step,
+            children_step,
+            desk.env,
+            runtime.values,
+            desk.types.values_of,
+            desk.log_level,
+            generation=run.generation,
+            _begun=run.begun,
+        )
+        if children_step and children_step == step - 1:
+            context._before = run.state
+        limits, limiter = run.limits, desk.limiter
+        try:  # inside, the step's limits hold and SIGTERM interrupts
+            if limits is None or limiter is None:
+                ended = self._run_code(self._live, run, runtime, context, event)
+            else:
+                with limiter.around(limits):
+                    ended = self._run_code(self._live, run, runtime, context, event)
+        except (MemoryError, UsageError) as error:  # no memory even for words; or the system refuses a limit
+            ended = runtime.failed(error, context, token.mode, self._live), ()
+        if desk.guard.is_copy:
+            outcome = ended[0]
+            desk.guard.leave_if_forked(outcome.error.traceback if type(outcome) is Failed else None)
+        return ended
+
+    def _run_code(
+        self, live: Procedure, run: Run, runtime: TypeRuntime, context: Context, event: bytes | None
+    ) -> tuple[Outcome, tuple[type, ...]]:
+        guard = self._desk.guard
+        guard.allow_interrupt()
+        try:
+            return runtime.run(live, context, run.token.mode, run.unit, event)
+        finally:
+            guard.forbid_interrupt()
+
+    def _answer(self, run: Run, outcome: Outcome, definitions: tuple[Definition, ...] = ()) -> bool:
+        """Send this answer; False when it is too long, and that was answered."""
+        # The actor changes before the answer leaves: with the answer the host may send the next step.
+        kind = type(outcome)  # nothing is stored of what `abort` did to the object
+        if kind is not Advanced and not (kind is Finished and run.token.mode is Mode.ROLLBACK):
+            self._stop()
+        try:
+            name, size = "", 0
+            if kind is Finished and self._desk.room and len(outcome.output) >= LONG:  # type: ignore[union-attr]
+                outcome, name, size = _in_file(outcome, self._desk.room)  # type: ignore[arg-type]
+            self._desk.channel.send([Ended(run.token, outcome, definitions, name, size)])
+        except FrameError as error:
+            self._stop()
+            self._desk.channel.send([Ended(run.token, _unanswerable(run.token, error))])
+            return False
+        return True
+
+
+def _in_file(outcome: Finished, room: str) -> tuple[Finished, str, int]:
+    """The outcome without its output, which stands in a file of this name and length; as it is when it cannot."""
+    try:
+        name = stage(room, outcome.output)
+    except Exception:  # noqa: BLE001 - no such directory yet, no space, or what a step put in place of functions here
+        return outcome, "", 0
+    return msgspec.structs.replace(outcome, output=b""), name, len(outcome.output)
+
+
+def _unanswerable(token: StepToken, error: BaseException) -> Failed:
+    message = f"the step's result cannot be sent to the host: {in_words(error)}"
+    info = ErrorInfo("usage", type(error).__qualname__, message, procedure=token.procedure, step=token.step)
+    return Failed(error=info)

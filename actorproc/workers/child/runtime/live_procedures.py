@@ -1,0 +1,115 @@
+"""The live procedures of a worker, and the loop that runs their steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from actorproc.procedure.authoring.context import StopStep
+from actorproc.procedure.values.error_text import in_words
+from actorproc.workers.child.runtime.actor import ProcedureActor
+from actorproc.workers.child.runtime.dispatcher import Dispatcher
+from actorproc.workers.child.runtime.step_threads import Crew
+from actorproc.workers.child.runtime.worker_runtime import Desk
+from actorproc.workers.protocol.frames import NeedState, Run
+
+__all__ = ["Roster"]
+
+
+class Roster:
+    """Actors by procedure id, the least recently used first; at most `warm_limit` of them outlive their step.
+
+    Steps run on the main thread, one after the other. Those of procedures with ``Limits.threads`` above 1 run beside
+    each other on threads of a crew, each actor with a dispatcher of its own; the host never mixes the two.
+    """
+
+    def __init__(self, desk: Desk, warm_limit: int, not_alone: Callable[[], None] = lambda: None) -> None:
+        """``not_alone`` is called before a step runs on a thread of the crew, which may have to wake us."""
+        self._not_alone = not_alone
+        self._desk = desk
+        self._warm_limit = warm_limit
+        self._dispatcher = Dispatcher(passing=(StopStep,))
+        self._actors: dict[str, ProcedureActor] = {}
+        self._lock = threading.Lock()
+        self._crew = Crew(self._run_beside_others)
+
+    def serve(self) -> None:
+        """Run steps on this thread until the worker is to stop. Raises `StopStep`, and what broke the machinery."""
+        try:
+            self._serve()
+            self._crew.wait_until_idle()
+        finally:
+            self._crew.dismiss()
+        if self._desk.broken is not None:
+            raise self._desk.broken
+
+    def _serve(self) -> None:
+        desk, main = self._desk, threading.get_ident()
+        while (run := desk.take(main)) is not None:
+            if run.limits is not None and run.limits.threads > 1:
+                self._not_alone()
+                self._crew.give(run)
+                continue
+            self._run(run, self._dispatcher)
+            if desk.broken is not None:
+                return
+            desk.restore()
+            if desk.worn:
+                desk.leave(desk.worn)
+
+    def _run_beside_others(self, run: Run) -> None:
+        """On a thread of the crew."""
+        desk = self._desk
+        desk.began_beside_others(run)
+        try:
+            self._run(run, None)
+        except StopStep:
+            return  # the worker is a thread that was told to be dead
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            desk.broken = error
+        if desk.broken is not None:
+            desk.wake()
+            desk.leave(f"a fault of its own: {in_words(desk.broken)}")  # the steps beside it may take long to end
+        elif not desk.running:
+            desk.restore()
+            if desk.worn:
+                desk.leave(desk.worn)
+
+    def _run(self, run: Run, dispatcher: Dispatcher | None) -> None:
+        actor = self._actor_of(run.token.procedure, dispatcher)
+        # An answer may bring the next step before the thread that gave it is back from the actor: one at a time.
+        with actor.turn:
+            actor.receive(run)
+            lacks_state = actor.lacks_state
+        self._desk.finished(run)
+        if actor.stopped.is_on or len(self._actors) > self._warm_limit:
+            self._passivate(run.token.procedure)
+        if lacks_state:  # last: the same step comes again with its state, and may begin on another thread
+            self._desk.channel.send([NeedState(run.token)])
+
+    def _actor_of(self, procedure: str, dispatcher: Dispatcher | None) -> ProcedureActor:
+        """The live actor, now the most recently used; without a dispatcher it has one of its own."""
+        with self._lock:
+            actor = self._actors.pop(procedure, None)
+            is_fit = actor is not None and (actor.dispatcher is self._dispatcher) is (dispatcher is not None)
+            if actor is None or not is_fit or actor.stopped.is_on:
+                own = dispatcher if dispatcher is not None else Dispatcher(passing=(StopStep,))
+                actor = ProcedureActor.create(own, self._desk, procedure)
+            self._actors[procedure] = actor
+        return actor
+
+    def _passivate(self, procedure: str) -> None:
+        """Forget the actor that has just stopped, and the least recently used ones beyond the limit."""
+        with self._lock:
+            actors = self._actors
+            actor = actors.get(procedure)  # once its step is over, another thread may have dropped it
+            if actor is not None and actor.stopped.is_on:
+                del actors[procedure]
+            spare = len(actors) - self._warm_limit
+            if spare <= 0:
+                return
+            busy = {token.procedure for token in list(self._desk.running)}  # on other threads: they are in use
+            dropped = [actors.pop(name) for name in [name for name in actors if name not in busy][:spare]]
+        for actor in dropped:
+            actor.stop()
+            actor.dispatcher.run()

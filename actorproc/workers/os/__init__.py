@@ -1,0 +1,1 @@
+"""Processes of the operating system: start, memory, usage, control groups."""

@@ -1,0 +1,1 @@
+"""Output of workers: pipes, the log book and its spool."""

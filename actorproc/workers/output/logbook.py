@@ -1,0 +1,110 @@
+"""Prints and log records of procedures, kept for a while in the host's memory, and for longer in a spool.
+
+Each procedure has a ring of lines; the oldest are dropped when it exceeds its share, and whole procedures, those that
+have been silent for longest, when all together exceed the total. A worker's death takes nothing along; what earlier
+lives of the host received is in the spool, if there is one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from pathlib import Path
+
+from actorproc.workers.output.spool import LogSpool, spooled
+from actorproc.workers.protocol.log_entry import LogEntry
+
+__all__ = ["LINE_LENGTH", "LogBook", "LogEntry", "shortened"]
+
+LINE_LENGTH = 8 * 1024
+"""Characters of a line that are kept; of a longer one the beginning."""
+_CUT = " [...]"
+_RING = 1024
+"""Bytes a procedure costs beside its entries: most print a line or two, so these are most of what is kept."""
+
+
+def shortened(line: str, most: int) -> str:
+    """A line of at most so many characters: of a longer one its beginning, and a mark where it was cut."""
+    return line if len(line) <= most else line[: most - len(_CUT)] + _CUT
+
+
+class _Ring:
+    __slots__ = ("dropped", "entries", "is_whole", "size")
+
+    def __init__(self) -> None:
+        self.entries: deque[LogEntry] = deque()
+        self.size = 0
+        self.dropped = 0
+        self.is_whole = False
+        """The spool has nothing older, as far as it is known."""
+
+
+class LogBook:
+    """Rings of lines by procedure. Any thread; sizes in bytes, 0 keeps nothing."""
+
+    def __init__(
+        self,
+        per_procedure: int = 256 * 1024,
+        total: int = 64 * 1024 * 1024,
+        *,
+        directory: Path | None = None,
+        spool: int = 0,
+    ) -> None:
+        """With a `directory` the newest `spool` bytes are kept there as well."""
+        self._per_procedure = per_procedure
+        self._directory = directory if spool else None
+        self._spool = LogSpool(directory, spool) if directory is not None and spool else None
+        self._total = total
+        self._size = 0
+        self._rings: OrderedDict[str, _Ring] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(
+        self, procedure: str, stream: str, text: str, *, level: int | None = None, logger: str | None = None
+    ) -> None:
+        """Keep one line."""
+        if not self._per_procedure:
+            return
+        entry = LogEntry(at=time.time(), stream=stream, text=shortened(text, LINE_LENGTH), level=level, logger=logger)
+        cost = entry.cost
+        with self._lock:
+            if self._spool is not None:
+                self._spool.add(procedure, entry)
+            ring = self._rings.get(procedure)
+            if ring is None:
+                ring = self._rings[procedure] = _Ring()
+                self._size += _RING
+            else:
+                self._rings.move_to_end(procedure)
+            ring.entries.append(entry)
+            ring.size += cost
+            self._size += cost
+            while ring.size > self._per_procedure and len(ring.entries) > 1:
+                freed = ring.entries.popleft().cost
+                ring.size -= freed
+                self._size -= freed
+                ring.dropped += 1
+            while self._size > self._total and len(self._rings) > 1:
+                self._size -= self._rings.popitem(last=False)[1].size + _RING
+
+    def lines(self, procedure: str) -> list[LogEntry]:
+        """Lines kept of a procedure, oldest first."""
+        with self._lock:
+            ring = self._rings.get(procedure)
+            found = list(ring.entries) if ring is not None else []
+            room = self._per_procedure - (ring.size if ring is not None else 0)
+            is_whole = ring is not None and ring.is_whole
+        if self._directory is None or is_whole or room <= 0:
+            return found
+        # Not under the lock: the pool's thread must not wait for a disk.
+        older = spooled(self._directory, procedure, before=found[0].at if found else None, size=room)
+        if not older and ring is not None:
+            ring.is_whole = True
+        return older + found
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        with self._lock:
+            if self._spool is not None:
+                self._spool.close()

@@ -1,0 +1,1 @@
+"""The local pool: one thread that starts, feeds and watches worker processes."""

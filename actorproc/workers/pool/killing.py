@@ -1,0 +1,61 @@
+"""End of a worker process by force: stacks of its threads, SIGTERM, and SIGKILL for its group and what left it."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+
+from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.usage import to_be_killed_with
+from actorproc.workers.pool.worker_link import Link
+
+__all__ = ["DUMP_SECONDS", "Killer"]
+
+DUMP_SECONDS = 0.02
+"""Between the request for a stack dump and SIGTERM."""
+
+
+class Killer:
+    """Ends processes by signals. For the thread that reaps them, so that no number can be a stranger's yet."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+
+    def kill(self, link: Link, grace: float, kind: str, reason: str) -> None:
+        """Kill for this reason, after `grace` seconds in which the step may end by itself; the first reason stays."""
+        if link.dead or (link.process is not None and link.process.is_over()):
+            return  # it has ended by itself, which the pool's thread is about to find out
+        self._mark(link, kind, reason)
+        if link.process is None:
+            return
+        if grace <= 0:
+            self._kill(link)
+            return
+        link.process.signal(signal.SIGUSR1)  # faulthandler writes the stacks, also while C code runs
+        # Not at once: a thread with a signal pending is passed over, and only in the main thread does SIGTERM
+        # interrupt a system call.
+        self._timers.after(DUMP_SECONDS, partial(self._terminate, link))
+        link.family = to_be_killed_with(link.process.pid)
+        self._timers.after(grace, partial(self._kill, link))
+
+    def kill_at_once(self, link: Link, kind: str, reason: str) -> None:
+        """The same without grace."""
+        self.kill(link, 0.0, kind, reason)
+
+    @staticmethod
+    def _mark(link: Link, kind: str, reason: str) -> None:
+        if not link.killed_as:
+            link.killed_as, link.kill_reason = kind, reason
+
+    @staticmethod
+    def _terminate(link: Link) -> None:
+        if not link.dead and link.process is not None:
+            link.process.signal(signal.SIGTERM)
+
+    @staticmethod
+    def _kill(link: Link) -> None:
+        if link.dead or link.process is None:
+            return
+        known = {process.pid for process in link.family}
+        link.family += [process for process in to_be_killed_with(link.process.pid) if process.pid not in known]
+        link.process.kill_group()

@@ -1,0 +1,303 @@
+"""Workers as child processes of this program, fed and watched by one thread (`pool_thread`).
+
+No signal handlers, no SIGCHLD, no ``waitpid(-1)``, no atexit hook: these belong to the host program. When the
+host dies without `close`, the kernel closes the lifelines and kills the workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from actorproc.errors import UsageError
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.workers.base import PoolEvent, WorkerInfo
+from actorproc.workers.os.cgroups import Rooms, find_rooms
+from actorproc.workers.os.frozen import check_not_multiplying
+from actorproc.workers.os.interpreter import boot_bytes, default_executable, found_from_anywhere, host_path
+from actorproc.workers.os.process_count import started_by
+from actorproc.workers.os.usage import cpu_and_rss, family_usage, is_above_rlimits
+from actorproc.workers.output.logbook import LogBook, LogEntry
+from actorproc.workers.pool.crash_reports import oom_kills
+from actorproc.workers.pool.pool_thread import PoolThread, Recipe
+from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.protocol.attachments import in_pieces
+from actorproc.workers.protocol.frames import (
+    DEFAULT_MAX_FRAME,
+    Define,
+    FrameError,
+    Prepare,
+    Run,
+    ToWorker,
+    encode_frame,
+)
+from actorproc.workers.protocol.host_program import Place, host_program
+
+__all__ = ["LocalPool"]
+
+_KILLED_MUST_DIE = 5.0
+"""Seconds `close` waits beyond its timeout for killed processes (one may hang in the kernel)."""
+
+
+class LocalPool:
+    """The `WorkerPool` of local processes. The constructor has no side effects; `open` starts the thread.
+
+    `preload` names modules that every worker imports before its first step; `environment` is the cloudpickled
+    factory of `ctx.env`; `spares` warm processes wait to replace a dead one; `warm_limit` is the number of live
+    procedure objects a worker keeps; `log_level` is the level from which workers forward log records.
+    `sys_path` defaults to this program's module path at the time of `open`, `executable` to the interpreter that
+    `multiprocessing` would start, else to this program's. Every worker begins with the directory, environment,
+    arguments, umask and warning filters that this program has at the time of `open`.
+    `use_pidfd=False` watches each process with a thread instead, as systems without pidfds do anyway.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: int = 0,
+        spares: int = 1,
+        preload: Sequence[str] = (),
+        environment: bytes | None = None,
+        max_frame: int = DEFAULT_MAX_FRAME,
+        max_state: int = 0,
+        max_call: int = 0,
+        room: str = "",
+        warm_limit: int = 1024,
+        log_level: int = logging.INFO,
+        sys_path: Sequence[str] | None = None,
+        executable: str | None = None,
+        use_pidfd: bool = True,
+        recycle_steps: int | None = None,
+        recycle_age: float | None = None,
+        recycle_memory: int | None = None,
+        book: LogBook | None = None,
+    ) -> None:
+        self._recycling = (recycle_steps, recycle_age, recycle_memory)
+        self._book = book if book is not None else LogBook()
+        self._epoch = epoch
+        self._spares = spares
+        self._preload = tuple(preload)
+        self._environment = environment
+        self._max_frame = max_frame
+        self._max_state = max_state
+        self._max_call = max_call
+        self._room = room
+        self._warm_limit = warm_limit
+        self._log_level = log_level
+        self._sys_path = None if sys_path is None else tuple(sys_path)
+        self._executable = executable if executable is not None else default_executable()
+        self._use_pidfd = use_pidfd
+        self._rooms = Rooms()
+        self._links: dict[WorkerId, Link] = {}
+        self._lock = threading.Lock()
+        self._thread: PoolThread | None = None
+        self._pid = 0
+        self._closed = False
+
+    def open(self, sink: Callable[[PoolEvent], None]) -> None:
+        """Start the pool's thread; every event goes to `sink`, on that thread."""
+        if not self._executable:
+            msg = (
+                "this program has no sys.executable to start workers with; name a Python interpreter: "
+                "ProcedureManager(…, config=Config(executable=…))"
+            )
+            raise UsageError(msg)
+        check_not_multiplying(self._executable)
+        with self._lock:
+            if self._thread is not None or self._closed:
+                msg = "a LocalPool is opened once; make a new one"
+                raise UsageError(msg)
+            path = self._sys_path if self._sys_path is not None else host_path()
+            self._rooms = find_rooms()
+            prepare = Prepare(
+                self._preload,
+                self._environment,
+                self._max_frame,
+                self._warm_limit,
+                self._log_level,
+                *self._recycling,
+                process_room="" if self._rooms.pids is None else str(self._rooms.pids.folder),
+                max_state=self._max_state,
+                max_call=self._max_call,
+                room=self._room,
+                program=host_program(),
+            )
+            recipe = Recipe(
+                executable=found_from_anywhere(self._executable),
+                first_bytes=boot_bytes(path) + encode_frame([prepare], self._max_frame),
+                epoch=self._epoch,
+                max_frame=self._max_frame,
+                spares=self._spares,
+                use_pidfd=self._use_pidfd,
+                room=self._room,
+                place=Place(),  # last: it holds a descriptor
+            )
+            self._pid = os.getpid()
+            # Known before it runs: Ctrl-C may raise while it starts, and `close` must find it.
+            thread = self._thread = PoolThread(recipe, self._links, sink, self._book, self._rooms)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
+
+    def launch(self, worker: WorkerId, *, replace: bool = False) -> None:
+        """Start this worker; ends in `WorkerBooted` or `WorkerDied`. Raises `UsageError` when it lives already."""
+        thread = self._opened()
+        link = Link(worker, self._max_frame)
+        link.replace = replace
+        with self._lock:
+            if worker in self._links:
+                msg = f"worker {worker.slot}.{worker.incarnation} lives already; give a new one the next incarnation"
+                raise UsageError(msg)
+            self._links[worker] = link
+        thread.post(partial(thread.launch, link))
+
+    def send(self, worker: WorkerId, messages: Sequence[ToWorker]) -> None:
+        """Queue messages in order. Raises `FrameError` when one message alone is longer than `max_frame`."""
+        link = self._links.get(worker)
+        if link is None or link.dead or not messages:
+            return
+        for message in messages:
+            if type(message) is Run:
+                link.given[message.token] = None
+            elif type(message) is Define:
+                self._opened().learn(message.definition)
+        try:
+            pieces = in_pieces(messages, self._max_frame)
+        except FrameError:
+            pieces = [piece for message in messages for piece in in_pieces([message], self._max_frame)]
+        if link.send(*pieces):
+            thread = self._opened()
+            thread.post(partial(thread.watch_for_room, link))
+
+    def stop(self, worker: WorkerId) -> None:
+        """Ask for an orderly end after the running step; steps that it has not begun are returned."""
+        thread = self._opened()
+        thread.post(partial(thread.stop, worker))
+
+    def forget_spares(self) -> None:
+        """End the spare processes: they have loaded what was on disk when they started. Others are started."""
+        thread = self._opened()
+        thread.post(thread.forget_spares)
+
+    def kill(
+        self,
+        worker: WorkerId,
+        *,
+        grace: float = 0.0,
+        blamed: StepToken | None = None,
+        reason: str = "",
+        kind: str = "",
+    ) -> None:
+        """Stack dump and SIGTERM, `grace` seconds, then SIGKILL of the group and of descendants seen alive.
+
+        The report's `kind` is "timeout" when a step is blamed and none is given, else "stopped". What left the
+        worker's session and its process tree (a double fork with setsid) escapes.
+        """
+        thread = self._opened()
+        kind = kind or ("stopped" if blamed is None else "timeout")
+        thread.post(partial(thread.kill, worker, grace, kind, reason))
+
+    def facts(self) -> dict[WorkerId, WorkerInfo]:
+        """Facts from psutil about every worker that has a process."""
+        now, oom_count = time.monotonic(), oom_kills()
+        facts = {}
+        for worker, link in list(self._links.items()):
+            process = link.process
+            if process is None or link.dead:
+                continue
+            cpu, rss = cpu_and_rss(process.pid)
+            link.note(rss, oom_count)
+            facts[worker] = WorkerInfo(
+                slot=worker.slot,
+                incarnation=worker.incarnation,
+                pid=process.pid,
+                state=link.state,
+                age=now - link.started,
+                cpu=cpu,
+                rss=rss,
+            )
+        return facts
+
+    def usage(self, worker: WorkerId) -> tuple[float, int] | None:
+        """CPU seconds and resident bytes of a worker and the processes below it, now; None when it has none."""
+        link = self._links.get(worker)
+        process = link.process if link is not None and not link.dead else None
+        used = family_usage(process.pid) if process is not None else None
+        if used is not None and link is not None:
+            link.note(used[1], link.oom_before)
+        return used
+
+    @property
+    def limits(self) -> str:
+        """Enforcement of memory limits: "cgroup" by the kernel, "rlimit" by rlimits and sampling."""
+        return "rlimit" if self._rooms.memory is None else "cgroup"
+
+    @property
+    def process_limits(self) -> str:
+        """Protection against a fork bomb before it is seen: "cgroup", "rlimit", or "sampling" when nothing does.
+
+        "none" where processes are not even counted (not Linux).
+        """
+        if sys.platform != "linux":
+            return "none"
+        if self._rooms.pids is not None:
+            return "cgroup"
+        return "sampling" if is_above_rlimits() else "rlimit"
+
+    def processes(self, worker: WorkerId) -> int | None:
+        """Number of processes that a worker has started and that live; None when that cannot be told."""
+        link = self._links.get(worker)
+        process = link.process if link is not None and not link.dead else None
+        if process is None:
+            return None
+        inside = self._rooms.pids.processes(process.pid) if self._rooms.pids is not None else None
+        return max(filter(None, (inside, started_by(process.pid))), default=None)
+
+    def limit_memory(self, worker: WorkerId, size: int | None) -> None:
+        """Limit the memory of a worker and of what it starts to `size` bytes, in its cgroup; None: no limit."""
+        link = self._links.get(worker)
+        if self._rooms.memory is not None and link is not None and link.process is not None and not link.dead:
+            self._rooms.memory.limit(link.process.pid, size)
+
+    def stack(self, token: StepToken, timeout: float = 5.0) -> str:
+        """The Python stack of a running step; "" when it does not run any more.
+
+        The worker tells it itself; one whose GIL is held by C code is made to write the stacks of all its threads.
+        """
+        thread = self._opened()
+        number, future = thread.stacks.open()
+        thread.post(partial(thread.ask_stack, token.worker, token, number))
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            return ""
+
+    def logs(self, procedure: str) -> list[LogEntry]:
+        """Prints and log records of a procedure, as far as they are kept."""
+        return self._book.lines(procedure)
+
+    def close(self, timeout: float) -> None:
+        """Stop all workers, kill what is left after `timeout` seconds, reap all. A second call may shorten it."""
+        self._closed = True
+        thread = self._thread
+        if thread is None or os.getpid() != self._pid:
+            return
+        thread.post(partial(thread.close, timeout))
+        if threading.current_thread() is not thread.thread and thread.thread.is_alive():
+            thread.thread.join(timeout + _KILLED_MUST_DIE)
+
+    def _opened(self) -> PoolThread:
+        if self._thread is None:
+            msg = "the LocalPool is not open"
+            raise UsageError(msg)
+        if os.getpid() != self._pid:
+            msg = "this is a forked copy of the program that opened the LocalPool; its workers cannot be used here"
+            raise UsageError(msg)
+        return self._thread

@@ -1,0 +1,428 @@
+"""The one thread of a local pool: a selector over all channels, pidfds and output pipes.
+
+::
+
+    launch ──▶ process started, or a warm spare takes the name ──▶ Ready: WorkerBooted
+    death:  pidfd readable ─▶ kill the group ─▶ read the channel to its end ─▶ reap ─▶ WorkerDied
+
+Why this order: a result that is already in the channel must win over the death; a grandchild may hold the
+channel open, so its end of file neither proves a death nor is needed for one; and a slot may be reused only
+when the old process can do nothing any more. Signals are sent here only, by the thread that reaps, so a pid
+that was given to a stranger is never hit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from actorproc.errors import WorkerBootFailed
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.messages.events import CrashReport
+from actorproc.support.engine_log import engine_logger
+from actorproc.support.staged_files import drop_staged_by
+from actorproc.workers.base import PoolEvent, PoolFailed, WorkerBooted, WorkerDied
+from actorproc.workers.os.cgroups import Rooms
+from actorproc.workers.os.memory_keepers import Keepers
+from actorproc.workers.os.process import WorkerProcess
+from actorproc.workers.os.timers import Timers
+from actorproc.workers.os.usage import kill_all
+from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.pool.killing import Killer
+from actorproc.workers.pool.receiver import Receiver
+from actorproc.workers.pool.spares import Spares
+from actorproc.workers.pool.stack_requests import StackDesk
+from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.protocol.frames import Definition, Hello, StackWanted, Stop, encode_frame
+from actorproc.workers.protocol.host_program import Place
+
+__all__ = ["PoolThread", "Recipe"]
+
+logger = engine_logger("actorproc.pool")
+
+_REAP_AGAIN = 0.002
+"""Seconds between looks at a dead process that is not collectable (a debugger holds it), or whose memory is in use."""
+_EOF_PATIENCE = 1.0
+"""Seconds a worker may live after it closed its channel: it cannot answer any more."""
+_DRAIN_READS = 1024
+"""Reads of a dead worker's channel; an escaped grandchild may write for ever."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Recipe for the workers of this pool."""
+
+    executable: str
+    place: Place
+    first_bytes: bytes
+    epoch: int
+    max_frame: int
+    spares: int
+    use_pidfd: bool
+    room: str = ""
+    """Directory for files with long outputs of workers; "": there is none."""
+
+
+class PoolThread:
+    """Owns all worker processes of a pool. `post` may be called from any thread, the rest runs on `thread`."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        links: dict[WorkerId, Link],
+        sink: Callable[[PoolEvent], None],
+        book: LogBook,
+        rooms: Rooms,
+    ) -> None:
+        self._rooms = rooms
+        self._recipe = recipe
+        self._book = book
+        self._links = links
+        self._sink = sink
+        self._timers = Timers()
+        self._killer = Killer(self._timers)
+        self._keepers = Keepers(self._timers)
+        self.stacks = StackDesk(self._timers)
+        self._spares = Spares(
+            wanted=recipe.spares,
+            max_frame=recipe.max_frame,
+            timers=self._timers,
+            start=self._start,
+            write=self._write,
+            may_start=self._may_start_spare,
+        )
+        self._receiver = Receiver(
+            killer=self._killer,
+            spares=self._spares,
+            stacks=self.stacks,
+            book=book,
+            tell=self._tell,
+            booted=self._booted,
+            room=recipe.room,
+        )
+        self._commands: deque[Callable[[], None]] = deque()
+        self._closing = False
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_out, selectors.EVENT_READ, None)
+        self.thread = threading.Thread(target=self._run, name="actorproc-pool", daemon=True)
+
+    def start(self) -> None:
+        """Begin. Raises `RuntimeError` when the system has no thread; then nothing is left open."""
+        try:
+            self.thread.start()
+        except RuntimeError:
+            self._abandon()
+            raise
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Have the thread do this soon. After the thread's end it is dropped."""
+        self._commands.append(command)
+        with contextlib.suppress(OSError):  # full: the thread is awake anyway; closed: it has ended
+            self._wake_in.send(b"\0")
+
+    # ------------------------------------------------------------------ the loop
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            while not (self._closing and not self._links and not self._spares and not self._keepers):
+                for key, mask in self._selector.select(self._timers.wait()):
+                    if key.data is None:
+                        self._wake_out.recv(4096)
+                        continue
+                    handle, link = key.data
+                    link = link.heir or link  # an earlier event of this round may have had a spare taken
+                    if not link.dead:  # an earlier event of this round may have buried it
+                        handle(link, mask)
+                while self._commands:
+                    self._commands.popleft()()
+                self._timers.run_due()
+        except BaseException as error:
+            logger.critical("the worker pool's thread failed; its workers are killed", exc_info=True)
+            failure = error
+        self._abandon()
+        if failure is not None:
+            self._tell(PoolFailed(failure))
+
+    def _abandon(self) -> None:
+        self._closing = True
+        for link in (*self._links.values(), *self._spares):
+            if link.process is not None and not link.process.closed:
+                link.process.kill_group()
+                link.process.close()
+                link.process.let_go()
+                link.process.forget_keeper()
+        self._keepers.abandon()
+        self._recipe.place.close()
+        self._links.clear()
+        self._book.close()
+        self._rooms.close()
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _tell(self, event: PoolEvent) -> None:
+        try:
+            self._sink(event)
+        except Exception:
+            logger.exception("the pool's listener failed on a %s", type(event).__name__)
+
+    # ------------------------------------------------------------------ starting
+    def launch(self, link: Link) -> None:
+        """Give a spare this link's name, or start a process."""
+        if self._closing:
+            self._report(link, CrashReport(kind="stopped", message="stopped before it was started"))
+        elif (spare := self._spares.take()) is not None:
+            self._take_over(spare, link)
+            assert link.process is not None
+            if link.prepared and not link.process.is_over():
+                self._booted(link)
+        else:
+            self._start(link)
+
+    def _take_over(self, spare: Link, link: Link) -> None:
+        link.take_over(spare)
+        assert link.process is not None
+        self._keep_output(link, link.process)
+        for fd in link.process.watched():
+            with contextlib.suppress(KeyError):
+                key = self._selector.get_key(fd)
+                self._selector.modify(fd, key.events, (key.data[0], link))
+        self._name(link)
+
+    def _start(self, link: Link) -> None:
+        recipe = self._recipe
+        try:
+            process = WorkerProcess(
+                executable=recipe.executable,
+                label=link.label,
+                place=recipe.place,
+                use_pidfd=recipe.use_pidfd,
+                kept=self._keepers.are_of_use(),
+            )
+        except WorkerBootFailed as error:
+            self._report(link, CrashReport(kind="boot", message=str(error)))
+            return
+        link.begin(process)
+        self._keep_output(link, process)
+        self._selector.register(process.channel, selectors.EVENT_READ, (self._on_channel, link))
+        self._selector.register(process.stdout.fd, selectors.EVENT_READ, (self._on_stdout, link))
+        self._selector.register(process.stderr.fd, selectors.EVENT_READ, (self._on_stderr, link))
+        if process.pidfd is not None:
+            self._selector.register(process.pidfd, selectors.EVENT_READ, (self._on_death, link))
+        else:
+            process.watch_in_thread(lambda: self.post(lambda: self._on_death_of(process)))
+        self._write(link, recipe.first_bytes)
+        if link.worker is not None:
+            self._name(link)
+
+    def _keep_output(self, link: Link, process: WorkerProcess) -> None:
+        def keep(owner: str, stream: str, text: str) -> None:
+            procedure = owner or link.owner()
+            if procedure:
+                self._book.add(procedure, stream, text)
+
+        process.stdout.keep = process.stderr.keep = keep
+
+    def _name(self, link: Link) -> None:
+        assert link.worker is not None
+        self._write(link, encode_frame([Hello(self._recipe.epoch, link.worker)], self._recipe.max_frame))
+
+    def _write(self, link: Link, frames: bytes) -> None:
+        """Write at once, also before the worker is ready."""
+        assert link.process is not None
+        if link.process.write(frames):
+            self.watch_for_room(link)
+
+    def _may_start_spare(self) -> bool:
+        """Not while the pool closes, nor while a worker boots from cold: that one is needed more."""
+        # A list first: other threads launch workers meanwhile, and a dict must not grow while it is gone through.
+        return not self._closing and all(link.booted for link in list(self._links.values()))
+
+    def learn(self, definition: Definition) -> None:
+        """Workers need this class. For any thread."""
+        if self._spares.learn(definition):
+            self.post(self._spares.warm_up)
+
+    # ------------------------------------------------------------------ what a worker says
+    def watch_for_room(self, link: Link) -> None:
+        """The socket is full: write on when there is room."""
+        if not link.dead and not link.eof and link.process is not None:
+            events = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(link.process.channel, events, (self._on_channel, link))
+
+    def _on_channel(self, link: Link, mask: int) -> None:
+        process = link.process
+        assert process is not None
+        if mask & selectors.EVENT_WRITE and not process.flush():
+            self._selector.modify(process.channel, selectors.EVENT_READ, (self._on_channel, link))
+        if not mask & selectors.EVENT_READ:
+            return
+        chunk = process.receive()
+        if chunk:
+            self._receiver.hear(link, chunk)
+        elif chunk is not None:
+            link.eof = True
+            self._selector.unregister(process.channel)
+            self._timers.after(_EOF_PATIENCE, partial(self._kill_mute, link, process))
+
+    def _booted(self, link: Link) -> None:
+        """It can be given steps: it said `Ready`, or has only to read its name before them."""
+        assert link.worker is not None
+        assert link.process is not None
+        link.booted = True
+        self._tell(WorkerBooted(link.worker, link.process.pid))
+        if link.release_held():
+            self.watch_for_room(link)
+        self._spares.allow_soon()
+
+    def _on_stdout(self, link: Link, _mask: int) -> None:
+        assert link.process is not None
+        if not link.process.stdout.read():
+            self._selector.unregister(link.process.stdout.fd)
+
+    def _on_stderr(self, link: Link, _mask: int) -> None:
+        assert link.process is not None
+        if not link.process.stderr.read():
+            self._selector.unregister(link.process.stderr.fd)
+
+    # ------------------------------------------------------------------ looking inside
+    def ask_stack(self, worker: WorkerId, token: StepToken, number: int) -> None:
+        """Ask the worker for the stack of its step; one that does not answer is made to write it by a signal."""
+        link = self._links.get(worker)
+        if link is None or link.dead or not link.booted or link.process is None:
+            self.stacks.answered(number, "")
+            return
+        if link.send(encode_frame([StackWanted(number, token)], self._recipe.max_frame)):
+            self.watch_for_room(link)
+        self.stacks.asked(link, number)
+
+    # ------------------------------------------------------------------ ending
+    def stop(self, worker: WorkerId) -> None:
+        """Send `Stop`; a worker that is not ready yet is killed instead."""
+        link = self._links.get(worker)
+        if link is None or link.dead or link.stop_asked:
+            return
+        link.stop_asked = True
+        if not link.booted:
+            self.kill(worker, 0.0, "stopped", "stopped before it was ready")
+        elif link.send(encode_frame([Stop()], self._recipe.max_frame)):
+            self.watch_for_room(link)
+
+    def kill(self, worker: WorkerId, grace: float, kind: str, reason: str) -> None:
+        """Kill for this reason; the first reason given stays."""
+        link = self._links.get(worker)
+        if link is not None:
+            self._killer.kill(link, grace, kind, reason)
+
+    def _kill_mute(self, link: Link, process: WorkerProcess) -> None:
+        link = link.heir or link
+        if link.process is process:  # else it is dead, and another one was started for this link
+            self._killer.kill_at_once(link, "protocol", "it closed its channel to the host")
+
+    def _on_death_of(self, process: WorkerProcess) -> None:
+        for link in (*self._links.values(), *self._spares):
+            if link.process is process:
+                self._on_death(link)
+                return
+
+    def _reap_again(self, link: Link, process: WorkerProcess) -> None:
+        link = link.heir or link
+        if link.process is process and not link.dead:  # as above
+            self._on_death(link)
+
+    def _on_death(self, link: Link, _mask: int = 0) -> None:
+        process = link.process
+        assert process is not None
+        process.kill_group()
+        kill_all(link.family)
+        if not link.eof:
+            self._drain(link, process)
+        process.stdout.read_rest()
+        process.stderr.read_rest()
+        if process.reap() is None or self._keepers.must_end_first(process):
+            if process.pidfd is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(process.pidfd)  # readable for good: look again by the clock
+            self._timers.after(_REAP_AGAIN, partial(self._reap_again, link, process))
+            return
+        for fd in process.watched():
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(fd)
+        group_killed = self._rooms.was_killed(process.pid)
+        self._spares.blame(process)
+        report = link.bury(group_killed=group_killed)
+        self._keepers.take(process)
+        self._rooms.forget(process.pid)
+        drop_staged_by(self._recipe.room, process.pid)
+        if link.should_start_again():
+            link.forget_process()
+            self._start(link)
+        else:
+            self._report(link, report)
+
+    def _drain(self, link: Link, process: WorkerProcess) -> None:
+        for _ in range(_DRAIN_READS):
+            chunk = process.receive()
+            if not chunk:
+                return
+            self._receiver.hear(link, chunk)
+
+    def _report(self, link: Link, report: CrashReport) -> None:
+        link.dead = True
+        if link.worker is None:
+            is_news = not self._closing and not self._spares.is_forgotten(link)
+            self._spares.died(link)
+            if is_news:
+                logger.warning("a spare worker died: %s", report.message)
+            return
+        del self._links[link.worker]
+        successor = self._successor(link)
+        if successor is None:
+            self._tell(WorkerDied(link.worker, report, link.booted))
+            return
+        # Both in one breath: the listener decides on the death and on the next attempt in one commit.
+        self._tell(WorkerDied(link.worker, report, link.booted, successor.worker))
+        self._booted(successor)
+
+    def _successor(self, link: Link) -> Link | None:
+        """The spare that takes the place of a worker that died in a step, if one is prepared."""
+        worker = link.worker
+        if worker is None or not (link.replace and link.booted and link.given) or link.stop_asked or self._closing:
+            return None
+        spare = self._spares.take_ready()
+        if spare is None:
+            return None
+        successor = Link(WorkerId(worker.slot, worker.incarnation + 1), self._recipe.max_frame)
+        successor.replace = True
+        assert successor.worker is not None
+        self._links[successor.worker] = successor
+        self._take_over(spare, successor)
+        return successor
+
+    def forget_spares(self) -> None:
+        """End all spares; the next ones load what is on disk then."""
+        for link in self._spares.forget():
+            self._killer.kill_at_once(link, "stopped", "workers are reloaded")
+
+    def close(self, timeout: float) -> None:
+        """Stop all, and kill what is left after `timeout` seconds."""
+        self._closing = True
+        self._keepers.close()
+        for link in self._spares:
+            self._killer.kill_at_once(link, "stopped", "the pool was closed")
+        for worker in list(self._links):
+            self.stop(worker)
+        self._timers.after(timeout, self._kill_all)
+
+    def _kill_all(self) -> None:
+        for link in (*self._links.values(), *self._spares):
+            self._killer.kill_at_once(link, "stopped", "it did not stop in time")

@@ -1,0 +1,142 @@
+"""Receiver of workers' messages: their frames are decoded, noted, and passed on to the listener of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import force_setattr
+
+from actorproc.model.messages.outcomes import Finished
+from actorproc.support.staged_files import taken
+from actorproc.workers.base import WorkerMessages
+from actorproc.workers.output.logbook import LogBook
+from actorproc.workers.pool.killing import Killer
+from actorproc.workers.pool.spares import Spares
+from actorproc.workers.pool.stack_requests import StackDesk
+from actorproc.workers.pool.worker_link import Link
+from actorproc.workers.protocol.frames import (
+    BootFailed,
+    Ended,
+    FrameError,
+    FromWorker,
+    Keeping,
+    LogLine,
+    Prepared,
+    Ready,
+    Returned,
+    Stack,
+    decode_from_worker,
+)
+
+__all__ = ["Receiver"]
+
+_ELSEWHERE = object()
+
+
+class Receiver:
+    """Hears all workers of a pool. Used by the pool's thread only.
+
+    `tell` is given what concerns the listener; `booted` is called for a worker that said `Ready`.
+    """
+
+    def __init__(
+        self,
+        *,
+        killer: Killer,
+        spares: Spares,
+        stacks: StackDesk,
+        book: LogBook,
+        tell: Callable[[WorkerMessages], None],
+        booted: Callable[[Link], None],
+        room: str,
+    ) -> None:
+        self._room = room
+        self._killer = killer
+        self._spares = spares
+        self._stacks = stacks
+        self._book = book
+        self._tell = tell
+        self._booted = booted
+
+    def hear(self, link: Link, chunk: bytes) -> None:
+        """Bytes came from this worker."""
+        if link.is_garbled:
+            return
+        messages: list[FromWorker] = []
+        try:
+            for body in link.frames.feed(chunk):
+                messages += _own(link, decode_from_worker(body), self._room)
+        except FrameError as error:
+            link.is_garbled = True
+            self._killer.kill_at_once(link, "protocol", str(error))
+        if not link.booted:
+            messages = self._hear_boot(link, messages)
+        for message in messages:
+            kind = type(message)
+            if kind is Ended:
+                continue  # nearly all
+            if kind is Ready:
+                link.is_ready = True
+            elif kind is LogLine or kind is Stack:
+                self._note(message)  # type: ignore[arg-type]
+        if messages and link.worker is not None:
+            self._tell(WorkerMessages(link.worker, messages))
+
+    def _note(self, message: LogLine | Stack) -> None:
+        if isinstance(message, Stack):
+            self._stacks.answered(message.request, message.text)
+        elif message.token is not None:
+            text = f"{message.text}\n{message.trace}" if message.trace else message.text
+            self._book.add(message.token.procedure, "log", text, level=message.level, logger=message.name)
+
+    def _hear_boot(self, link: Link, messages: list[FromWorker]) -> list[FromWorker]:
+        others: list[FromWorker] = []
+        for message in messages:
+            if isinstance(message, BootFailed):
+                link.boot_failed = message
+            elif isinstance(message, Keeping):
+                assert link.process is not None
+                link.process.found_keeper(message.pid)
+            elif isinstance(message, Prepared):
+                link.prepared = True
+                assert link.process is not None
+                link.process.warming = ()
+                if link.worker is None:
+                    self._spares.warm_up()
+            elif isinstance(message, Ready) and link.worker is not None:
+                link.is_ready = True
+                self._booted(link)
+            else:
+                others.append(message)
+        return others
+
+
+def _own(link: Link, messages: list[FromWorker], room: str) -> list[FromWorker]:
+    """Messages of one frame. Raises `FrameError` when one is about a step that was handed to another worker.
+
+    Outputs in files of the directory `room` are mapped; `FrameError` when one is not there.
+    """
+    given = link.given
+    for message in messages:
+        kind = type(message)
+        if kind is Ended and message.file:  # type: ignore[union-attr]
+            _take_output(message, room)  # type: ignore[arg-type]
+        if (kind is Ended or kind is Returned) and given.pop(message.token, _ELSEWHERE) is None:  # type: ignore[union-attr, arg-type]
+            continue  # this one has it, hence no other
+        token = getattr(message, "token", None)
+        if token is not None and token.worker != link.worker:
+            msg = f"spoke of a step of {token.procedure!r:.140} that another worker has"
+            raise FrameError(msg)
+    return messages
+
+
+def _take_output(message: Ended, room: str) -> None:
+    try:
+        output = taken(room, message.file, message.size)
+    except (OSError, ValueError) as error:
+        msg = f"its output cannot be taken over: {error}"
+        raise FrameError(msg) from error
+    if type(message.outcome) is not Finished:
+        msg = "sent an output in a file for a step that has none"
+        raise FrameError(msg)
+    force_setattr(message.outcome, "output", output)

@@ -1,0 +1,62 @@
+"""The stacks of running steps: who waits for one, and how a worker that does not answer is made to tell it."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+from concurrent.futures import Future, InvalidStateError
+from functools import partial
+
+from actorproc.workers.os.timers import Timers
+from actorproc.workers.pool.killing import DUMP_SECONDS
+from actorproc.workers.pool.worker_link import Link
+
+__all__ = ["StackDesk"]
+
+_PATIENCE = 0.25
+"""Seconds a worker has to tell the stack of its step itself."""
+
+
+class StackDesk:
+    """Numbered questions and their answers. `open` and `answered` are for any thread, the rest for the pool's."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[str]] = {}
+        self._lock = threading.Lock()
+
+    def open(self) -> tuple[int, Future[str]]:
+        """A new question: its number, and where the answer comes."""
+        future: Future[str] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            self._waiting[number] = future
+        return number, future
+
+    def answered(self, number: int, text: str) -> None:
+        """The first answer counts."""
+        with self._lock:
+            future = self._waiting.pop(number, None)
+        if future is not None:
+            try:
+                future.set_result(text)
+            except InvalidStateError:  # who asked has given up
+                return
+
+    def asked(self, link: Link, number: int) -> None:
+        """The worker was asked; after a while its stack is had by a signal."""
+        self._timers.after(_PATIENCE, partial(self._force, link, number))
+
+    def _force(self, link: Link, number: int) -> None:
+        if link.dead or link.process is None or number not in self._waiting:
+            self.answered(number, "")
+            return
+        link.process.take_stack()
+        link.process.signal(signal.SIGUSR1)  # faulthandler needs no GIL: this works inside C code
+        self._timers.after(DUMP_SECONDS * 5, partial(self._collect, link, number))
+
+    def _collect(self, link: Link, number: int) -> None:
+        process = link.process
+        self.answered(number, process.take_stack() if process is not None and not link.dead else "")

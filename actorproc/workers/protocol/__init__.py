@@ -1,0 +1,1 @@
+"""The protocol between host and worker: frames, attachments, exit codes."""

@@ -1,0 +1,238 @@
+"""Actors outside of the host: callers that submit, holders of handles, and an operator that looks at what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Any
+
+from msgspec.structs import replace
+
+from actorproc.engine.messages import Ending, EndListener, Patience, SweepDue, Watch
+from actorproc.errors import ProcedureParked, StorageUnavailable
+from actorproc.model.messages.events import Published, ReloadBegan, Resized, Submitted
+from actorproc.model.rows.records import NewProcedure, ProcedureRecord
+from actorproc.model.states import TERMINAL
+from tests.simulator.actor_sim import rules
+from tests.simulator.actor_sim.host import StageHost
+from tests.simulator.actor_sim.replacing import StageReload
+from tests.simulator.core_sim.loose_ends import LooseEnds
+from tests.simulator.core_sim.world import World
+from tests.simulator.generators.requests import Call, Operator, Resubmits, call_of, described
+from tests.simulator.generators.scripts import ClientAction, program_of
+
+__all__ = ["RESTARTS_FROM", "Callers"]
+
+_MOST_WORKERS = 4
+RESTARTS_FROM = 60_000_000
+"""The first seed of a history whose operator submits ids that exist, with policies."""
+_AT_ODDS = 0.2
+"""Chance that the operator acts while a worker puts off a step."""
+_HARD = ("force", "force", "force", "abort", "bypass", "pause")
+"""Verbs of the operator for those whose steps are with workers: mostly those that may end in a kill."""
+
+
+class Callers:
+    """Asks, and hears the answers. Outlives the hosts: who had no answer to a submit asks the next one again."""
+
+    def __init__(self, seed: int, world: World) -> None:
+        self._world = world
+        self._operator = Operator(seed, world.scenario, restarts=seed >= RESTARTS_FROM)
+        self._resubmits = Resubmits()
+        self._verbs_left = self._operator.below(20)
+        self._last_call = 0
+        self._loose_ends = LooseEnds(world, resume=self._resume, register=self._register, publish=self._publish)
+        self.host: StageHost
+        self.reload = StageReload(self._end_reload)
+        self.pending: dict[int, Call] = {}
+        """Calls without an answer."""
+        self.handles: dict[int, str] = {}
+        """Procedures whose ends are waited for."""
+        self.workers = world.scenario.scheduling.workers
+        """As many as the last granted resize said."""
+
+    # ------------------------------------------------------------ a new host
+    def meet(self, host: StageHost) -> None:
+        """The host before is gone with all that it was asked; submits without an answer are made again."""
+        unanswered = [call for call in self.pending.values() if isinstance(call, Submitted)]
+        waiting = [*dict.fromkeys(self.handles.values())]
+        self.host = host
+        self.reload.give_up()
+        self.pending, self.handles = {}, {}
+        self.workers = self._world.scenario.scheduling.workers
+        for call in unanswered:
+            self.submit(call.procedures)
+        for id in waiting:
+            self._watch(id)
+
+    # ------------------------------------------------------------ calls
+    def submit(self, procedures: tuple[NewProcedure, ...]) -> None:
+        """Submit these under one call."""
+        call = self._next_call()
+        self._world.journal += Resubmits.entries(call, procedures)
+        self._tell(call, Submitted(procedures, call))
+
+    def act(self, action: ClientAction) -> None:
+        """Do what an action of the scenario, or the operator, says. A nap is the history's to take."""
+        scenario, now = self._world.scenario, self._world.now
+        new = [program_of(name, scenario.roots[name], now=now) for name in action.targets if name in scenario.roots]
+        if action.kind == "submit":
+            self.submit(tuple(new))
+        elif action.kind in {"resubmit", "repeat"}:
+            if again := self._resubmits.of(action, new, self._last_call + 1):
+                self.submit(again)
+        elif action.kind == "conflict":
+            self.submit((replace(new[0], digest=b"another"),))
+        elif action.kind == "sweep":
+            self.host.tell(SweepDue())
+        elif action.kind == "open":
+            self.host.open_gate()
+        elif action.kind == "anew":
+            self.host.change(*action.targets)
+        else:
+            call = self._next_call()
+            self._ask(call, call_of(action, call))
+
+    def _end_reload(self) -> None:
+        call = self._next_call()
+        self._ask(call, ReloadBegan(call, is_over=True))
+
+    def _ask(self, call: int, event: Call) -> None:
+        words = described(event)
+        if words is not None:
+            self._world.journal.append(("call", call, *words))
+        self._tell(call, event)
+
+    def _tell(self, call: int, event: Call) -> None:
+        """Calls have numbers of their own: those of a host's replies begin anew with it."""
+        number, future = self.host.replies.open()
+        self.pending[call] = event
+        future.add_done_callback(lambda answered: self._answered(call, event, answered))
+        self.host.tell(replace(event, reply=number))
+
+    def _answered(self, call: int, event: Call, future: Future[Any]) -> None:
+        if self.pending.get(call) is not event:
+            return  # it had asked a host that is gone
+        del self.pending[call]
+        error = future.exception()
+        value = None if error is not None else future.result()
+        journal = self._world.journal
+        journal.append(("reply", call, value, error))
+        if isinstance(error, StorageUnavailable):
+            journal.append(("refused", type(event).__name__))
+            if not self.host.manager._outage.refuses:
+                self._world.violate(rules.ENDS, f"{event} was refused for a trouble that there is not: {error}")
+        if isinstance(event, Submitted) and error is None:
+            for new in event.procedures:
+                self._watch(new.id)
+        elif isinstance(event, ReloadBegan) and value and not event.is_over:
+            self.reload.begin(self.host)
+        elif isinstance(event, Resized) and value:
+            journal.append(("resized", self.workers, event.workers))
+            self.workers = event.workers
+            vacated = self.host.ring.core.vacated
+            if vacated:
+                journal.append(("vacated", vacated))
+
+    def _watch(self, id: str, patience: Patience = Patience.CALL) -> None:
+        number = self._next_call()
+        self.handles[number] = id
+        handle = _Handle(self, number)
+        self.host.replies.listen([(id, handle)])
+        self.host.tell(Watch(id, handle, patience))
+
+    def heard(self, number: int, ending: Ending | None, error: BaseException | None) -> None:
+        """A handle was told the end of its procedure. Each of these procedures comes to one, and stays for good."""
+        name = self.handles.pop(number)
+        if isinstance(error, ProcedureParked):
+            self._world.journal.append(("told-parked", name, error.member))
+            if (wrong := rules.told_in_vain(self.host.ring, self._world.store, name, error.member)) is not None:
+                self._world.violate(rules.ENDS, wrong)
+            self._watch(name, Patience.ALWAYS)  # the caller comes back, and waits however long it takes
+        elif ending is None:
+            self._world.violate(rules.ENDS, f"who waits for the end of {name} was told {error!r}")
+        else:
+            self._world.journal.append(("resolve", ending.record.id, ending.record.state, ending.output))
+
+    def _next_call(self) -> int:
+        self._last_call += 1
+        return self._last_call
+
+    # ------------------------------------------------------------ the operator
+    def wants(self, probability: float) -> bool:
+        """True if the operator acts now, with this probability, or at a moment that is worth it."""
+        if not self._verbs_left:
+            return False
+        if self.host.pool.at_odds():
+            probability = max(probability, _AT_ODDS)
+        return self._operator.random() < probability
+
+    def operate(self) -> None:
+        """The operator asks for something: another number of workers, or something of those that are there."""
+        self._verbs_left -= 1
+        operator = self._operator
+        heads = [head for head in self._world.store.scan() if head.root != self._world.scenario.bystander]
+        draw = operator.random() + (0.2 if self.host.pool.at_odds() else 0.0)
+        if draw < 0.2:
+            self.act(ClientAction("resize", (str(1 + operator.below(_MOST_WORKERS)),)))
+            return
+        live = [head for head in heads if head.state not in TERMINAL]
+        if live and draw < 0.65:
+            self.act(self._hard_on(live))
+            return
+        action = operator.action(heads)
+        if action is not None:
+            self.act(action)
+
+    def _hard_on(self, live: list[ProcedureRecord]) -> ClientAction:
+        """Those are chosen first whose steps share a worker with others, where a kill may go astray."""
+        in_hand = self.host.ring.core._book.staff.in_hand
+        shared = {name for name, worker in in_hand.items() if len(worker.queue) > 1}
+        chosen = next(
+            found
+            for names in (self.host.pool.at_odds(), shared, in_hand, {head.id for head in live})
+            if (found := _among(live, names))
+        )
+        head = chosen[self._operator.below(len(chosen))]
+        kind = _HARD[self._operator.below(len(_HARD))]
+        return ClientAction(kind, (head.id, "force") if kind == "bypass" else (head.id,))
+
+    # ------------------------------------------------------------ the end
+    def tie_up(self) -> bool:
+        """Nothing goes wrong any more, and nothing moves: do what a procedure still waits for. False when none does."""
+        host = self.host
+        if host.ring.gated:
+            host.open_gate()
+            return True
+        return (
+            host.register_late()
+            or self._loose_ends.lift_pauses(of_manager=host.ring.core.paused is not None)
+            or self._loose_ends.end_open_waits()
+        )
+
+    def _resume(self, name: str) -> None:
+        self.act(ClientAction("resume", (name,)))
+
+    def _register(self, type_name: str) -> None:
+        self.host.register(type_name)
+
+    def _publish(self, event: str) -> None:
+        call = self._next_call()
+        self._ask(call, Published(event, b"at last %d" % call, call))
+
+
+def _among(heads: list[ProcedureRecord], names: Collection[str]) -> list[ProcedureRecord]:
+    return [head for head in heads if head.id in names]
+
+
+class _Handle(EndListener):
+    """A caller that waits for the end of a procedure."""
+
+    __slots__ = ("_callers", "_number")
+
+    def __init__(self, callers: Callers, number: int) -> None:
+        self._callers = callers
+        self._number = number
+
+    def heard(self, ending: Ending | None, error: BaseException | None) -> None:
+        self._callers.heard(self._number, ending, error)

@@ -1,0 +1,92 @@
+"""The store's thread, played: what it is asked for happens when the history says so, well or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from actorproc.engine.messages import CommitFailed, Committed, Reopened, StorageTrouble
+from actorproc.engine.pipeline.store_port import Persister
+from actorproc.errors import StorageUnavailable
+from actorproc.model.rows.writes import Write
+from actorproc.store.committer import coalesce
+from tests.simulator.actor_sim.hazards import Hazards
+from tests.simulator.core_sim.faults import FaultKind
+from tests.simulator.core_sim.world import HostCrash, World
+
+__all__ = ["HeldPersister"]
+
+_FULL_FOR = 20
+"""Attempts to open the store again that fail after a failed commit: fewer than this."""
+_IN_DOUBT = 6.0
+"""Factor by which the next commit is likelier to fail when the store was opened again and has taken none since."""
+
+
+class HeldPersister(Persister):
+    """A persister without its thread. At most one thing is asked of it at a time, as the ring promises."""
+
+    def __init__(self, world: World, hazards: Hazards, epoch: int, tell: Callable[[object], None]) -> None:
+        # Its parent's constructor would make a store thread.
+        self._world = world
+        self._hazards = hazards
+        self._epoch = epoch
+        self._tell = tell
+        self._asked: Callable[[], None] | None = None
+        self._full_for = 0
+        self._is_in_doubt = False
+
+    @property
+    def is_asked(self) -> bool:
+        """It has something to do."""
+        return self._asked is not None
+
+    def commit(self, batch: int, writes: list[Write]) -> None:
+        """Commit later; ends in `Committed` or `CommitFailed`."""
+        assert self._asked is None, "a second commit was asked for while one is under way"
+        self._asked = partial(self._commit, batch, list(writes))
+
+    def reopen(self) -> None:
+        """Open the store again, later."""
+        assert self._asked is None, "the store is to be opened again while something is under way"
+        self._asked = self._reopen
+
+    def go_on(self) -> None:
+        """Do what is asked for. Raises `HostCrash` when the host dies meanwhile."""
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        asked()
+
+    # ------------------------------------------------------------ commits
+    def _commit(self, batch: int, writes: list[Write]) -> None:
+        fires, times = self._hazards.fires, _IN_DOUBT if self._is_in_doubt else 1.0
+        if fires(FaultKind.HOST_BEFORE_COMMIT):
+            raise HostCrash
+        if fires(FaultKind.COMMIT_LOST, times):
+            self._fail(batch, applied=False)
+            return
+        self._world.store.commit(coalesce(writes), self._epoch, batch)
+        self._world.journal.append(("commit", self._epoch, writes))
+        if fires(FaultKind.HOST_AFTER_COMMIT):
+            raise HostCrash
+        if fires(FaultKind.COMMIT_UNKNOWN, times):
+            self._fail(batch, applied=True)
+            return
+        self._is_in_doubt = False
+        self._tell(Committed(batch))
+
+    def _fail(self, batch: int, *, applied: bool) -> None:
+        self._world.journal.append(("commit-failed", applied))
+        self._full_for = self._world.pick(_FULL_FOR)
+        self._tell(CommitFailed(batch, StorageUnavailable("the disk is full")))
+
+    def _reopen(self) -> None:
+        world = self._world
+        if self._full_for > 0:
+            self._full_for -= 1
+            self._asked = self._reopen
+            if world.random() < 0.2:
+                self._tell(StorageTrouble(StorageUnavailable("the disk is still full")))
+            return
+        world.store.reopen()
+        self._is_in_doubt = True
+        self._tell(Reopened(world.store.load(whole=False)))

@@ -1,0 +1,68 @@
+"""The faults of a history on the stage: a few, each at a place drawn by chance among all where it may strike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+from tests.simulator.core_sim.faults import FaultKind, FaultPlan
+
+__all__ = ["CHANCES", "Hazards"]
+
+CHANCES = {
+    FaultKind.HOST_BEFORE_COMMIT: 0.015,
+    FaultKind.HOST_AFTER_COMMIT: 0.015,
+    FaultKind.HOST_IN_RECOVERY: 0.1,
+    FaultKind.COMMIT_LOST: 0.03,
+    FaultKind.COMMIT_UNKNOWN: 0.03,
+    FaultKind.WORKER_BEFORE: 0.03,
+    FaultKind.WORKER_DURING: 0.05,
+    FaultKind.WORKER_AFTER: 0.02,
+    FaultKind.CLOCK_FORWARD: 0.03,
+    FaultKind.CLOCK_BACK: 0.03,
+    FaultKind.REFUSED: 0.01,
+    FaultKind.PLACED: 0.1,
+    FaultKind.UNBEGUN: 0.03,
+}
+"""Chance of each fault where it may strike, while the history has faults left."""
+_NEW_CODE = {FaultKind.PLACED, FaultKind.UNBEGUN}
+"""Strike only where the world says that there is new code."""
+_FEWEST, _SPREAD = 4, 8
+
+
+class Hazards(FaultPlan):
+    """A plan with chance in the place of counted opportunities: the shell offers far more of some kinds than of others.
+
+    What is no fault of the engine's surroundings draws on the same number of faults (`strikes`): a boot that fails, a
+    worker that wants to leave.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.effective: Counter[FaultKind] = Counter()
+        self.is_work_in_flight: Callable[[], bool] = bool
+        self._random = Random(f"hazards of {seed}").random
+        self._left = _FEWEST + int(self._random() * _SPREAD)
+        self._armed: set[FaultKind] = set()
+        self.is_over = False
+        """Nothing goes wrong any more, so that the history comes to its end."""
+
+    def arm(self, kind: FaultKind, opportunity: int) -> None:
+        """Let new code strike as well, whenever chance says so."""
+        del opportunity
+        self._armed.add(kind)
+
+    def fires(self, kind: FaultKind, times: float = 1.0) -> bool:
+        """True if the fault strikes here; `times` as likely as it usually does."""
+        if kind in _NEW_CODE - self._armed or not self.strikes(CHANCES[kind] * times):
+            return False
+        if self.is_work_in_flight():
+            self.effective[kind] += 1
+        return True
+
+    def strikes(self, probability: float) -> bool:
+        """True if something goes wrong here, with this probability; then there is one fault less to come."""
+        if self.is_over or self._left <= 0 or self._random() >= probability:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,206 @@
+"""One history on the stage: a loop that draws the next move of all that are possible, and judges what came of it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.simulator.actor_sim import rules
+from tests.simulator.actor_sim.callers import Callers
+from tests.simulator.actor_sim.clockwork import StageClock
+from tests.simulator.actor_sim.crowding import crowded
+from tests.simulator.actor_sim.hazards import Hazards
+from tests.simulator.actor_sim.host import StageHost
+from tests.simulator.core_sim.faults import FaultKind
+from tests.simulator.core_sim.histories import History
+from tests.simulator.core_sim.player import Player
+from tests.simulator.core_sim.world import World
+from tests.simulator.generators import editions
+from tests.simulator.generators.groups import FIRST_SEED
+from tests.simulator.rules.invariants import StoreDump, check
+
+__all__ = ["NEW_CODE_FROM", "Stage", "perform"]
+
+_LOOKS = 2
+"""Number of looks in a row at which nothing may be left to do before the history is over."""
+NEW_CODE_FROM = 50_000_000
+"""The first seed of a history whose workers are replaced and whose sagas are placed anew."""
+_LONELY_SWEEPS = 8
+"""Sweeps for which time passes although nothing else is due: finished trees may leave then."""
+
+
+class Stage(Player):
+    """Everything of one history."""
+
+    MAX_TURNS = 4000
+
+    def __init__(self, seed: int) -> None:
+        self.hazards = Hazards(seed)
+        # From the first of these seeds on everything was drawn that could be; from the second on all that can be now.
+        first = FIRST_SEED if seed < NEW_CODE_FROM else editions.FIRST_SEED
+        super().__init__(seed, World(first + seed, plan=self.hazards))
+        self.world.scenario = crowded(self.world.scenario, random.Random(f"crowd of {seed}"))
+        self.clock = StageClock(self.world)
+        self.callers = Callers(seed, self.world)
+        self.host = StageHost(self.world, self.hazards, self.clock, first=True)
+        self.callers.meet(self.host)
+        self.hazards.is_work_in_flight = lambda: bool(self.callers.pending) or self.host.is_busy
+        self._actions = list(reversed(self.world.scenario.actions))
+        self._sweeps_left = _LONELY_SWEEPS
+        self._found_nothing = 0
+
+    # ------------------------------------------------------------ the loop
+    def _turn(self) -> bool:
+        return self._move() and self.host.broken is None
+
+    def _move(self) -> bool:
+        """Make one of the possible moves, drawn by chance; False when the history is over."""
+        world = self.world
+        if self.callers.wants(0.01 if self._actions else 0.05):
+            self.callers.operate()
+            return True
+        moves = self.host.moves()
+        if not moves:
+            return self._idle()
+        if self._actions and world.random() < 0.3:
+            moves.append(self._act)
+        if self.callers.reload.can_go_on:
+            moves.append(self.callers.reload.go_on)
+        moves[world.pick(len(moves))]()
+        if world.random() < 0.03:
+            self._disturb_time()
+        if self.host.is_quiet and world.random() < 0.1:
+            self._compare()
+        return True
+
+    def _idle(self) -> bool:
+        """Nothing can move: whatever is next comes, then loose ends are tied up. False when all is over."""
+        if self._actions:
+            self._act()
+        elif self._pass_time():
+            pass
+        elif self.callers.wants(1.0):
+            self.callers.operate()
+        else:
+            self.hazards.is_over = True
+            if self.callers.tie_up():
+                self._found_nothing = 0
+                return True
+            self._found_nothing += 1
+            return self._found_nothing < _LOOKS
+        return True
+
+    def _act(self) -> None:
+        action = self._actions.pop()
+        if action.kind == "nap":
+            self._pass_time()
+        else:
+            self.callers.act(action)
+
+    def _pass_time(self) -> bool:
+        """It becomes what is due next; False when nothing is, or when that is no more than another sweep."""
+        alarm = self.host.alarm
+        due = alarm.earliest()
+        if due is None or not self.host.has_started:
+            return False
+        when, name = due
+        if name == "sweep" and alarm.next_at("manager", "supervisor") is None:
+            if not self._sweeps_left:
+                return False
+            self._sweeps_left -= 1
+        self.clock.go_on(max(0.0, when - self.clock.monotonic()))
+        alarm.ring(name)
+        return True
+
+    def _disturb_time(self) -> None:
+        world = self.world
+        if self.hazards.fires(FaultKind.CLOCK_FORWARD):
+            self.clock.jump(30 * world.random())
+        elif self.hazards.fires(FaultKind.CLOCK_BACK):
+            self.clock.jump(-30 * world.random())
+            world.journal.append(("clock-back",))
+        else:
+            self.clock.go_on(0.01 if world.random() < 0.7 else world.random())
+        due = self.host.alarm.earliest()
+        if due is not None and due[0] <= self.clock.monotonic():
+            self._pass_time()
+
+    def _host_died(self) -> None:
+        """Everything but the store is gone; a new host starts, and may die as soon as it owns the store."""
+        world = self.world
+        while True:
+            world.journal.append(("host-died",))
+            world.read()
+            self.host = StageHost(world, self.hazards, self.clock, first=False)
+            world.read()
+            self.callers.meet(self.host)
+            if not self.hazards.fires(FaultKind.HOST_IN_RECOVERY):
+                return
+
+    # ------------------------------------------------------------ judging
+    def _compare(self) -> None:
+        text = rules.memory_differs(self.host.ring, self.world.store)
+        if text is not None:
+            self.world.violate(rules.MEMORY, text)
+
+    def _tell_broken(self, error: BaseException) -> None:
+        """An actor raised: it has said that it is broken, and its host would stop."""
+        lines = "".join(traceback.format_exception(error.__cause__ or error))
+        self.world.violate(rules.MEMORY, f"an actor broke: {lines}")
+
+    def _judge(self) -> None:
+        world, host, callers = self.world, self.host, self.callers
+        if host.broken is not None:
+            self._tell_broken(host.broken)
+            return
+        world.read()
+        if host.is_quiet:
+            self._compare()
+        for text in rules.stands_still(host.ring, world.store):
+            world.violate(rules.ENDS, text)
+        if callers.pending or callers.handles:
+            unheard = [*callers.pending.values(), *callers.handles.values()]
+            world.violate(rules.ENDS, f"callers never answered: {unheard}")
+        slots = rules.slots_differ(host.supervisor, callers.workers, host.ring.core.vacated)
+        if slots is not None:
+            world.violate(rules.SLOTS, slots)
+        dump, scenario = StoreDump.of(world.store), world.scenario
+        world.violations += check(
+            world.journal,
+            dump,
+            bystander=scenario.bystander,
+            scheduling=scenario.scheduling,
+            is_forgetful=scenario.retention.signals_seconds is not None,
+        )
+
+
+def perform(seed: int) -> History:
+    """Play and judge the history of this seed. An exception is a violation too (number 0)."""
+    with _seeded(seed), _silent():
+        return Stage(seed).outcome()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """The engine draws the length of its pauses from the interpreter's own chance."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Silence logs of trouble that is expected here."""
+    logger = logging.getLogger("actorproc")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

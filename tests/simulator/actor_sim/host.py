@@ -1,0 +1,264 @@
+"""One life of the host on the stage: the two actors, told of each other, and what they are given to work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+from actorproc.config import Config
+from actorproc.core.coordinator import Coordinator
+from actorproc.engine.manager_actor import ManagerActor
+from actorproc.engine.manager_parts import ManagerParts
+from actorproc.engine.messages import Begin, Booted, LaunchAll, OpenGate, RegisterType, SlotParked, Succeeded
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.pipeline.result_cache import RecentEnds
+from actorproc.engine.reply_router import ReplyTable
+from actorproc.engine.runtime.callback_thread import Courier
+from actorproc.engine.supervisor_actor import SupervisorActor, SupervisorParts
+from actorproc.engine.workers.dedicated_workers import is_dedicated
+from actorproc.errors import InternalError
+from actorproc.model.ids import StepToken, WorkerId
+from actorproc.model.messages.commands import RunStep
+from actorproc.model.messages.definitions import Definition
+from actorproc.model.messages.events import ReloadBegan
+from actorproc.model.policies import TypeMeta
+from actorproc.model.rows.snapshot import Snapshot
+from actorproc.workers.base import WorkerBooted, WorkerDied, WorkerMessages
+from actorproc.workers.protocol.frames import FromWorker
+from tests.simulator.actor_sim import rules
+from tests.simulator.actor_sim.clockwork import HeldAlarm, StageClock
+from tests.simulator.actor_sim.disk import HeldPersister
+from tests.simulator.actor_sim.hazards import Hazards
+from tests.simulator.actor_sim.pool import StagePool
+from tests.simulator.core_sim.world import World
+from tests.simulator.generators.features import changed_meta
+from tests.simulator.generators.scripts import Scenario
+
+__all__ = ["StageHost"]
+
+_SHORT = 0.001
+"""Seconds that each step is expected to take: so little that workers are given several at a time."""
+_LATE = 0.05
+"""Chance that a class is registered only when nothing else is to be done, by a host that starts again."""
+
+
+class StageHost:
+    """Two real actors whose threads were never started: each handles a message when it is told to."""
+
+    def __init__(self, world: World, hazards: Hazards, clock: StageClock, *, first: bool) -> None:
+        self.world = world
+        scenario = world.scenario
+        epoch = world.store.own()
+        snapshot = world.store.load(whole=False)
+        self.alarm = HeldAlarm(clock)
+        self.replies = ReplyTable()
+        self.disk = HeldPersister(world, hazards, epoch, self.tell)
+        self.pool = StagePool(world, hazards, self)
+        self.broken: InternalError | None = None
+        """A bug stopped an actor: this is what it raised."""
+        self._clock = clock
+        self._metas: dict[str, TypeMeta] = {name: program.meta for name, program in scenario.programs.items()}
+        self._late = [name for name in self._metas if not first and world.random() < _LATE]
+        """Classes that are not registered in this life."""
+        registered = [self._definition(name) for name in self._metas if name not in self._late]
+        config = _config(scenario)
+        self.manager = ManagerActor(self._manager_parts(config, snapshot, registered))
+        self.supervisor = SupervisorActor(self._supervisor_parts(config))
+        self._core: Coordinator | None = None
+        self._told: list[WorkerId] = []
+        """Workers that the manager was told of, and that live as far as it knows."""
+        self._expect_short_steps()
+        # In the order of `actorproc.engine.engine`.
+        for definition in registered:
+            self.tell(RegisterType(definition))
+        self.tell(Begin())
+        self.tell_supervisor(LaunchAll(Future()))
+
+    def _manager_parts(self, config: Config, snapshot: Snapshot, registered: list[Definition]) -> ManagerParts:
+        scenario = self.world.scenario
+        return ManagerParts(
+            config=config,
+            clock=self._clock,
+            alarm=self.alarm,
+            store=self.world.store,
+            persister=self.disk,
+            pool=self.pool,
+            replies=self.replies,
+            recent_ends=RecentEnds(),
+            courier=_NoCourier(),
+            snapshot=snapshot,
+            definitions=registered,
+            scheduling=scenario.scheduling,
+            on_gone=self.tell_supervisor,
+            on_staff=self.tell_supervisor,
+            on_broken=self._broke,
+            on_stopped=lambda: None,
+            gated=scenario.is_gated,
+        )
+
+    def _supervisor_parts(self, config: Config) -> SupervisorParts:
+        return SupervisorParts(
+            config=config,
+            clock=self._clock,
+            alarm=self.alarm,
+            pool=self.pool,
+            slots=self.world.scenario.scheduling.workers,
+            replies=self.replies,
+            on_failed=lambda _: None,
+            on_slot=self._slot,
+            on_recovered=lambda: None,
+            on_broken=self._broke,
+        )
+
+    # ------------------------------------------------------------ what there is to see
+    @property
+    def ring(self) -> Ring:
+        """The manager's."""
+        return self.manager._ring
+
+    @property
+    def has_started(self) -> bool:
+        """Every slot's first worker was heard of: until then `start` waits."""
+        return self.supervisor._starting is None
+
+    @property
+    def is_quiet(self) -> bool:
+        """The manager has nothing to do, and nothing is on its way to the disk."""
+        return self.ring.idle and self.manager.actor_inbox.empty()
+
+    @property
+    def is_busy(self) -> bool:
+        """Something in memory has something to do now."""
+        book = self.ring.core._book
+        return bool(book.backlog) or any(not (tree.is_finished or tree.is_cold) for tree in book.trees.values())
+
+    def moves(self) -> list[Callable[[], None]]:
+        """Moves that may come next; often there, often drawn."""
+        found: list[Callable[[], None]] = []
+        if not self.manager.actor_inbox.empty():
+            found += [self._deliver] * 3
+        if not self.supervisor.actor_inbox.empty():
+            found += [self._deliver_to_supervisor] * 2
+        if self.disk.is_asked:
+            found.append(self.disk.go_on)
+        for worker in self.pool.workers.values():
+            found += worker.moves()
+        return found
+
+    # ------------------------------------------------------------ told from outside
+    def tell(self, message: object) -> None:
+        """A message for the manager."""
+        self.manager.actor_ref.tell(message)
+
+    def tell_supervisor(self, message: object) -> None:
+        """A message for the supervisor."""
+        self.supervisor.actor_ref.tell(message)
+
+    def open_gate(self) -> None:
+        """Let steps run."""
+        self.tell(OpenGate(Future()))
+
+    def register(self, type_name: str) -> None:
+        """A class is registered, for the first time or again."""
+        if type_name in self._late:
+            self._late.remove(type_name)
+        self.tell(RegisterType(self._definition(type_name)))
+
+    def register_late(self) -> bool:
+        """Register a class that is missing; False when none is."""
+        if self._late:
+            self.register(self._late[0])
+            return True
+        return False
+
+    def change(self, type_name: str, trait: str) -> None:
+        """A class is registered anew with one trait changed, as `changed_meta` says."""
+        if type_name not in self._late:
+            self._metas[type_name] = changed_meta(self._metas[type_name], trait)
+            self.register(type_name)
+
+    # ------------------------------------------------------------ told or asked by the pool
+    def tell_ready(self, event: WorkerBooted, died: WorkerDied | None) -> None:
+        """A worker is ready, maybe in the place of one that died: both actors hear of it, as from the tree."""
+        self.tell(event if died is None else Succeeded(died, event))
+        if not is_dedicated(event.worker):
+            self.tell_supervisor(Booted(event.worker))
+
+    def command_of(self, token: StepToken) -> RunStep:
+        """Command of a step that is being sent, from the manager's ledger."""
+        if self.ring.gated:
+            self.world.violate(rules.GATED, f"{token} was handed out before the gate was opened")
+        return self.manager._ledger.lines[token.worker].queue[token]
+
+    def unheard(self, worker: WorkerId) -> Iterator[FromWorker]:
+        """Messages of a worker that wait in the manager's inbox."""
+        for envelope in self.manager.actor_inbox._messages:
+            message = envelope.message
+            if isinstance(message, WorkerMessages) and message.worker == worker:
+                yield from message.messages
+
+    # ------------------------------------------------------------ moves
+    def _deliver(self) -> None:
+        message = self.manager.actor_inbox.get().message
+        self._note(message)
+        self.manager.on_receive(message)
+        self._expect_short_steps()
+
+    def _note(self, message: object) -> None:
+        """Note what the manager is told of its workers, and which of them have old code when it hears of a reload."""
+        if isinstance(message, Succeeded):
+            self._note(message.died)
+            self._note(message.booted)
+        elif isinstance(message, WorkerBooted):
+            self._told.append(message.worker)
+        elif isinstance(message, WorkerDied):
+            self._told.remove(message.worker) if message.worker in self._told else None
+        elif isinstance(message, ReloadBegan):
+            self.world.journal.append(("reload", () if message.is_over else tuple(self._told)))
+
+    def _deliver_to_supervisor(self) -> None:
+        self.supervisor.on_receive(self.supervisor.actor_inbox.get().message)
+
+    # ------------------------------------------------------------ inside
+    def _expect_short_steps(self) -> None:
+        """As if a core that was made anew had seen many answers of all types: else few workers had steps that wait."""
+        core = self.ring.core
+        if core is not self._core:
+            self._core = core
+            core._book.staff._expected.update(dict.fromkeys(self._metas, _SHORT))
+
+    def _definition(self, type_name: str) -> Definition:
+        return Definition(meta=self._metas[type_name], module="played", qualname=type_name)
+
+    def _slot(self, message: object) -> None:
+        if isinstance(message, SlotParked):
+            self.world.journal.append(("slot-parked", message.worker))
+        self.tell(message)
+
+    def _broke(self, error: InternalError) -> None:
+        self.broken = error
+
+
+class _NoCourier(Courier):
+    """Errands for the host's callbacks, run where they are posted."""
+
+    def post(self, errand: Callable[[], object]) -> None:
+        """Run it now."""
+        errand()
+
+
+def _config(scenario: Scenario) -> Config:
+    quotas, retention = scenario.quotas, scenario.retention
+    return Config(
+        max_depth=quotas.depth,
+        max_children=quotas.children,
+        max_tree=quotas.tree,
+        max_dedicated=quotas.dedicated,
+        keep_steps=quotas.steps,
+        retain_for=retention.seconds,
+        retain_count=retention.count,
+        retain_failed_for=retention.failed_seconds,
+        retain_acknowledged=retention.acknowledged_seconds,
+        sweep_interval=5.0,
+        parked_grace=0.5,
+    )

@@ -1,0 +1,122 @@
+"""Promises that only a real shell can break, and those that are judged by looking into it.
+
+To the numbers of `tests.simulator.rules.invariants` come 22 and 23. Each rule is a function: what it sees wrong in words,
+or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from actorproc.engine.pipeline.commit_pipeline import Ring
+from actorproc.engine.supervisor_actor import SupervisorActor
+from actorproc.model.ids import StepToken
+from actorproc.model.states import TERMINAL
+from actorproc.store.base import ProcedureStore
+from actorproc.testing.histories.image import Image, compare_with_restored
+from actorproc.workers.protocol.frames import Ended, FromWorker, NeedState, Returned, Run
+from tests.simulator.actor_sim.workers import StageWorker, is_threaded
+
+__all__ = [
+    "AIMED",
+    "ENDS",
+    "GATED",
+    "MEMORY",
+    "SLOTS",
+    "memory_differs",
+    "misses",
+    "slots_differ",
+    "stands_still",
+    "strikes_another",
+    "told_in_vain",
+]
+
+MEMORY = 0
+"""Memory equals the store."""
+ENDS = 15
+"""Everything ends, and every caller is answered."""
+GATED = 21
+"""Rule: a procedure that an operator stopped stands still."""
+AIMED = 22
+"""A worker is killed for a step that it has, and no other step dies for it."""
+SLOTS = 23
+"""There are as many worker slots as were asked for."""
+
+
+# ---------------------------------------------------------------- when a worker is to be killed for a step
+def strikes_another(worker: StageWorker, blamed: StepToken, unheard: Iterable[FromWorker]) -> str | None:
+    """The step has not begun, and a kill would end one that has, or put one before it back.
+
+    Not judged of steps that run beside each other: who kills one of them ends all, which is known and told.
+    """
+    if _is_beside_others(worker, blamed) or blamed in worker.running or _has_spoken(blamed, unheard):
+        return None
+    waiting = _waiting(worker)
+    if blamed not in waiting:
+        return None
+    others = [*worker.running, *waiting[: waiting.index(blamed)]]
+    return f"a kill meant for {blamed} strikes {others}" if others else None
+
+
+def misses(worker: StageWorker, blamed: StepToken, unheard: Iterable[FromWorker]) -> str | None:
+    """The worker does not have the step that it is killed for, and has not said so either."""
+    if _is_beside_others(worker, blamed) or blamed in worker.running or _has_spoken(blamed, unheard):
+        return None
+    waiting = _waiting(worker)
+    if blamed in waiting:
+        return None
+    return f"a kill is meant for {blamed}, which is not there: {[*worker.running]} run, {waiting} wait"
+
+
+def _is_beside_others(worker: StageWorker, blamed: StepToken) -> bool:
+    command = worker.given.get(blamed)
+    is_one_of_many = command is not None and command.limits is not None and command.limits.threads > 1
+    return is_one_of_many or any(is_threaded(step.run) for step in worker.running.values())
+
+
+def _waiting(worker: StageWorker) -> list[StepToken]:
+    """Steps that have not begun, in their order."""
+    on_the_way = [message for message in worker.wire if type(message) is Run]
+    return [run.token for run in (*worker.queue, *on_the_way)]
+
+
+def _has_spoken(blamed: StepToken, unheard: Iterable[FromWorker]) -> bool:
+    """True if what makes the kill needless was said already: the manager could not know."""
+    return any(isinstance(one, Ended | Returned | NeedState) and one.token == blamed for one in unheard)
+
+
+# ---------------------------------------------------------------- when nothing is under way
+def memory_differs(ring: Ring, store: ProcedureStore) -> str | None:
+    """Memory is a cache of the store. To be asked when nothing is open and nothing is being committed."""
+    book = ring.core._book
+    image = Image(store.load())
+    # Numbers that were given to what came and went in one batch are in no row; a restart may give them once more.
+    image.next_seq, image.next_ticket = book.next_seq, book.next_ticket
+    return compare_with_restored(ring.core, image)
+
+
+def told_in_vain(ring: Ring, store: ProcedureStore, name: str, member: str) -> str | None:
+    """A caller was told that a procedure cannot end because of a member of its tree that is not parked."""
+    head, waited = store.procedure(member), store.procedure(name)
+    is_relative = head is not None and waited is not None and head.root == waited.root
+    if is_relative and head is not None and (head.parked is not None or head.type_name not in ring.core._book.types):
+        return None
+    return f"a caller of {name} was told that {member} is parked, and it is not: {head}"
+
+
+# ---------------------------------------------------------------- when all is over
+def slots_differ(supervisor: SupervisorActor, wanted: int, vacated: Collection[int]) -> str | None:
+    """The supervisor keeps as many slots as the last resize said; those that retire are as good as gone."""
+    states = {number: slot.state for number, slot in supervisor._slots.items()}
+    if sum(state != "retiring" for state in states.values()) == wanted:
+        return None
+    return f"{wanted} worker slots are wanted, and there are {states}; vacated are {sorted(vacated)}"
+
+
+def stands_still(ring: Ring, store: ProcedureStore) -> list[str]:
+    """Procedures that have not ended although nothing keeps them any more."""
+    return [
+        f"{head.id} stands still: {head.state}, {ring.core.phase(head)}, rolling={head.rolling}, forced={head.forced}"
+        for head in store.scan()
+        if head.state not in TERMINAL
+    ]

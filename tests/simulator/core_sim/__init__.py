@@ -1,0 +1,1 @@
+"""The simulation of the core: a fake shell and fake workers around real decisions."""

@@ -1,0 +1,1 @@
+"""The disk: torn writes, power cuts and damaged files."""

@@ -1,0 +1,1 @@
+"""Rules of the checker: the promises of the engine, each as a function."""

@@ -1,0 +1,1 @@
+"""Scenarios: small programs that are disturbed at every place."""
